@@ -1,0 +1,23 @@
+"""Configuration: the dataclasses, their checks, and what follows from them. Imports neither torch nor gymnasium."""
+
+from __future__ import annotations
+
+from sf.config.checks import check
+from sf.config.resolution import resolve
+from sf.config.roles import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig
+from sf.config.sizes import samples_per_iteration, samples_per_round, steps_per_round, sync_ratio
+
+__all__ = [
+    "Config",
+    "InferenceConfig",
+    "LearnerConfig",
+    "ModelConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "check",
+    "resolve",
+    "samples_per_iteration",
+    "samples_per_round",
+    "steps_per_round",
+    "sync_ratio",
+]

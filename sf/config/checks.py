@@ -1,0 +1,120 @@
+"""One function that finds everything wrong with a configuration, so that the user can correct it in one go."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from sf.config.fields import numbers, typed_fields
+from sf.config.roles import Config
+from sf.config.sizes import samples_per_iteration, samples_per_round, sync_ratio
+from sf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sf.spaces import EnvInfo
+
+EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def check(config: Config, info: EnvInfo | None = None) -> None:
+    """Refuse values that cannot work.
+
+    Before the environment is known (`info` is None) the checks of sizes are left out; fields that are still None are
+    never a problem.
+
+    Raises:
+        ConfigError: with all problems.
+    """
+    problems = _ranges(config) + _names(config) + _combinations(config)
+    if not problems and info is not None:
+        problems = _sizes(config, info)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _ranges(config: Config) -> list[str]:
+    problems = []
+    for role in (getattr(config, field.name) for field in fields(config)):
+        for name, hint in typed_fields(type(role)).items():
+            for number, allowed in numbers(hint, getattr(role, name)):
+                if not math.isfinite(number):
+                    problems.append(f"{name}={number} must be a finite number.")
+                elif allowed is not None and number not in allowed:
+                    problems.append(f"{name}={_shown(getattr(role, name))} must be {allowed}.")
+    return problems
+
+
+def _shown(value: object) -> str:
+    return " ".join(str(element) for element in value) if isinstance(value, tuple) else str(value)
+
+
+def _names(config: Config) -> list[str]:
+    run, problems = config.run, []
+    if not run.env.strip() or "\0" in run.env:
+        problems.append(f"env={run.env!r} must be the id of an environment, for example --env=CartPole-v1.")
+    if not EXPERIMENT_NAME.fullmatch(run.experiment):
+        problems.append(
+            f"experiment={run.experiment!r} cannot name a directory: use 1 to 100 of the characters A-Z a-z 0-9 _ - . "
+            "and begin with a letter, a digit or _."
+        )
+    if not run.train_dir or "\0" in run.train_dir:
+        problems.append(f"train_dir={run.train_dir!r} must be a path, for example --train_dir=train_dir.")
+    try:
+        arguments = json.loads(run.env_kwargs)
+    except json.JSONDecodeError as error:
+        arguments = error
+    if not isinstance(arguments, dict):
+        why = f" ({arguments})" if isinstance(arguments, json.JSONDecodeError) else ""
+        problems.append(
+            f"env_kwargs={run.env_kwargs!r} is not a JSON object{why}. "
+            """Write it like --env_kwargs='{"continuous": true}', with double quotes inside."""
+        )
+    return problems
+
+
+def _combinations(config: Config) -> list[str]:
+    rollout, learner, problems = config.rollout, config.learner, []
+    envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
+    if envs is not None and splits > 0 and envs % splits:
+        near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
+        problems.append(
+            f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "
+            f"groups in turn, so they need the same size: use --num_envs_per_worker={near}, or --worker_num_splits=1."
+        )
+    if learner.batch_size is not None and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):
+        problems.append(
+            f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
+            f"transitions are no whole number of trajectories of rollout={rollout.rollout} steps. Use a --batch_size "
+            f"that is a multiple of {rollout.rollout}."
+        )
+    if learner.lr_adaptive_min > learner.lr_adaptive_max:
+        problems.append(
+            f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
+            "Exchange them."
+        )
+    if config.model.use_rnn:
+        problems.append("use_rnn=True: recurrent policies are not available yet. Use --use_rnn=False.")
+    return problems
+
+
+def _sizes(config: Config, info: EnvInfo) -> list[str]:
+    """Sizes that depend on the number of agents; row A11 of the policy-lag contract."""
+    rollout, learner, policies = config.rollout, config.learner, config.run.num_policies
+    ratio = sync_ratio(config, info.num_agents)
+    if config.run.async_rl or ratio.denominator == 1:
+        return []
+    samples, per_round = samples_per_iteration(config), samples_per_round(config, info.num_agents)
+    agents = f" x {info.num_agents} agents" if info.num_agents > 1 else ""
+    share = f" / num_policies={policies}" if policies > 1 else ""
+    fitting = per_round / learner.num_batches_per_epoch
+    advice = f"use --batch_size={fitting}" if fitting.denominator == 1 else "change --num_batches_per_epoch"
+    return [
+        f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
+        f"transitions in a training iteration, but num_workers={rollout.num_workers} x num_envs_per_worker="
+        f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.rollout}{share} = {float(per_round):.10g} in a "
+        f"sampling round, a ratio of {float(ratio):.6g}. Synchronous mode trains on 1, 2, 3, ... whole rounds: "
+        f"{advice}, or collect asynchronously with --async_rl=True."
+    ]

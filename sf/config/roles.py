@@ -1,0 +1,220 @@
+"""What can be set: a frozen dataclass per role; each field is a flag of ``sf-train``, the sentence below it its help.
+
+None as a default means that `sf.config.resolve` chooses the value from the environment and the number of cores.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
+from sf.config.storage import dump, load
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is trained, where it is kept, and when it ends."""
+
+    env: str
+    """Environment: a Gymnasium id such as CartPole-v1, or module:Id to import the module first."""
+    env_kwargs: str = "{}"
+    """Arguments of the environment as a JSON object, such as {"continuous": true}."""
+    experiment: str = "default_experiment"
+    """Name of the run and of its directory below train_dir."""
+    train_dir: str = "train_dir"
+    """Directory that holds the experiments."""
+    restart_behavior: Literal["resume", "restart", "overwrite"] = "resume"
+    """If the experiment exists: resume continues it, restart moves it aside, overwrite deletes it."""
+    seed: Annotated[int, SEED] | None = None
+    """Seed of environments, actions and initial weights; None draws one and stores it."""
+    async_rl: bool = True
+    """Collect experience while training; False waits for each update, which gives exact lag."""
+    serial_mode: bool = False
+    """Run all roles in one process, for debugging and for runs that repeat bit by bit."""
+    num_policies: Annotated[int, AT_LEAST_1] = 1
+    """Policies trained at once; agents are dealt to them at random at the start of each episode."""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """Where inference and training run."""
+    train_for_env_steps: Annotated[int, AT_LEAST_1] = 10_000_000_000
+    """Stop after this many environment frames, the frames before a resume included."""
+    train_for_seconds: Annotated[int, AT_LEAST_1] = 10_000_000_000
+    """Stop after this many seconds."""
+    stop_at_reward: float | None = None
+    """Stop when the mean return of the last 100 episodes reaches this value."""
+    save_every_sec: Annotated[int, AT_LEAST_1] = 120
+    """Seconds between two checkpoints."""
+    keep_checkpoints: Annotated[int, Range(2)] = 2
+    """Number of newest checkpoints that are kept; two at least, so that one damaged file loses little."""
+    save_best_every_sec: Annotated[int, AT_LEAST_1] = 5
+    """Least number of seconds between two checkpoints of the best policy so far."""
+    save_milestones_sec: int = -1
+    """Seconds between two checkpoints that are kept for ever; -1 keeps none."""
+    experiment_summaries_interval: Annotated[int, AT_LEAST_1] = 10
+    """Seconds between two points of the averaged curves in TensorBoard."""
+    stats_avg: Annotated[int, AT_LEAST_1] = 100
+    """Number of newest episodes and reports that the averaged curves cover."""
+
+    @property
+    def experiment_dir(self) -> Path:
+        """The directory that holds everything the run writes."""
+        return Path(self.train_dir) / self.experiment
+
+    @property
+    def env_arguments(self) -> dict[str, Any]:
+        """`env_kwargs` as keyword arguments."""
+        arguments: dict[str, Any] = json.loads(self.env_kwargs)
+        return arguments
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """How experience is collected."""
+
+    num_workers: Annotated[int, AT_LEAST_1] | None = None
+    """Rollout worker processes; None takes as many as the cores can use."""
+    num_envs_per_worker: Annotated[int, AT_LEAST_1] | None = None
+    """Environments in each rollout worker; None gives 64 environments over all workers."""
+    worker_num_splits: Annotated[int, AT_LEAST_1] = 2
+    """Groups of environments in a worker; one steps while the others wait for actions."""
+    rollout: Annotated[int, AT_LEAST_1] = 32
+    """Steps in one trajectory."""
+    env_frameskip: Annotated[int, AT_LEAST_1] = 1
+    """Frames that the environment simulates in one step."""
+    summaries_use_frameskip: bool = True
+    """Count simulated frames instead of steps in reports, limits and curves."""
+    reward_scale: Annotated[float, ABOVE_0] = 1.0
+    """Rewards are multiplied by this before training; reported returns are not."""
+    reward_clip: Annotated[float, ABOVE_0] = 1000.0
+    """Scaled rewards are limited to plus and minus this."""
+
+    @property
+    def frames_per_step(self) -> int:
+        """Frames that one environment step counts for."""
+        return self.env_frameskip if self.summaries_use_frameskip else 1
+
+
+@dataclass(frozen=True)
+class InferenceConfig:
+    """How actions are computed."""
+
+    policy_workers_per_policy: Annotated[int, AT_LEAST_1] = 1
+    """Inference processes for each policy."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network and what happens to its inputs."""
+
+    encoder_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (64, 64)
+    """Sizes of the layers for vector observations."""
+    nonlinearity: Literal["tanh", "relu", "elu"] = "tanh"
+    """Function between layers."""
+    encoder_conv_architecture: Literal["convnet_simple", "convnet_atari"] = "convnet_simple"
+    """Convolutions for image observations."""
+    encoder_conv_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (512,)
+    """Sizes of the layers after the convolutions."""
+    actor_critic_share_weights: bool = True
+    """Use one network for actions and values, with two heads."""
+    use_rnn: bool = False
+    """Give the policy a memory."""
+    normalize_input: bool = True
+    """Shift and scale observations by their running mean and deviation."""
+    normalize_returns: bool = True
+    """Let the value head predict returns scaled by their running deviation."""
+    obs_subtract_mean: float = 0.0
+    """Subtracted from observations before anything else."""
+    obs_scale: Annotated[float, ABOVE_0] = 1.0
+    """Observations are divided by this after the subtraction."""
+    obs_clip: Annotated[float, ABOVE_0] = 10.0
+    """Normalized observations are limited to plus and minus this."""
+    adaptive_stddev: bool = False
+    """Let the network choose the deviation of Box actions for each observation."""
+    initial_stddev: Annotated[float, ABOVE_0] = 1.0
+    """Deviation of Box actions at the start."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """How the policy is updated."""
+
+    batch_size: Annotated[int, AT_LEAST_1] | None = None
+    """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
+    num_batches_per_epoch: Annotated[int, AT_LEAST_1] = 4
+    """Minibatches in one batch."""
+    num_epochs: Annotated[int, AT_LEAST_1] = 4
+    """Passes over each batch."""
+    num_batches_to_accumulate: Annotated[int, AT_LEAST_1] = 2
+    """Batches that may wait or train before collection pauses, in asynchronous mode."""
+    max_policy_lag: Annotated[int, AT_LEAST_1] = 1000
+    """Transitions whose policy is this many optimizer steps old, or older, are left out."""
+    gamma: Annotated[float, UNIT] = 0.99
+    """Discount of future rewards."""
+    gae_lambda: Annotated[float, UNIT] = 0.95
+    """Decay of the advantage estimate over time."""
+    ppo_clip_ratio: Annotated[float, ABOVE_0] = 0.2
+    """The probability ratio is clipped to 1 minus and plus this."""
+    ppo_clip_value: Annotated[float, AT_LEAST_0] = 0.2
+    """Largest change of a value in one iteration that is rewarded by the value loss; 0 switches clipping off."""
+    value_loss_coeff: Annotated[float, AT_LEAST_0] = 0.5
+    """Weight of the value loss."""
+    exploration_loss_coeff: Annotated[float, AT_LEAST_0] = 0.003
+    """Weight of the entropy bonus."""
+    learning_rate: Annotated[float, ABOVE_0] = 3e-4
+    """Step size of Adam."""
+    lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
+    """How the learning rate changes: not at all, to zero over train_for_env_steps, or with the policy's change."""
+    lr_schedule_kl_threshold: Annotated[float, ABOVE_0] = 0.008
+    """KL divergence that the adaptive schedules aim at."""
+    lr_adaptive_min: Annotated[float, ABOVE_0] = 1e-6
+    """Smallest learning rate of the adaptive schedules."""
+    lr_adaptive_max: Annotated[float, ABOVE_0] = 1e-2
+    """Largest learning rate of the adaptive schedules."""
+    adam_eps: Annotated[float, ABOVE_0] = 1e-5
+    """Added to the denominator of Adam."""
+    adam_beta1: Annotated[float, BELOW_1] = 0.9
+    """Decay of Adam's first moment."""
+    adam_beta2: Annotated[float, BELOW_1] = 0.999
+    """Decay of Adam's second moment."""
+    max_grad_norm: Annotated[float, AT_LEAST_0] = 0.5
+    """Largest norm of the gradient; 0 switches clipping off."""
+    shuffle_minibatches: bool = True
+    """Draw minibatches at random in each epoch instead of in the order of the trajectories."""
+    normalize_advantages: bool = True
+    """Shift and scale the advantages of each minibatch to mean 0 and deviation 1."""
+    value_bootstrap: bool = True
+    """Continue the return of a truncated episode with the value of its final observation."""
+    with_vtrace: bool = False
+    """Correct for lag with V-trace instead of generalized advantage estimation."""
+    vtrace_rho: Annotated[float, ABOVE_0] = 1.0
+    """Limit of the importance weight of the temporal difference in V-trace."""
+    vtrace_c: Annotated[float, ABOVE_0] = 1.0
+    """Limit of the importance weight of the trace in V-trace."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be set; each role receives its own part."""
+
+    run: RunConfig
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    inference: InferenceConfig = field(default_factory=InferenceConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+
+    @property
+    def datasets_in_flight(self) -> int:
+        """Batches that may exist at once; a synchronous run holds the one it trains on."""
+        return self.learner.num_batches_to_accumulate if self.run.async_rl else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Role to field to value, in plain JSON types."""
+        data: dict[str, Any] = dump(self)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> Config:
+        """The inverse of `to_json`; ConfigError with every unknown name and wrong type in `data`."""
+        return load(cls, data)

@@ -1,0 +1,42 @@
+"""The sizes that follow from a configuration, in the symbols of the policy-lag page.
+
+W = `num_workers`, N = `num_envs_per_worker`, R = `rollout`, a = agents in one environment, E = `num_epochs`,
+B = `num_batches_per_epoch`, mb = `batch_size`. All of them must be filled in, see `sf.config.resolve`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sf.config.roles import Config
+
+
+def samples_per_round(config: Config, num_agents: int) -> Fraction:
+    """S = W N a R, the transitions of one trajectory from every agent, as the share of one policy."""
+    rollout = config.rollout
+    if rollout.num_workers is None or rollout.num_envs_per_worker is None:
+        raise ValueError("num_workers and num_envs_per_worker are None; sizes follow from a resolved configuration.")
+    total = rollout.num_workers * rollout.num_envs_per_worker * num_agents * rollout.rollout
+    return Fraction(total, config.run.num_policies)
+
+
+def samples_per_iteration(config: Config) -> int:
+    """Mb B, the transitions that one training iteration takes."""
+    learner = config.learner
+    if learner.batch_size is None:
+        raise ValueError("batch_size is None; sizes follow from a resolved configuration.")
+    return learner.batch_size * learner.num_batches_per_epoch
+
+
+def sync_ratio(config: Config, num_agents: int) -> Fraction:
+    """Mb B / S, the sampling rounds in one training iteration; synchronous mode needs a positive integer."""
+    return samples_per_iteration(config) / samples_per_round(config, num_agents)
+
+
+def steps_per_round(config: Config, num_agents: int) -> Fraction:
+    """F = E S / mb, the optimizer steps made on one sampling round; policy lag grows with it.
+
+    In synchronous mode with one round per iteration the largest lag is F - 1 and the mean is (F - 1) / 2.
+    """
+    steps_per_iteration = config.learner.num_epochs * config.learner.num_batches_per_epoch
+    return steps_per_iteration / sync_ratio(config, num_agents)

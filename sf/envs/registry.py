@@ -1,0 +1,123 @@
+"""Which environments there are, and what the user may have meant by a name that is none."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
+
+from sf.envs.blame import blamed_on
+from sf.envs.source import EnvSource
+from sf.errors import EnvError
+
+Factory = Callable[..., Any]
+
+ENTRY_POINT_GROUP = "sf.envs"
+_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
+_registered: dict[str, Factory] = {}
+
+
+def register_env(name: str, make: Factory) -> None:
+    """Make ``--env=name`` mean ``make(**env_kwargs)``.
+
+    `make` is called in the rollout workers, so it must be a function or class at the top level of a module. A name that
+    is registered again gets the new function.
+    """
+    _registered[name] = make
+
+
+def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSource:
+    """How to make the environment of this id, see the order in `sf.envs`.
+
+    Raises:
+        EnvError: there is none; the message names the nearest ids.
+    """
+    factory = _registered.get(env_id) or _offered(env_id)
+    if factory is not None:
+        _check_travels(env_id, factory)
+        return EnvSource(env_id, dict(kwargs), factory)
+    module, _, name = env_id.rpartition(":")
+    if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
+        module = "ale_py"  # does not register its games with Gymnasium by itself
+    if module:
+        _import(env_id, module)
+        if name in _registered:
+            return find_env(name, kwargs)
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        raise EnvError(_unknown(name, [*_registered, *_tables(), *gymnasium.registry]))
+    return EnvSource(name, dict(kwargs), modules=(module,) if module else ())
+
+
+def _tables() -> dict[str, str | Factory]:
+    """Id to factory, or to the text ``module:function``, from the tables of all installed packages."""
+    offered: dict[str, str | Factory] = {}
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            offered |= entry_point.load()
+        except Exception as error:  # a broken package must not keep the user from the environments of others
+            warnings.warn(
+                f"The environments of {entry_point.value} are not available: {type(error).__name__}: {error}. "
+                "Repair or uninstall the package that offers them.",
+                stacklevel=2,
+            )
+    return offered
+
+
+def _offered(env_id: str) -> Factory | None:
+    target = _tables().get(env_id)
+    if not isinstance(target, str):
+        return target
+    module, _, function = target.partition(":")
+    with blamed_on(env_id, f"the import of {module}"):
+        factory: Factory = getattr(importlib.import_module(module), function)
+        return factory
+
+
+def _import(env_id: str, module: str) -> None:
+    with blamed_on(env_id, f"the import of {module}"):
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # the module is there and misses another one
+            raise EnvError(
+                f"env={env_id} names the module {module}, which cannot be found. Check its name, and that its "
+                "directory is in PYTHONPATH or its package is installed."
+            ) from error
+
+
+def _check_travels(env_id: str, factory: Factory) -> None:
+    """Refuse a factory that a spawned process cannot import again."""
+    try:
+        pickle.dumps(factory)
+    except Exception as error:
+        reason = f"it cannot be pickled ({error})"
+    else:
+        if getattr(factory, "__module__", None) != "__main__" or hasattr(sys.modules["__main__"], "__file__"):
+            return
+        reason = "it is defined in an interactive session"
+    raise EnvError(
+        f"The function that makes {env_id} cannot be sent to the rollout workers: {reason}. Define it with def or "
+        "class at the top level of a module file."
+    )
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    if near:
+        return f"There is no environment {name!r}. Did you mean {' or '.join(near)}?"
+    if name.startswith("ALE/"):
+        return f'The Atari environment {name!r} needs an extra: pip install "sf-rl[atari]"'
+    return (
+        f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
+        "an environment that a module registers, or sf.register_env."
+    )

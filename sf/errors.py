@@ -1,0 +1,89 @@
+"""The exceptions a user of sf can meet, and the exit code that each one gives a command.
+
+    SfError
+    ├── UsageError          2   a flag, a name or a value on the command line
+    │   └── ConfigError     2   configurations that contradict each other or the environment
+    ├── EnvError            3   the environment is unknown, raises, or breaks its contract
+    ├── CheckpointError     4   a checkpoint is damaged or belongs to another policy
+    ├── ExperimentError     4   the experiment directory is in use, foreign or not writable
+    ├── ResourceError       5   memory, descriptors, threads, device
+    └── InternalError       7   a fault of sf itself
+        └── WorkerCrashed   7   a process that the run cannot go on without has ended
+
+Every message says what was expected, what was found with its value, and what to change. A run that ends without an
+exception has a code as well: 0 when it finished, 130 and 143 when SIGINT and SIGTERM stopped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the exit code of a command means."""
+
+    FINISHED = 0
+    USAGE = 2
+    ENVIRONMENT = 3
+    CHECKPOINT = 4
+    RESOURCES = 5
+    INTERNAL = 7
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class SfError(Exception):
+    """Base of all errors that sf raises on purpose; its text is written for the user."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+
+class UsageError(SfError):
+    """The command line cannot be understood."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(UsageError):
+    """Values that are refused; carries every problem that was found, one sentence or two for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
+        """Pickle by the problems, because the default would hand the joined text to the constructor."""
+        return type(self), (self.problems,)
+
+
+class EnvError(SfError):
+    """An environment cannot be made or does not keep the Gymnasium interface."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class CheckpointError(SfError):
+    """No usable checkpoint, or one that does not fit the policy."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class ExperimentError(SfError):
+    """The experiment directory cannot be used."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class ResourceError(SfError):
+    """The machine cannot give what the run needs."""
+
+    exit_code = ExitCode.RESOURCES
+
+
+class InternalError(SfError):
+    """A fault of sf itself, worth a report."""
+
+
+class WorkerCrashed(InternalError):
+    """A process ended without being told to; the message holds its name, how it ended and its traceback."""

@@ -1,0 +1,103 @@
+"""The directory of one experiment: who may use it, what an earlier run left there, and where things lie.
+
+    <train_dir>/<experiment>/
+      .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
+                          the life of a run, and its text says by whom
+      config.json         the resolved configuration
+      checkpoint_p<i>/    checkpoints of policy i
+      .summary/<i>/       TensorBoard files of policy i
+      metrics.jsonl       the same scalars as lines
+      summary.json        how the last run ended
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Literal
+
+from sf.errors import ExperimentError
+
+MARKER = ".sf-experiment"
+
+
+class Experiment:
+    """Holds the lock of an experiment directory until it is closed or the process ends."""
+
+    def __init__(self, train_dir: str, name: str, restart_behavior: Literal["resume", "restart", "overwrite"]):
+        """Creates the directory or takes over an existing one.
+
+        Raises:
+            ExperimentError: the directory cannot be written, is not an experiment, or another run uses it.
+        """
+        self.path = Path(train_dir).absolute() / name
+        occupied = self.path.exists() and any(self.path.iterdir()) if self.path.is_dir() else self.path.exists()
+        if occupied and not (self.path / MARKER).is_file():
+            raise ExperimentError(
+                f"{self.path} exists and is not an experiment of sf (it has no {MARKER}). Choose another --experiment or "
+                "--train_dir."
+            )
+        self._open_and_lock()
+        if occupied and restart_behavior != "resume":
+            self._set_aside(keep=restart_behavior == "restart")
+        self._sign()
+
+    def _open_and_lock(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ExperimentError(
+                f"The experiment directory {self.path} cannot be written: {error.strerror}. Choose another --train_dir, or "
+                "change its permissions."
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 4096, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise ExperimentError(
+                f"The experiment {self.path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, stop it, "
+                "or choose another --experiment."
+            ) from None
+
+    def _set_aside(self, keep: bool) -> None:
+        """Moves the files of the earlier run into a sibling directory, or deletes them; the lock stays where it is."""
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        old = self.path.with_name(f"{self.path.name}.before-{stamp}")
+        if keep:
+            old.mkdir()
+            (old / MARKER).touch()
+        for entry in self.path.iterdir():
+            if entry.name == MARKER:
+                continue
+            if keep:
+                entry.rename(old / entry.name)
+            elif entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def _sign(self) -> None:
+        now = datetime.datetime.now().isoformat(timespec="seconds")
+        text = f"pid {os.getpid()} on {socket.gethostname()}, started {now}\n"
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, text.encode(), 0)
+
+    def checkpoints(self, policy_id: int) -> Path:
+        return self.path / f"checkpoint_p{policy_id}"
+
+    def write_config(self, config: object) -> None:
+        """Writes the resolved configuration, a JSON-able object, in one step."""
+        temporary = self.path / ".config.json.tmp"
+        temporary.write_text(json.dumps(config, indent=2) + "\n")
+        temporary.rename(self.path / "config.json")
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        os.close(self._lock)

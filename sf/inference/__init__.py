@@ -1,0 +1,1 @@
+"""Inference workers: one forward pass for every group that waits."""

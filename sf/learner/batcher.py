@@ -1,0 +1,134 @@
+"""Makes the datasets of one learner out of full slots.
+
+A dataset has a fixed number of trajectories, taken in the order in which slots became full. It may begin or end inside a
+slot; a slot is given back when its last trajectory has been trained on. Copying into [T, B] happens here and nowhere
+else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted, so
+that its dataset varies in size but no slot can wait for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from sf.arena import Array
+from sf.learner.update import Batch
+from sf.slots import Slots
+
+
+@dataclass
+class _OpenSlot:
+    """A slot that this learner has taken, and how many of its rows are already in a dataset."""
+
+    index: int
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of one slot that go into the dataset."""
+
+    slot: int
+    rows: slice
+
+
+class Batcher:
+    """Takes slots, hands out datasets, gives slots back."""
+
+    def __init__(self, policy_id: int, slots: Slots, trajectories: int, device: torch.device):
+        """Allocates room for one dataset.
+
+        Args:
+            policy_id: whose transitions are valid.
+            slots: the shared trajectories.
+            trajectories: rows of all policies together that make one dataset.
+            device: where the learner trains.
+        """
+        self.policy_id, self.slots, self.trajectories, self.device = policy_id, slots, trajectories, device
+        self._open: list[_OpenSlot] = []
+        self._in_training: list[_Piece] = []
+        self._fields = {
+            "actions": slots.actions,
+            "behavior_log_probs": slots.log_probs,
+            "rewards": slots.rewards,
+            "terminated": slots.terminated,
+            "truncated": slots.truncated,
+            "final_values": slots.final_values,
+            "values": slots.values,
+            "policy_version": slots.policy_version,
+            "policy_id": slots.policy_id,
+        } | {f"observations/{key}": array for key, array in slots.observations.items()}
+        self._buffers = {name: _room_for(array, trajectories) for name, array in self._fields.items()}
+
+    @property
+    def rows_waiting(self) -> int:
+        """Trajectories that are complete and not yet in a dataset."""
+        return sum(self.slots.topology.rows - slot.used for slot in self._open)
+
+    def next(self) -> Batch | None:
+        """The next dataset, or None while there is not enough; `release` it before asking again."""
+        self._take_full_slots()
+        if self.rows_waiting < self.trajectories:
+            return None
+        self._in_training = self._choose()
+        return self._assemble(self._in_training)
+
+    def release(self) -> int:
+        """Gives back the slots whose last trajectory was in the dataset; returns how many."""
+        self._in_training = []
+        finished = [slot for slot in self._open if slot.used == self.slots.topology.rows]
+        self._open = [slot for slot in self._open if slot.used < self.slots.topology.rows]
+        for slot in finished:
+            self.slots.release(slot.index, self.policy_id)
+        return len(finished)
+
+    def _take_full_slots(self) -> None:
+        for slot in self.slots.waiting_for(self.policy_id):
+            self.slots.take(int(slot), self.policy_id)
+            self._open.append(_OpenSlot(int(slot)))
+
+    def _choose(self) -> list[_Piece]:
+        """The oldest trajectories, in the order of their slots so that the order of arrival leaves no trace."""
+        pieces, missing = [], self.trajectories
+        for slot in self._open:
+            count = min(missing, self.slots.topology.rows - slot.used)
+            if count == 0:
+                break
+            pieces.append(_Piece(slot.index, slice(slot.used, slot.used + count)))
+            slot.used += count
+            missing -= count
+        return sorted(pieces, key=lambda piece: piece.slot)
+
+    def _assemble(self, pieces: list[_Piece]) -> Batch:
+        start = 0
+        for piece in pieces:
+            stop = start + piece.rows.stop - piece.rows.start
+            for name, array in self._fields.items():
+                self._buffers[name][:, start:stop] = array[piece.slot, :, piece.rows]
+            start = stop
+        arrays = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
+        if self.slots.topology.num_policies > 1:
+            own = torch.from_numpy((self._buffers["policy_id"] == self.policy_id).any(axis=0))
+            arrays = {name: tensor[:, own] for name, tensor in arrays.items()}
+        tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
+        values = tensors["values"]
+        return Batch(
+            observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
+            actions=tensors["actions"],
+            behavior_log_probs=tensors["behavior_log_probs"],
+            values=values[:-1],
+            rewards=tensors["rewards"],
+            terminated=tensors["terminated"],
+            truncated=tensors["truncated"],
+            bootstrap_values=values[-1],
+            final_values=tensors["final_values"],
+            policy_version=tensors["policy_version"],
+            valid=tensors["policy_id"] == self.policy_id,
+        )
+
+
+def _room_for(array: Array, trajectories: int) -> Array:
+    """[T, B, ...] for an array of [slots, T, rows, ...]."""
+    return np.empty((array.shape[1], trajectories, *array.shape[3:]), array.dtype)

@@ -1,0 +1,42 @@
+"""What travels between processes as a message, grouped by receiver; indices and small numbers only, never arrays.
+
+Trajectories, actions, weights and counters do not travel: they are in shared memory, see `slots.py`, `weights.py` and
+`records.py`. `process.py` has the two messages about the life of a child, `Ready` and `Failure`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SaveKind = Literal["periodic", "best", "milestone"]
+
+
+@dataclass(frozen=True)
+class SaveRequest:
+    """To a learner: write a checkpoint before the next iteration."""
+
+    kind: SaveKind
+    reward: float | None
+    """Mean return of the last 100 episodes at this moment, None before the first one."""
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """To the supervisor: a checkpoint is complete on disk, or why it is not."""
+
+    policy_id: int
+    kind: SaveKind
+    path: str
+    version: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TrainSummary:
+    """To the supervisor: the numbers of one optimizer step, for TensorBoard."""
+
+    policy_id: int
+    version: int
+    frames: int
+    scalars: dict[str, float]

@@ -1,0 +1,124 @@
+"""The policy: what acts, what is trained, what is published and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sf.config import ModelConfig
+from sf.policy.distributions import MASKED_LOGIT, Categorical, action_distribution
+from sf.policy.flat import FlatVariables, named_variables
+from sf.policy.inputs import ACTION_MASK, Inputs
+from sf.policy.networks import Encoder, linear
+from sf.policy.normalizer import Normalizer
+from sf.policy.steps import Evaluation, PolicyInfo, PolicyStep
+from sf.spaces import EnvInfo
+
+Observations = Mapping[str, Tensor]
+"""[B, *shape] per leaf, as the environment gave them."""
+
+
+class Policy(nn.Module):
+    """A stochastic policy and a value function for one environment.
+
+    Acting and training share `_forward` and the formula of the log-probability, so that under unchanged weights every
+    probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the learner
+    changes them, and they travel with the weights in `flat`.
+
+    Actions are neither clipped to the bounds of a Box nor shifted to the first choice of a Discrete space; whoever steps
+    the environment does both, because the log-probability belongs to the action as it was drawn.
+    """
+
+    def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.inputs = Inputs(info.observations, config)
+        self.encoder = Encoder(self.inputs, config)
+        self.value_encoder = None if config.actor_critic_share_weights else Encoder(self.inputs, config)
+        self.distribution = action_distribution(info.action, config)
+        self.policy_head = linear(self.encoder.num_features, self.distribution.num_params, gain=0.01)
+        self.value_head = linear(self.encoder.num_features, 1, gain=1.0)
+        self.return_normalizer = Normalizer(()) if config.normalize_returns else None
+        self._masked = ACTION_MASK in info.observations
+        if self._masked and not isinstance(self.distribution, Categorical):
+            raise NotImplementedError(f"The observation key {ACTION_MASK!r} needs discrete actions, not {info.action}.")
+        self._variables = FlatVariables(self, torch.device(device))
+        # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
+        # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
+        self._read_inputs = self.inputs.forward
+        self._encode = self.encoder.forward
+        self._encode_for_value = None if self.value_encoder is None else self.value_encoder.forward
+        self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
+        self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
+        self._sample, self._mode = self.distribution.sample, self.distribution.mode
+        self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
+
+    @property
+    def flat(self) -> Tensor:
+        """All parameters, then all buffers, as one contiguous float32 vector; every one of them is a view into it."""
+        return self._variables.vector
+
+    @property
+    def flat_parameters(self) -> nn.Parameter:
+        """The trainable part of `flat`, with a flat gradient that `backward` adds to; zero it in place."""
+        return self._variables.parameters
+
+    @property
+    def observation_normalizers(self) -> dict[str, Normalizer]:
+        """The normalizers of the observations, by leaf."""
+        return self.inputs.normalizers
+
+    def variables(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name, in the order of `flat`."""
+        return {name: variable.detach() for name, variable in named_variables(self)}
+
+    @torch.inference_mode()
+    def action(
+        self, observations: Observations, generator: torch.Generator | None = None, greedy: bool = False
+    ) -> PolicyStep:
+        """Choose an action for each row: drawn from the distribution, or its mode."""
+        action_params, normalized_values = self._forward(observations)
+        if greedy:
+            actions, log_probs = self._mode(action_params)
+        else:
+            actions, log_probs = self._sample(action_params, generator)
+        return PolicyStep(actions, (), PolicyInfo(log_probs, self.denormalize(normalized_values)))
+
+    def evaluate(self, observations: Observations, actions: Tensor) -> Evaluation:
+        """Log-probabilities of recorded actions [B] or [B, d], entropies and values, with gradients."""
+        action_params, normalized_values = self._forward(observations)
+        log_probs, entropy = self.distribution.evaluate(action_params, actions)
+        return Evaluation(log_probs, entropy, normalized_values, action_params)
+
+    @torch.no_grad()
+    def values(self, observations: Observations) -> Tensor:
+        """[B] expected returns in units of the reward, without gradients."""
+        _, normalized_values = self._forward(observations)
+        return self.denormalize(normalized_values)
+
+    def denormalize(self, normalized_values: Tensor) -> Tensor:
+        """From the units of the value head to those of the reward."""
+        return normalized_values if self._denormalize is None else self._denormalize(normalized_values)
+
+    def normalize(self, values: Tensor) -> Tensor:
+        """From the units of the reward to those of the value head."""
+        return values if self.return_normalizer is None else self.return_normalizer.normalize(values)
+
+    def _forward(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """Parameters of the action distribution [B, n] and normalized values [B]."""
+        inputs = self._read_inputs(observations)
+        features = self._encode(inputs)
+        value_features = features if self._encode_for_value is None else self._encode_for_value(inputs)
+        action_params = functional.linear(features, *self._policy_head_parameters)
+        if self._masked:
+            action_params = action_params.masked_fill(observations[ACTION_MASK] == 0, MASKED_LOGIT)
+        return action_params, functional.linear(value_features, *self._value_head_parameters).squeeze(-1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
+        raise TypeError(
+            "Policy.to, .cuda, .float and the like would tear the variables out of the flat vector. "
+            "Give the device to the constructor instead: Policy(info, config, device)."
+        )

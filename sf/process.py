@@ -1,0 +1,159 @@
+"""The life of a child process: name, ties to its parent, build, ready, loop, and what it says when it fails.
+
+A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run in
+turn in one process in serial mode. What goes wrong in a child travels home as text over a pipe of its own, because an
+exception may not survive pickling; the exit code says it a second time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from sf.arena import Arena
+from sf.errors import EnvError, ExitCode, SfError
+
+RUNNING, STOPPING = 0, 1
+"""Values of the run-state word that every loop looks at."""
+
+LOOK_AGAIN_S = 1.0
+"""No wait is longer, so that a lost doorbell costs time and never a run."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Role(Protocol):
+    """What a process does, apart from being a process."""
+
+    def step(self) -> bool:
+        """Does what can be done now; False if nothing could be done."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleeps until there may be something to do."""
+
+    def close(self) -> None:
+        """Ends in order."""
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """How to build a role in its own process, without importing its module here."""
+
+    name: str
+    factory: str | Callable[..., Role]
+    """`module:Class`, imported in the child, or something that can be pickled."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> Role:
+        factory: Any = self.factory
+        if isinstance(factory, str):
+            module, _, name = factory.partition(":")
+            factory = getattr(importlib.import_module(module), name)
+        role: Role = factory(**self.arguments)
+        return role
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The role is built and enters its loop."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a child ends: the text for the user, the traceback for the developer, the exit code for the shell."""
+
+    kind: str
+    message: str
+    details: str
+    exit_code: int
+    is_expected: bool
+    """Raised on purpose for the user (an SfError), so that the message says everything."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Describes an exception in plain text, even one whose own methods raise."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(the text of the exception cannot be shown)"
+    try:
+        details = "".join(traceback.format_exception(error)).rstrip()
+    except Exception:
+        details = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    expected = isinstance(error, SfError)
+    code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
+    return Failure(type(error).__name__, message, details, int(code), expected)
+
+
+def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection) -> None:
+    """The main function of every child process."""
+    end_with_parent(parent_pid)
+    set_title(spec.name)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # the supervisor decides; it kills what does not follow
+    try:
+        role = spec.build()
+        reports.send(Ready())
+        run_state = arena["run_state"]
+        while run_state[0] == RUNNING:
+            if not role.step():
+                role.wait(LOOK_AGAIN_S)
+        role.close()
+    except BaseException as error:
+        failure = failure_of(error)
+        reports.send(failure)
+        sys.exit(failure.exit_code)
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent dies. Must be called from the main thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent_pid:  # it died before the request
+        os._exit(ExitCode.INTERNAL)
+
+
+def set_title(name: str) -> None:
+    """Shows `sf-<name>` in the process list."""
+    import setproctitle
+
+    setproctitle.setproctitle(f"sf-{name}")
+
+
+def call_in_child(function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int) -> None:
+    """The main function of a disposable child that computes one value and ends."""
+    end_with_parent(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        reports.send(function(*arguments))
+    except BaseException as error:
+        reports.send(failure_of(error))
+
+
+def as_exception(failure: Failure, who: str) -> SfError:
+    """The exception that tells the user of a failure in another process."""
+    from sf.errors import CheckpointError, ConfigError, ResourceError, WorkerCrashed
+
+    if not failure.is_expected:
+        return WorkerCrashed(f"{who} failed with {failure.kind}: {failure.message}\nIts traceback:\n{failure.details}")
+    text = f"{who}: {failure.message}"
+    match failure.exit_code:
+        case ExitCode.ENVIRONMENT:
+            return EnvError(text)
+        case ExitCode.CHECKPOINT:
+            return CheckpointError(text)
+        case ExitCode.RESOURCES:
+            return ResourceError(text)
+        case ExitCode.USAGE:
+            return ConfigError([text])
+        case _:
+            return WorkerCrashed(text)

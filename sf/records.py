@@ -1,0 +1,129 @@
+"""Counters that the processes keep for the reporter: fixed-layout records in the arena, one writer each.
+
+A record is written as a whole under a sequence number, so a reader never sees the minimum of one step beside the maximum of
+another. Nothing here ever waits for a reader: who is late sees the newest values, and of the episodes the newest ones.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from sf.arena import Arena, Array, Field
+
+ROLLOUT_COUNTERS = ("env_steps", "episodes", "step", "wait", "write")
+INFERENCE_COUNTERS = ("samples", "requests", "forwards", "refreshes", "refresh_seconds", "wait", "gather", "forward", "scatter", "weights")
+LEARNER_COUNTERS = (
+    "version", "env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update", "publish", "save",
+)  # fmt: skip
+
+ROLLOUT_ACTIVITIES = ("step", "wait", "write")
+INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")
+LEARNER_ACTIVITIES = ("update", "wait", "batch", "publish", "save")
+
+EPISODES_KEPT = 4096
+"""Episodes per worker that may end between two polls before the oldest of them are only counted."""
+
+
+def record_fields(num_workers: int, num_inference: int, num_policies: int) -> dict[str, Field]:
+    """The shared arrays behind all records."""
+    kinds = {"rollout": (num_workers, ROLLOUT_COUNTERS), "inference": (num_inference, INFERENCE_COUNTERS)}
+    kinds["learner"] = (num_policies, LEARNER_COUNTERS)
+    fields = {}
+    for kind, (count, names) in kinds.items():
+        fields[f"records/{kind}"] = Field((count, len(names)), "float64")
+        fields[f"records/{kind}/sequence"] = Field((count,), "int64")
+    return fields | {
+        "episodes": Field((num_workers, EPISODES_KEPT, len(EPISODE_FIELDS)), "float64", float("nan")),
+        "episodes/count": Field((num_workers,), "int64"),
+    }
+
+
+class Record:
+    """The counters of one process. The writer changes `local` and publishes; a reader takes a consistent copy.
+
+    `lap(name)` adds the time since the previous lap to the counter of that name, so that all time is accounted for.
+    """
+
+    def __init__(self, arena: Arena, kind: str, index: int, names: tuple[str, ...]):
+        self.names = names
+        self.column = {name: column for column, name in enumerate(names)}
+        self._shared: Array = arena[f"records/{kind}"][index]
+        self._sequence: Array = arena[f"records/{kind}/sequence"][index : index + 1]
+        self.local = [0.0] * len(names)
+        self._last_lap = time.perf_counter()
+
+    def __setitem__(self, name: str, value: float) -> None:
+        self.local[self.column[name]] = value
+
+    def __getitem__(self, name: str) -> float:
+        return self.local[self.column[name]]
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.local[self.column[name]] += now - self._last_lap
+        self._last_lap = now
+
+    def publish(self) -> None:
+        self._sequence[0] += 1
+        self._shared[:] = self.local
+        self._sequence[0] += 1
+
+    def read(self) -> dict[str, float]:
+        while True:
+            before = self._sequence[0]
+            values = self._shared.tolist()
+            if before % 2 == 0 and self._sequence[0] == before:
+                return dict(zip(self.names, values, strict=True))
+
+
+def rollout_record(arena: Arena, worker: int) -> Record:
+    return Record(arena, "rollout", worker, ROLLOUT_COUNTERS)
+
+
+def inference_record(arena: Arena, index: int) -> Record:
+    return Record(arena, "inference", index, INFERENCE_COUNTERS)
+
+
+def learner_record(arena: Arena, policy: int) -> Record:
+    return Record(arena, "learner", policy, LEARNER_COUNTERS)
+
+
+EPISODE_FIELDS = ("policy_id", "reward", "length", "true_objective")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode of one agent, with the raw return whatever the wrappers change for training."""
+
+    policy_id: int
+    reward: float
+    length: int
+    true_objective: float
+
+
+class EpisodeRing:
+    """The last episodes that one rollout worker finished."""
+
+    def __init__(self, arena: Arena, worker: int):
+        self._episodes: Array = arena["episodes"][worker]
+        self._count: Array = arena["episodes/count"][worker : worker + 1]
+        self._read = 0
+
+    def append(self, episode: Episode) -> None:
+        """Writer: adds one episode."""
+        count = int(self._count[0])
+        self._episodes[count % EPISODES_KEPT] = (
+            episode.policy_id, episode.reward, episode.length, episode.true_objective,
+        )  # fmt: skip
+        self._count[0] = count + 1
+
+    def new_episodes(self) -> list[Episode]:
+        """Reader: the episodes since the last call, oldest first; only the newest if there were too many."""
+        count = int(self._count[0])
+        start = max(self._read, count - EPISODES_KEPT // 2)  # the writer may be overwriting the oldest half meanwhile
+        rows = self._episodes[np.arange(start, count) % EPISODES_KEPT].tolist()
+        self._read = count
+        return [Episode(int(policy), reward, int(length), objective) for policy, reward, length, objective in rows]

@@ -1,0 +1,267 @@
+"""The environments of one group, stepped one after another and written row by row into shared memory.
+
+What the environment returns is checked here, at the boundary, on every step: shape and dtype of every observation, so
+that nothing is broadcast or cast silently. An environment that ends is reset in the same step; its final observation is
+kept where a value may have to be computed from it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from sf.arena import Array
+from sf.envs import EnvSource
+from sf.errors import EnvError
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One row whose episode ended in this step."""
+
+    row: int
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+
+class EnvBatch(Protocol):
+    """Some environments that advance together; `observations` are [rows, ...] arrays to write into."""
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        """Starts every episode."""
+
+    def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        """Executes `actions`, [rows, ...]; writes what follows; resets what ended."""
+
+    def close(self) -> None:
+        """Closes every environment."""
+
+
+def make_env_batch(
+    source: EnvSource,
+    info: EnvInfo,
+    seeds: Sequence[int],
+    final_observations: dict[str, Array],
+    has_final_observation: Array,
+) -> EnvBatch:
+    """One environment per seed.
+
+    Args:
+        source: makes the environments.
+        info: what they must look like.
+        seeds: of the first reset of each environment.
+        final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
+        has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
+
+    Raises:
+        EnvError: an environment cannot be made or has other spaces than `info`.
+    """
+    kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
+    return kind(source, info, seeds, final_observations, has_final_observation)
+
+
+class _Batch:
+    """What both kinds share: making, checking, seeding and closing."""
+
+    def __init__(
+        self,
+        source: EnvSource,
+        info: EnvInfo,
+        seeds: Sequence[int],
+        final_observations: dict[str, Array],
+        has_final_observation: Array,
+    ):
+        self.info = info
+        self.seeds = list(seeds)
+        self.final_observations = final_observations
+        self.has_final_observation = has_final_observation
+        self.envs: list[Any] = []
+        for _ in seeds:
+            self.envs.append(source.make_checked(info))
+        self.write = ObservationWriter(info, self.envs[0].observation_space)
+        self.to_env_actions = action_converter(info.action, self.envs[0].action_space)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def fail(self, call: str, index: int, error: Exception) -> NoReturn:
+        """Reports an exception of the environment, with its own traceback as text."""
+        if isinstance(error, EnvError):
+            raise EnvError(f"{self.info.env_id}, environment {index}, {call}(): {error}") from None
+        text = "".join(traceback.format_exception(error)).rstrip()
+        raise EnvError(
+            f"{self.info.env_id}, environment {index}: {call}() raised {type(error).__name__}: {error}\n{text}"
+        ) from None
+
+
+class SingleAgentBatch(_Batch):
+    """Gymnasium environments; environment i is row i."""
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        for row, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
+            try:
+                self.write(observations, row, env.reset(seed=seed)[0])
+            except Exception as error:
+                self.fail("reset", row, error)
+
+    def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        ended: list[Ended] = []
+        received: list[float] = []
+        write, row = self.write, -1
+        # The fast path of one array per observation is inlined: a call per row costs as much as all the rest of it.
+        array, shape, dtype = (observations["obs"], write.shape, write.dtype) if write.is_array else (None, None, None)
+        try:
+            for row, (env, action) in enumerate(zip(self.envs, self.to_env_actions(actions), strict=True)):
+                observation, reward, terminated, truncated, info = env.step(action)
+                received.append(reward)
+                if terminated or truncated:
+                    observation = self._end(row, observation, terminated, truncated, info, ended)
+                if array is not None and observation.__class__ is np.ndarray and observation.shape == shape and observation.dtype == dtype:
+                    array[row] = observation
+                else:
+                    write(observations, row, observation)
+        except Exception as error:
+            self.fail("step", row, error)
+        write_rewards(rewards, received, self.info.env_id)
+        return ended
+
+    def _end(
+        self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]
+    ) -> Any:
+        """Records the end of an episode and returns the first observation of the next one."""
+        ended.append(Ended(row, bool(terminated), bool(truncated), info))
+        if not terminated:
+            self.write(self.final_observations, row, observation)
+            self.has_final_observation[row] = True
+        try:
+            return self.envs[row].reset()[0]
+        except Exception as error:
+            self.fail("reset", row, error)
+
+
+class MultiAgentBatch(_Batch):
+    """Environments with several agents; agent a of environment i is row i * num_agents + a."""
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        for index, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
+            try:
+                self._write_agents(observations, index, env.reset(seed=seed)[0])
+            except Exception as error:
+                self.fail("reset", index, error)
+
+    def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        agents, index = self.info.num_agents, -1
+        ended: list[Ended] = []
+        received: list[float] = []
+        env_actions = list(self.to_env_actions(actions))
+        try:
+            for index, env in enumerate(self.envs):
+                first = index * agents
+                seen, reward, terminated, truncated, infos = env.step(env_actions[first : first + agents])
+                for name, value in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
+                    self._expect_one_per_agent(name, value)
+                received.extend(reward)
+                over = [bool(terminal or cut) for terminal, cut in zip(terminated, truncated, strict=True)]
+                if any(over):
+                    if not all(over):
+                        raise EnvError(f"an episode ends for all agents in the same step, but the flags were {over}.")
+                    for agent in range(agents):
+                        row = first + agent
+                        ended.append(Ended(row, bool(terminated[agent]), bool(truncated[agent]), infos[agent]))
+                        if not terminated[agent]:
+                            self.write(self.final_observations, row, seen[agent])
+                            self.has_final_observation[row] = True
+                    seen = env.reset()[0]
+                self._write_agents(observations, index, seen)
+        except Exception as error:
+            self.fail("step", index, error)
+        write_rewards(rewards, received, self.info.env_id)
+        return ended
+
+    def _write_agents(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+        self._expect_one_per_agent("observations", seen)
+        for agent, observation in enumerate(seen):
+            self.write(observations, index * self.info.num_agents + agent, observation)
+
+    def _expect_one_per_agent(self, name: str, values: Any) -> None:
+        if len(values) != self.info.num_agents:
+            raise EnvError(f"expected {self.info.num_agents} {name}, one per agent, and got {len(values)}.")
+
+
+def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
+    """Stores one number per row, [rows] float32."""
+    try:
+        rewards[:] = received
+    except (TypeError, ValueError):
+        index, reward = next((i, r) for i, r in enumerate(received) if not isinstance(r, (int, float, np.number)))
+        raise EnvError(
+            f"{env_id}, row {index}: step() returned the reward {reward!r} ({type(reward).__name__}), expected a number."
+        ) from None
+
+
+class ObservationWriter:
+    """Copies one observation into its row after checking shape and dtype of every leaf."""
+
+    def __init__(self, info: EnvInfo, space: Any):
+        self.leaves: dict[str, LeafSpec] = info.observations
+        self.is_dict = hasattr(space, "spaces")
+        spaces: Mapping[str, Any] = space.spaces if self.is_dict else {"obs": space}
+        self.dtypes = {key: np.dtype(spaces[key].dtype) for key in self.leaves}
+        self.is_array = not self.is_dict and self.leaves["obs"].num_categories == 0
+        key = next(iter(self.leaves))
+        self.shape, self.dtype = self.leaves[key].shape, self.dtypes[key]
+
+    def __call__(self, out: dict[str, Array], row: int, observation: Any) -> None:
+        """Writes one observation into `out[key][row]`.
+
+        Raises:
+            EnvError: a leaf is missing or has another shape, or a dtype that cannot be stored exactly.
+        """
+        if not self.is_dict:
+            self._write_leaf("obs", "the observation", out["obs"], row, observation)
+            return
+        for key in self.leaves:
+            if key not in observation:
+                raise EnvError(f"the observation has no entry {key!r}, only {sorted(observation)}.")
+            self._write_leaf(key, f"observation[{key!r}]", out[key], row, observation[key])
+
+    def _write_leaf(self, key: str, what: str, out: Array, row: int, value: Any) -> None:
+        leaf, dtype = self.leaves[key], self.dtypes[key]
+        array = np.asarray(value)
+        if array.shape != leaf.shape:
+            raise EnvError(f"{what} has shape {array.shape}, expected {leaf.shape} as in the observation space.")
+        if array.dtype != dtype and not self._exact(array, dtype):
+            raise EnvError(
+                f"{what} has dtype {array.dtype}, expected {dtype} as in the observation space. Cast it in the "
+                f"environment, or declare {array.dtype} in the space."
+            )
+        if leaf.num_categories and not leaf.start <= array < leaf.start + leaf.num_categories:
+            last = leaf.start + leaf.num_categories - 1
+            raise EnvError(f"{what} is {array}, expected a category from {leaf.start} to {last}.")
+        out[row] = array
+
+    @staticmethod
+    def _exact(array: Array, dtype: np.dtype[Any]) -> bool:
+        """Python numbers and narrower types are welcome as long as no digit is lost; float64 noise is not a digit."""
+        if array.dtype == np.float64 and dtype.kind == "f":
+            return True
+        return bool(np.can_cast(array.dtype, dtype, "safe") or (array.dtype.kind in "iu" and dtype.kind in "iu"))
+
+
+def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequence[Any]]:
+    """A function from stored actions, [rows, ...], to what the environments execute, one per row."""
+    if action.kind == "discrete":
+        start = action.start
+        if start == 0:
+            return lambda actions: actions.tolist()  # type: ignore[no-any-return]
+        return lambda actions: (actions + start).tolist()  # type: ignore[no-any-return]
+    low, high, dtype = np.asarray(space.low), np.asarray(space.high), space.dtype
+    # The stored action stays as it was drawn, because its log-probability belongs to it; the environment gets it clipped.
+    return lambda actions: list(np.clip(actions, low, high).astype(dtype, copy=False))

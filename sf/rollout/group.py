@@ -1,0 +1,162 @@
+"""One group of environments and the trajectory it is writing.
+
+A group is always in one of three places: it waits for a free slot, for the actions of step t, or, after the last step,
+for the values of the observation it ended on. `advance` does what is possible and never blocks, so that the worker can
+step another group meanwhile (double buffering).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sf.arena import Array
+from sf.config import RolloutConfig
+from sf.errors import EnvError
+from sf.records import Episode, Record
+from sf.rollout.env_batch import Ended, EnvBatch
+from sf.slots import Requests, Slots, SlotState
+
+
+class Group:
+    """Advances some environments in lockstep through the slots that belong to them."""
+
+    def __init__(
+        self,
+        index: int,
+        config: RolloutConfig,
+        slots: Slots,
+        requests: Requests,
+        envs: EnvBatch,
+        random: np.random.Generator,
+        record: Record,
+        on_request: Callable[[], None],
+        on_full: Callable[[], None],
+        on_episode: Callable[[Episode], None],
+    ):
+        self.index = index
+        self.config = config
+        self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip < np.inf
+        self.slots, self.requests, self.envs = slots, requests, envs
+        self.random, self.record = random, record
+        self.on_request, self.on_full, self.on_episode = on_request, on_full, on_episode
+        topology = slots.topology
+        self.rollout, self.num_policies = topology.rollout, topology.num_policies
+        self.agents_per_env = topology.agents_per_env
+        self.own_slots: Sequence[int] = topology.slots_of_group(index)
+        self.slot: int | None = None
+        self.last_slot: int | None = None
+        self.t = 0
+        self.slots_filled = 0
+        self.ended = False
+        self.policies = np.zeros(topology.rows, np.int64)
+        self.returns, self.lengths = np.zeros(topology.rows), np.zeros(topology.rows, np.int64)
+
+    def advance(self) -> bool:
+        """Takes the next step if it can be taken now; says whether anything was done."""
+        if self.slot is None:
+            return self._start_slot()
+        if not self.requests.is_answered(self.index):
+            return False
+        if self.ended:
+            self.slots.has_final_observation[self.index] = False  # its values have come with the answer
+        if self.t == self.rollout:
+            self._finish_slot()
+            self._start_slot()
+        else:
+            self._step(self.slot, self.t)
+        return True
+
+    def _start_slot(self) -> bool:
+        """Begins a trajectory with the observation the last one ended on. Without a free slot there is no sampling."""
+        slot = self.own_slots[self.slots_filled % len(self.own_slots)]
+        if self.slots.state(slot) is not SlotState.FREE:
+            return False
+        self.slots.start_filling(slot)
+        if self.last_slot is None:
+            self._draw_policies(range(0, len(self.policies), self.agents_per_env))
+            self.envs.reset(self._observations(slot, 0))
+        else:
+            for array in self.slots.observations.values():
+                array[slot, 0] = array[self.last_slot, self.rollout]
+        self.slot, self.t = slot, 0
+        self._ask(slot)
+        return True
+
+    def _step(self, slot: int, t: int) -> None:
+        slots = self.slots
+        self.record.lap("write")
+        rewards = slots.rewards[slot, t]
+        ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
+        self.record.lap("step")
+        self.returns += rewards
+        self.lengths += 1
+        if self.reward_is_shaped:
+            np.clip(rewards * self.config.reward_scale, -self.config.reward_clip, self.config.reward_clip, out=rewards)
+        slots.terminated[slot, t] = False
+        slots.truncated[slot, t] = False
+        self.ended = bool(ended)
+        if ended:
+            self._end_episodes(slot, t, ended)
+        self.t = t + 1
+        self.record["env_steps"] += len(rewards)
+        self._ask(slot)
+
+    def _ask(self, slot: int) -> None:
+        if self.num_policies > 1 and self.t < self.rollout:
+            self.slots.policy_id[slot, self.t] = self.policies
+        self.requests.ask(self.index, slot, self.t)
+        self.on_request()
+
+    def _finish_slot(self) -> None:
+        assert self.slot is not None
+        self.ended = False
+        self._check_finite(self.slot)
+        self.slots.finish_filling(self.slot)
+        self.slots_filled += 1
+        self.last_slot, self.slot = self.slot, None
+        self.on_full()
+
+    def _end_episodes(self, slot: int, t: int, ended: list[Ended]) -> None:
+        for end in ended:
+            row = end.row
+            self.slots.terminated[slot, t, row] = end.terminated
+            self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
+            reward = float(self.returns[row])
+            objective = float(end.info.get("true_objective", reward))
+            self.on_episode(Episode(int(self.policies[row]), reward, int(self.lengths[row]), objective))
+            self.returns[row] = self.lengths[row] = 0
+        self.record["episodes"] += len(ended)
+        self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))
+
+    def _draw_policies(self, first_rows: Sequence[int]) -> None:
+        """Deals the policies to the agents of each environment that starts an episode, in random order."""
+        if self.num_policies == 1:
+            return
+        for first in first_rows:
+            rows = np.arange(self.agents_per_env)
+            order = self.random.permutation(self.num_policies)
+            self.policies[first + rows] = order[rows % self.num_policies]
+
+    def _observations(self, slot: int, t: int) -> dict[str, Array]:
+        return {key: array[slot, t] for key, array in self.slots.observations.items()}
+
+    def _check_finite(self, slot: int) -> None:
+        """Once per trajectory, so that it costs next to nothing, and before the learner can see it."""
+        self._expect_finite("reward", self.slots.rewards[slot])
+        for key, array in self.slots.observations.items():
+            if array.dtype.kind == "f":
+                self._expect_finite("observation" if key == "obs" else f"observation[{key!r}]", array[slot])
+
+    def _expect_finite(self, what: str, values: Array) -> None:
+        if np.isfinite(values).all():
+            return
+        t, row, *_ = np.argwhere(~np.isfinite(values))[0]
+        raise EnvError(
+            f"Environment {row // self.agents_per_env} of group {self.index} returned a {what} that is not finite: "
+            f"{values[t, row]}. Rewards and observations must be finite numbers; correct or clip them in the environment."
+        )
+
+    def close(self) -> None:
+        self.envs.close()

@@ -1,0 +1,104 @@
+"""A rollout worker: steps its groups of environments in turn.
+
+In: actions, written in place by inference workers, and free slots. Out: requests, full slots, finished episodes. It owns
+its environments and the slots of its groups, and imports no torch. It stops between two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sf.arena import Arena
+from sf.config import RolloutConfig
+from sf.doorbell import Doorbell
+from sf.envs import EnvSource
+from sf.records import EpisodeRing, rollout_record
+from sf.rollout.env_batch import make_env_batch
+from sf.rollout.group import Group
+from sf.slots import Requests, Slots, Topology
+from sf.spaces import EnvInfo
+
+
+class RolloutWorker:
+    """One role object: `step` until nothing can be done, then `wait`."""
+
+    def __init__(
+        self,
+        index: int,
+        config: RolloutConfig,
+        topology: Topology,
+        info: EnvInfo,
+        source: EnvSource,
+        seed: int,
+        arena: Arena,
+        doorbell: Doorbell,
+        inference: Sequence[Doorbell],
+        learners: Sequence[Doorbell],
+    ):
+        """Makes the environments.
+
+        Args:
+            index: of this worker.
+            config: of all rollout workers.
+            topology: sizes of the shared memory.
+            info: what the environments look like.
+            source: makes them.
+            seed: of the run; environments and random choices of this worker derive their own from it.
+            arena: the shared memory.
+            doorbell: wakes this worker.
+            inference: doorbells of the inference workers that serve it, one per policy.
+            learners: doorbells of the learners.
+
+        Raises:
+            EnvError: an environment cannot be made.
+        """
+        self.doorbell = doorbell
+        self.inference, self.learners = list(inference), list(learners)
+        self.record = rollout_record(arena, index)
+        episodes = EpisodeRing(arena, index)
+        slots, requests = Slots(topology, arena, info), Requests(topology, arena)
+        self.groups: list[Group] = []
+        for group in topology.groups_of_worker(index):
+            sequence = np.random.SeedSequence([seed, group])
+            env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
+            envs = make_env_batch(
+                source,
+                info,
+                env_seeds,
+                {key: array[group] for key, array in slots.final_observations.items()},
+                slots.has_final_observation[group],
+            )
+            random = np.random.default_rng(sequence)
+            self.groups.append(
+                Group(group, config, slots, requests, envs, random, self.record, self._ring_inference, self._ring_learners, episodes.append)
+            )  # fmt: skip
+
+    def step(self) -> bool:
+        """Advances every group that can go on; False if all of them wait."""
+        progressed = False
+        for group in self.groups:
+            if group.advance():
+                progressed = True
+        if progressed:
+            self.record.lap("write")
+            self.record.publish()
+        return progressed
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleeps until actions or slots arrive."""
+        self.doorbell.wait(timeout_s)
+        self.record.lap("wait")
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+
+    def _ring_inference(self) -> None:
+        for doorbell in self.inference:
+            doorbell.ring()
+
+    def _ring_learners(self) -> None:
+        for doorbell in self.learners:
+            doorbell.ring()

@@ -1,0 +1,221 @@
+"""Trajectories in shared memory: how they are laid out, who may change what, and in which order.
+
+A *slot* holds T steps of all rows of one environment group, time-major, so that one step of a group is contiguous. Each
+group has its own few slots and fills them in turn. Four counters per slot say in which state it is; each has one writer:
+
+    counter        written by                       meaning
+    filling        the rollout worker of the group  how often filling has begun
+    filled         the rollout worker of the group  how often filling has ended
+    taken[p]       learner p                        how often learner p has begun to train on it
+    released[p]    learner p                        how often learner p has finished with it
+
+    state          holds when                                           next, by whom
+    FREE           filling = filled = released[p] for all p             FILLING, rollout worker
+    FILLING        filling = filled + 1                                 FULL, rollout worker
+    FULL           filled > released[p] for some p, and none has taken  TRAINING, the learners
+    TRAINING       taken[p] > released[p] for some p                    FREE, the last learner to release
+
+A full slot is always offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the only currency of back-pressure: a
+group without a free slot does not sample. Datasets in flight are therefore bounded by the number of slots, and nothing
+is ever dropped. Each writer finishes its data before it raises its counter, and rings a doorbell after it.
+
+A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
+them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is
+about step `request_step[g]` of slot `request_slot[g]`; step T asks for values only, those of the last observation.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NewType
+
+import numpy as np
+
+from sf.arena import Arena, Array, Field
+from sf.errors import InternalError
+from sf.spaces import EnvInfo
+
+SlotIndex = NewType("SlotIndex", int)
+GroupIndex = NewType("GroupIndex", int)
+PolicyVersion = NewType("PolicyVersion", int)
+
+NO_VERSION = -1
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How many of everything there are; all sizes of the shared memory follow from it."""
+
+    num_workers: int
+    groups_per_worker: int
+    envs_per_group: int
+    agents_per_env: int
+    rollout: int
+    slots_per_group: int
+    num_policies: int
+    inference_per_policy: int
+
+    @property
+    def rows(self) -> int:
+        """Agents in one group; they advance in lockstep."""
+        return self.envs_per_group * self.agents_per_env
+
+    @property
+    def num_groups(self) -> int:
+        return self.num_workers * self.groups_per_worker
+
+    @property
+    def num_slots(self) -> int:
+        return self.num_groups * self.slots_per_group
+
+    @property
+    def samples_per_round(self) -> int:
+        """Transitions of one trajectory from every agent, for all policies together."""
+        return self.num_groups * self.rows * self.rollout
+
+    def groups_of_worker(self, worker: int) -> range:
+        return range(worker * self.groups_per_worker, (worker + 1) * self.groups_per_worker)
+
+    def worker_of_group(self, group: int) -> int:
+        return group // self.groups_per_worker
+
+    def slots_of_group(self, group: int) -> range:
+        return range(group * self.slots_per_group, (group + 1) * self.slots_per_group)
+
+    def group_of_slot(self, slot: int) -> int:
+        return slot // self.slots_per_group
+
+    def workers_of_inference(self, index: int) -> range:
+        """The rollout workers that inference worker `index` of each policy serves, always the same ones."""
+        return range(index, self.num_workers, self.inference_per_policy)
+
+
+def slots_per_group(dataset: int, samples_per_round: int, datasets_in_flight: int) -> int:
+    """Slots that hold at most `datasets_in_flight` datasets of `dataset` transitions, but one per group at least."""
+    return max(1, dataset * datasets_in_flight // samples_per_round)
+
+
+def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
+    """The table of everything in the slots and of the words that pass them on."""
+    t, rows, slots = topology.rollout, topology.rows, topology.num_slots
+    groups, policies = topology.num_groups, topology.num_policies
+    nan = float("nan")
+    fields = {
+        f"observations/{key}": Field((slots, t + 1, rows, *leaf.shape), leaf.dtype, _poison(leaf.dtype))
+        for key, leaf in info.observations.items()
+    }
+    fields |= {
+        f"final_observations/{key}": Field((groups, rows, *leaf.shape), leaf.dtype, _poison(leaf.dtype))
+        for key, leaf in info.observations.items()
+    }
+    action = info.action
+    return fields | {
+        "has_final_observation": Field((groups, rows), "bool"),
+        "actions": Field((slots, t, rows, *action.shape), action.dtype, _poison(action.dtype)),
+        "log_probs": Field((slots, t, rows), "float32", nan),
+        "values": Field((slots, t + 1, rows), "float32", nan),
+        "final_values": Field((slots, t, rows), "float32", nan),
+        "rewards": Field((slots, t, rows), "float32", nan),
+        "terminated": Field((slots, t, rows), "bool"),
+        "truncated": Field((slots, t, rows), "bool"),
+        "policy_id": Field((slots, t, rows), "int64"),
+        "policy_version": Field((slots, t, rows), "int64", NO_VERSION),
+        "filling": Field((slots,), "int64"),
+        "filled": Field((slots,), "int64"),
+        "taken": Field((slots, policies), "int64"),
+        "released": Field((slots, policies), "int64"),
+        "request": Field((groups,), "int64"),
+        "request_slot": Field((groups,), "int64", -1),
+        "request_step": Field((groups,), "int64", -1),
+        "answered": Field((groups, policies), "int64"),
+    }
+
+
+def _poison(dtype: str) -> float:
+    kind = np.dtype(dtype).kind
+    return float("nan") if kind == "f" else -1 if kind == "i" else 0
+
+
+class SlotState(enum.Enum):
+    FREE = "FREE"
+    FILLING = "FILLING"
+    FULL = "FULL"
+    TRAINING = "TRAINING"
+
+
+class SlotError(InternalError):
+    """A slot was used out of turn; always a bug of ours."""
+
+
+class Slots:
+    """The trajectory memory and the only functions that move a slot from one state to the next."""
+
+    def __init__(self, topology: Topology, arena: Arena, info: EnvInfo):
+        self.topology = topology
+        self.observations: dict[str, Array] = {key: arena[f"observations/{key}"] for key in info.observations}
+        self.final_observations: dict[str, Array] = {
+            key: arena[f"final_observations/{key}"] for key in info.observations
+        }
+        self.has_final_observation = arena["has_final_observation"]
+        self.actions, self.log_probs, self.values = arena["actions"], arena["log_probs"], arena["values"]
+        self.final_values, self.rewards = arena["final_values"], arena["rewards"]
+        self.terminated, self.truncated = arena["terminated"], arena["truncated"]
+        self.policy_id, self.policy_version = arena["policy_id"], arena["policy_version"]
+        self.filling, self.filled = arena["filling"], arena["filled"]
+        self.taken, self.released = arena["taken"], arena["released"]
+
+    def state(self, slot: int) -> SlotState:
+        filled = self.filled[slot]
+        if self.filling[slot] > filled:
+            return SlotState.FILLING
+        if (self.taken[slot] > self.released[slot]).any():
+            return SlotState.TRAINING
+        return SlotState.FREE if (self.released[slot] == filled).all() else SlotState.FULL
+
+    def start_filling(self, slot: int) -> None:
+        """FREE → FILLING, by the rollout worker that owns the slot."""
+        self._expect(slot, SlotState.FREE, "a rollout worker began to fill")
+        self.filling[slot] += 1
+
+    def finish_filling(self, slot: int) -> None:
+        """FILLING → FULL, by the rollout worker that owns the slot; all its data is written before this line."""
+        self._expect(slot, SlotState.FILLING, "a rollout worker finished")
+        self.filled[slot] += 1
+
+    def waiting_for(self, policy: int) -> Array:
+        """Indices of the full slots that learner `policy` has not taken yet."""
+        return np.flatnonzero(self.filled > self.taken[:, policy])
+
+    def take(self, slot: int, policy: int) -> None:
+        """FULL → TRAINING, by learner `policy`."""
+        if self.taken[slot, policy] >= self.filled[slot]:
+            raise SlotError(f"learner-{policy} took slot {slot} in state {self.state(slot).value}, expected FULL.")
+        self.taken[slot, policy] += 1
+
+    def release(self, slot: int, policy: int) -> None:
+        """TRAINING → FREE once every learner has released, by learner `policy`; it does not look at the slot again."""
+        if self.taken[slot, policy] != self.released[slot, policy] + 1:
+            raise SlotError(f"learner-{policy} released slot {slot}, which it does not hold ({self.state(slot).value}).")
+        self.released[slot, policy] += 1
+
+    def _expect(self, slot: int, expected: SlotState, what: str) -> None:
+        if (state := self.state(slot)) is not expected:
+            raise SlotError(f"{what} slot {slot} in state {state.value}, expected {expected.value}.")
+
+
+class Requests:
+    """The words through which groups ask and inference workers answer."""
+
+    def __init__(self, topology: Topology, arena: Arena):
+        self.topology = topology
+        self.request, self.answered = arena["request"], arena["answered"]
+        self.slot, self.step = arena["request_slot"], arena["request_step"]
+
+    def ask(self, group: int, slot: int, step: int) -> None:
+        """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T."""
+        self.slot[group], self.step[group] = slot, step
+        self.request[group] += 1
+
+    def is_answered(self, group: int) -> bool:
+        return bool((self.answered[group] == self.request[group]).all())

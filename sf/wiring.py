@@ -1,0 +1,134 @@
+"""Who talks to whom: everything the processes share is made here, and every connection is listed once.
+
+    rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
+    rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
+    rollout-i ── slot full + doorbell ─────► learner-p
+    rollout-i ◄── slot free + doorbell ───── learner-p
+    learner-p ── published weights ────────► inference-p-j        read before every forward pass
+    learner-p ◄── control signals ─────────► supervisor           save, saved
+    learner-p ── train summaries ──────────► supervisor           a bounded queue
+    everyone  ── records ──────────────────► supervisor           read when it reports
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import faster_fifo
+
+from sf.arena import Arena, Array, Field
+from sf.config import Config, samples_per_iteration, samples_per_round
+from sf.control import ControlEnd, connect
+from sf.doorbell import Doorbell
+from sf.envs import EnvSource
+from sf.experiment import Experiment
+from sf.process import RoleSpec
+from sf.records import record_fields
+from sf.slots import Topology, slot_fields, slots_per_group
+from sf.spaces import EnvInfo
+from sf.weights import PublishedWeights
+
+SUMMARY_QUEUE_BYTES = 1_000_000
+
+
+def topology_of(config: Config, info: EnvInfo) -> Topology:
+    """The sizes that follow from a resolved configuration."""
+    rollout, run = config.rollout, config.run
+    assert rollout.num_workers is not None
+    assert rollout.num_envs_per_worker is not None
+    return Topology(
+        num_workers=rollout.num_workers,
+        groups_per_worker=rollout.worker_num_splits,
+        envs_per_group=rollout.num_envs_per_worker // rollout.worker_num_splits,
+        agents_per_env=info.num_agents,
+        rollout=rollout.rollout,
+        slots_per_group=slots_per_group(
+            samples_per_iteration(config), float(samples_per_round(config, info.num_agents)), config.datasets_in_flight
+        ),
+        num_policies=run.num_policies,
+        inference_per_policy=config.inference.policy_workers_per_policy,
+    )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the supervisor keeps in its hands."""
+
+    topology: Topology
+    arena: Arena
+    run_state: Array
+    doorbells: list[Doorbell]
+    supervisor_bell: Doorbell
+    controls: list[ControlEnd]
+    """This end of the control connection of each learner."""
+    summaries: Any
+    """faster-fifo queue of `TrainSummary`."""
+
+
+def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
+    """Allocates what is shared and lists the roles, learners first because they take longest to start.
+
+    Raises:
+        ResourceError: there is not enough memory.
+    """
+    topology = topology_of(config, info)
+    policies, workers = range(topology.num_policies), range(topology.num_workers)
+    inference = range(topology.inference_per_policy)
+    fields = slot_fields(topology, info)
+    fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies))
+    arena = Arena(fields | {"run_state": Field((1,), "int64")})
+    weights = [PublishedWeights() for _ in policies]
+    rollout_bells = [Doorbell() for _ in workers]
+    inference_bells = [[Doorbell() for _ in inference] for _ in policies]
+    learner_bells = [Doorbell() for _ in policies]
+    supervisor_bell = Doorbell()
+    serial = config.run.serial_mode
+    controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
+    learner_ends = [ControlEnd(f"learner-{p}", serial) for p in policies]
+    for control, learner_end in zip(controls, learner_ends, strict=True):
+        connect(control, learner_end)
+    summaries = faster_fifo.Queue(SUMMARY_QUEUE_BYTES)
+    common = {"topology": topology, "info": info, "seed": config.run.seed, "arena": arena}
+
+    learners = [
+        RoleSpec(
+            f"learner-{p}",
+            "sf.learner.worker:Learner",
+            common
+            | {
+                "policy_id": p, "config": config, "weights": weights[p], "doorbell": learner_bells[p],
+                "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
+                "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
+            },
+        )
+        for p in policies
+    ]  # fmt: skip
+    inferences = [
+        RoleSpec(
+            f"inference-{p}-{j}",
+            "sf.inference.worker:InferenceWorker",
+            common
+            | {
+                "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
+                "doorbell": inference_bells[p][j], "workers": rollout_bells,
+            },
+        )
+        for p in policies
+        for j in inference
+    ]  # fmt: skip
+    rollouts = [
+        RoleSpec(
+            f"rollout-{i}",
+            "sf.rollout.worker:RolloutWorker",
+            common
+            | {
+                "index": i, "config": config.rollout, "source": source, "doorbell": rollout_bells[i],
+                "inference": [inference_bells[p][i % len(inference)] for p in policies], "learners": learner_bells,
+            },
+        )
+        for i in workers
+    ]  # fmt: skip
+    bells = [*learner_bells, *(bell for row in inference_bells for bell in row), *rollout_bells]
+    shared = Shared(topology, arena, arena["run_state"], bells, supervisor_bell, controls, summaries)
+    return shared, [*learners, *inferences, *rollouts]

@@ -1,0 +1,76 @@
+"""Published weights: the label never disagrees with the weights (row A14)."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from sf.doorbell import Doorbell
+from sf.weights import NOTHING_PUBLISHED, PublishedWeights
+
+SIZE = 5_000
+
+
+def test_nothing_published_yet() -> None:
+    weights = PublishedWeights()
+    assert weights.version == NOTHING_PUBLISHED
+    weights.allocate(3)
+    assert weights.version == NOTHING_PUBLISHED
+
+
+def test_reader_gets_the_newest_version() -> None:
+    weights = PublishedWeights()
+    weights.allocate(3)
+    flat = np.zeros(3, np.float32)
+    for version in range(5):
+        weights.publish(np.full(3, version, np.float32), version)
+        assert weights.version == version
+        assert weights.read_into(flat) == version
+        assert (flat == version).all()
+
+
+def test_versions_may_start_anywhere_after_a_resume() -> None:
+    weights = PublishedWeights()
+    weights.allocate(2)
+    weights.publish(np.array([1, 2], np.float32), 926)
+    assert weights.read_into(np.zeros(2, np.float32)) == 926
+
+
+def _publish(weights: PublishedWeights, ready: Doorbell, seconds: float, answer: Connection) -> None:
+    import time
+
+    weights.allocate(SIZE)
+    end, version = time.monotonic() + seconds, 0
+    flat = np.zeros(SIZE, np.float32)
+    while time.monotonic() < end:
+        flat[:] = version % 2**24  # float32 counts exactly up to there
+        weights.publish(flat, version)
+        if version == 0:
+            ready.ring()
+        version += 1
+    answer.send(version)
+
+
+def test_a14_weights_and_version_are_read_together_under_stress() -> None:
+    """The writer publishes as fast as it can, the reader copies as fast as it can: no copy is mixed or mislabelled."""
+    context = multiprocessing.get_context("spawn")
+    weights, ready = PublishedWeights(), Doorbell()
+    parent, child = context.Pipe(duplex=False)
+    writer = context.Process(target=_publish, args=(weights, ready, 1.5, child), daemon=True)
+    writer.start()
+    assert ready.wait(30)
+    flat = np.zeros(SIZE, np.float32)
+    reads, versions = 0, set()
+    while writer.is_alive():
+        version = weights.read_into(flat)
+        assert (flat == version).all(), f"label {version}, weights {np.unique(flat)}"
+        versions.add(version)
+        reads += 1
+    published = parent.recv()
+    writer.join()
+    assert weights.read_into(flat) == published - 1
+    assert reads > 1_000
+    assert len(versions) > 100
+    assert published > 1_000
