@@ -13,11 +13,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from sf.arena import Arena
-from sf.doorbell import Doorbell
-from sf.errors import EnvError, SfError, WorkerCrashed
+from sf.errors import EnvError, InternalError, SfError, WorkerCrashed
 from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, call_in_child, run_child
+from sf.signals import Signals
+from sf.wiring import Shared
 
+START_TIMEOUT_S = 120.0
+"""Time for all children to become ready; importing torch and making slow environments is part of it."""
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
 KILL_GRACE_S = 5.0
@@ -56,47 +58,71 @@ class Child:
             return as_exception(self.failure, who)
         code = self.process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        return WorkerCrashed(f"{who} {how} without being told to, and left no traceback. The run cannot go on without it.")
+        return WorkerCrashed(
+            f"{who} {how} without being told to, and left no traceback. The run cannot go on without it."
+        )
 
 
-class Children:
-    """All child processes of one run. Must be used from the main thread: children end with the thread that made them."""
+class Processes:
+    """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
-    def __init__(self, arena: Arena, doorbells: Sequence[Doorbell]):
-        self.arena, self.doorbells = arena, list(doorbells)
+    def __init__(self, shared: Shared):
+        self.shared = shared
         self.children: list[Child] = []
+        self.start_deadline = float("inf")
+        self.has_news = False
+        """Somebody rang: a role has something that should not wait for the next look at the clock."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Spawns one process per role; they report when they are ready."""
         context = multiprocessing.get_context("spawn")
+        self.start_deadline = time.monotonic() + START_TIMEOUT_S
         for spec in specs:
             reports, child_end = context.Pipe(duplex=False)
             process = context.Process(
-                target=run_child, args=(spec, os.getpid(), self.arena, child_end), name=spec.name, daemon=True
+                target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name, daemon=True
             )
             process.start()
             child_end.close()
             self.children.append(Child(spec.name, process, reports))
 
-    @property
-    def waitables(self) -> list[Any]:
+    def advance(self, timeout_s: float, signals: Signals) -> None:
+        """Sleeps until a child reports or ends, somebody rings, a signal arrives or `timeout_s` is over.
+
+        Raises:
+            SfError: a child has failed or ended.
+        """
+        bell = self.shared.supervisor_bell
+        others: list[Any] = [bell.fileno(), signals.fileno()]
+        readable = connection.wait([*self._waitables(), *others], timeout=max(0.0, timeout_s))
+        self.has_news = bell.fileno() in readable
+        bell.clear()
+        signals.clear()
+        if any(waitable not in others for waitable in readable):
+            self._check()
+        if time.monotonic() > self.start_deadline:
+            self._check_started()
+
+    def _waitables(self) -> list[Any]:
         """What becomes readable when a child reports or ends."""
-        return [waitable for child in self.children for waitable in (child.process.sentinel, child.reports) if not child.reports.closed]
+        return [waitable for child in self.children for waitable in (child.process.sentinel, child.reports)]
 
     @property
-    def all_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether every role is built; counters mean something from then on."""
         return all(child.is_ready for child in self.children)
+
+    def _check_started(self) -> None:
+        late = [child.name for child in self.children if not child.is_ready]
+        if late:
+            raise InternalError(f"{', '.join(late)} did not become ready within {START_TIMEOUT_S:.0f} s.")
+        self.start_deadline = float("inf")
 
     def pids(self) -> dict[str, int]:
         """Process ids by name."""
         return {child.name: child.process.pid for child in self.children if child.process.pid is not None}
 
-    def check(self) -> None:
-        """Hears what is new.
-
-        Raises:
-            SfError: a child has failed or ended.
-        """
+    def _check(self) -> None:
         for child in self.children:
             child.hear()
         failed = [child for child in self.children if child.failure is not None or not child.process.is_alive()]
@@ -106,18 +132,15 @@ class Children:
             child.hear()
             raise child.ending()
 
-    def stop(self, is_urgent: Callable[[], bool]) -> list[str]:
-        """Asks all to end, waits, and kills those that do not; returns what went wrong.
-
-        Args:
-            is_urgent: looked at while waiting; True kills at once.
-        """
-        self.arena["run_state"][0] = STOPPING
-        for doorbell in self.doorbells:
+    def stop(self, signals: Signals) -> list[str]:
+        """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
+        self.shared.run_state[0] = STOPPING
+        for doorbell in self.shared.doorbells:
             doorbell.ring()
         deadline = time.monotonic() + STOP_GRACE_S
-        while (alive := self._alive()) and time.monotonic() < deadline and not is_urgent():
-            connection.wait([child.process.sentinel for child in alive], timeout=0.1)
+        while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
+            connection.wait([*(child.process.sentinel for child in alive), signals.fileno()], timeout=1.0)
+            signals.clear()
         problems = [f"{child.name} (pid {child.process.pid}) did not stop and was killed" for child in alive]
         self.kill()
         for child in self.children:

@@ -1,13 +1,13 @@
 """The directory of one experiment: who may use it, what an earlier run left there, and where things lie.
 
-    <train_dir>/<experiment>/
-      .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
-                          the life of a run, and its text says by whom
-      config.json         the resolved configuration
-      checkpoint_p<i>/    checkpoints of policy i
-      .summary/<i>/       TensorBoard files of policy i
-      metrics.jsonl       the same scalars as lines
-      summary.json        how the last run ended
+<train_dir>/<experiment>/
+  .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
+                      the life of a run, and its text says by whom
+  config.json         the resolved configuration
+  checkpoint_p<i>/    checkpoints of policy i
+  .summary/<i>/       TensorBoard files of policy i
+  metrics.jsonl       the same scalars as lines
+  summary.json        how the last run ended
 """
 
 from __future__ import annotations

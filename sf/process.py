@@ -129,7 +129,9 @@ def set_title(name: str) -> None:
     setproctitle.setproctitle(f"sf-{name}")
 
 
-def call_in_child(function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int) -> None:
+def call_in_child(
+    function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int
+) -> None:
     """The main function of a disposable child that computes one value and ends."""
     end_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

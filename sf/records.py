@@ -14,7 +14,18 @@ import numpy as np
 from sf.arena import Arena, Array, Field
 
 ROLLOUT_COUNTERS = ("env_steps", "episodes", "step", "wait", "write")
-INFERENCE_COUNTERS = ("samples", "requests", "forwards", "refreshes", "refresh_seconds", "wait", "gather", "forward", "scatter", "weights")
+INFERENCE_COUNTERS = (
+    "samples",
+    "requests",
+    "forwards",
+    "refreshes",
+    "refresh_seconds",
+    "wait",
+    "gather",
+    "forward",
+    "scatter",
+    "weights",
+)
 LEARNER_COUNTERS = (
     "version", "env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update", "publish", "save",
 )  # fmt: skip
@@ -39,6 +50,12 @@ def record_fields(num_workers: int, num_inference: int, num_policies: int) -> di
         "episodes": Field((num_workers, EPISODES_KEPT, len(EPISODE_FIELDS)), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
     }
+
+
+def mark_lag_unknown(arena: Arena) -> None:
+    """Shows a lag of -1 until a learner has made its first optimizer step."""
+    for name in ("lag_min", "lag_avg", "lag_max"):
+        arena["records/learner"][:, LEARNER_COUNTERS.index(name)] = -1.0
 
 
 class Record:

@@ -91,9 +91,9 @@ class Topology:
         return range(index, self.num_workers, self.inference_per_policy)
 
 
-def slots_per_group(dataset: int, samples_per_round: int, datasets_in_flight: int) -> int:
+def slots_per_group(dataset: int, samples_per_round: float, datasets_in_flight: int) -> int:
     """Slots that hold at most `datasets_in_flight` datasets of `dataset` transitions, but one per group at least."""
-    return max(1, dataset * datasets_in_flight // samples_per_round)
+    return max(1, int(dataset * datasets_in_flight // samples_per_round))
 
 
 def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
@@ -196,7 +196,9 @@ class Slots:
     def release(self, slot: int, policy: int) -> None:
         """TRAINING → FREE once every learner has released, by learner `policy`; it does not look at the slot again."""
         if self.taken[slot, policy] != self.released[slot, policy] + 1:
-            raise SlotError(f"learner-{policy} released slot {slot}, which it does not hold ({self.state(slot).value}).")
+            raise SlotError(
+                f"learner-{policy} released slot {slot}, which it does not hold ({self.state(slot).value})."
+            )
         self.released[slot, policy] += 1
 
     def _expect(self, slot: int, expected: SlotState, what: str) -> None:

@@ -1,13 +1,13 @@
 """Who talks to whom: everything the processes share is made here, and every connection is listed once.
 
-    rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
-    rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
-    rollout-i ── slot full + doorbell ─────► learner-p
-    rollout-i ◄── slot free + doorbell ───── learner-p
-    learner-p ── published weights ────────► inference-p-j        read before every forward pass
-    learner-p ◄── control signals ─────────► supervisor           save, saved
-    learner-p ── train summaries ──────────► supervisor           a bounded queue
-    everyone  ── records ──────────────────► supervisor           read when it reports
+rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
+rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
+rollout-i ── slot full + doorbell ─────► learner-p
+rollout-i ◄── slot free + doorbell ───── learner-p
+learner-p ── published weights ────────► inference-p-j        read before every forward pass
+learner-p ◄── control signals ─────────► supervisor           save, saved
+learner-p ── train summaries ──────────► supervisor           a bounded queue
+everyone  ── records ──────────────────► supervisor           read when it reports
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.experiment import Experiment
 from sf.process import RoleSpec
-from sf.records import record_fields
+from sf.records import mark_lag_unknown, record_fields
 from sf.slots import Topology, slot_fields, slots_per_group
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
@@ -59,6 +59,8 @@ class Shared:
     arena: Arena
     run_state: Array
     doorbells: list[Doorbell]
+    """Of all roles."""
+    learner_bells: list[Doorbell]
     supervisor_bell: Doorbell
     controls: list[ControlEnd]
     """This end of the control connection of each learner."""
@@ -78,6 +80,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     fields = slot_fields(topology, info)
     fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies))
     arena = Arena(fields | {"run_state": Field((1,), "int64")})
+    mark_lag_unknown(arena)
     weights = [PublishedWeights() for _ in policies]
     rollout_bells = [Doorbell() for _ in workers]
     inference_bells = [[Doorbell() for _ in inference] for _ in policies]
@@ -130,5 +133,5 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         for i in workers
     ]  # fmt: skip
     bells = [*learner_bells, *(bell for row in inference_bells for bell in row), *rollout_bells]
-    shared = Shared(topology, arena, arena["run_state"], bells, supervisor_bell, controls, summaries)
+    shared = Shared(topology, arena, arena["run_state"], bells, learner_bells, supervisor_bell, controls, summaries)
     return shared, [*learners, *inferences, *rollouts]

@@ -119,7 +119,8 @@ def test_requests_are_answered_by_every_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "in_flight", "expected"), [(4096, 1, 1), (4096, 2, 2), (8192, 1, 2), (8192, 2, 4), (512, 2, 1), (6144, 2, 3)]
+    ("dataset", "in_flight", "expected"),
+    [(4096, 1, 1), (4096, 2, 2), (8192, 1, 2), (8192, 2, 4), (512, 2, 1), (6144, 2, 3)],
 )
 def test_a13_slots_hold_the_datasets_in_flight(dataset: int, in_flight: int, expected: int) -> None:
     assert slots_per_group(dataset, 4096, in_flight) == expected

@@ -9,7 +9,7 @@ the bottleneck and nobody ever waits for a batch to fill.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +18,13 @@ import torch
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
 from sf.doorbell import Doorbell
+from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
+from sf.monitor.console import Console
 from sf.policy import Policy
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
-
-REFRESHES_PER_LINE = 10
-
 
 @dataclass(frozen=True)
 class Task:
@@ -54,7 +53,6 @@ class InferenceWorker:
         weights: PublishedWeights,
         doorbell: Doorbell,
         workers: Sequence[Doorbell],
-        log: Callable[[str], None],
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -69,14 +67,16 @@ class InferenceWorker:
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
             workers: doorbells of all rollout workers.
-            log: takes lines for the console.
         """
         self.policy_id = policy_id
-        self.topology, self.workers, self.doorbell, self.log = topology, list(workers), doorbell, log
+        self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
+        self.console = Console()
         self.policy = Policy(info, config)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.policy.flat.numpy()
-        self.generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, policy_id, index]).generate_state(1)[0]))
+        self.generator = torch.Generator().manual_seed(
+            int(np.random.SeedSequence([seed, policy_id, index]).generate_state(1)[0])
+        )
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = np.array(served, np.int64)
@@ -89,7 +89,9 @@ class InferenceWorker:
         if not waiting.size or not self._refresh_weights():
             return False
         tasks = [self._task(int(self.groups[i]), int(asked[i])) for i in waiting]
-        finals = [(task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()]
+        finals = [
+            (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
+        ]
         observations, counts = self._gather(tasks, finals)
         self.record.lap("gather")
         chosen = self.policy.action(observations, generator=self.generator)
@@ -116,7 +118,7 @@ class InferenceWorker:
             self.record["refreshes"] += 1
             if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0:
                 seconds = self.record["refresh_seconds"] / refreshes
-                self.log(weight_line(self.policy_id, self.version, seconds))
+                self.console.line(weight_line(self.policy_id, self.version, seconds))
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 
@@ -138,7 +140,10 @@ class InferenceWorker:
         observations = {}
         counts: list[int] = []
         for key, stored in self.slots.observations.items():
-            parts = [stored[task.slot, task.t] if task.rows is None else stored[task.slot, task.t, task.rows] for task in tasks]
+            parts = [
+                stored[task.slot, task.t] if task.rows is None else stored[task.slot, task.t, task.rows]
+                for task in tasks
+            ]
             counts = [len(part) for part in parts]
             parts += [self.slots.final_observations[key][task.group, rows] for task, rows in finals]
             observations[key] = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))

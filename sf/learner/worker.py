@@ -21,7 +21,7 @@ from sf.learner.batcher import Batcher
 from sf.learner.saving import Saver
 from sf.learner.update import Batch, Update
 from sf.messages import SaveRequest, TrainSummary
-from sf.monitor.cadence import train_summary_interval_s
+from sf.monitor import SummaryThrottle
 from sf.policy import Policy
 from sf.records import learner_record
 from sf.slots import Slots, Topology
@@ -86,7 +86,7 @@ class Learner:
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
-        self.last_summary_s = -float("inf")
+        self.throttle = SummaryThrottle()
         self.weights = weights
         self.weights.allocate(self.policy.flat.numel())
         self._flat = self.policy.flat.numpy()
@@ -117,9 +117,7 @@ class Learner:
         self.record.publish()
 
     def _train(self, batch: Batch) -> None:
-        now = time.monotonic()
-        wants_summary = now - self.last_summary_s >= train_summary_interval_s(self.update.version)
-        self.update.want_summary = wants_summary
+        self.update.want_summary = self.throttle.is_due(time.monotonic(), self.update.version)
         self.update.set_progress(min(1.0, self.frames / self.frames_wanted))
         for step in self.update.steps(batch):
             self.record.lap("update")
@@ -135,8 +133,7 @@ class Learner:
         if self.batcher.release():
             for worker in self.workers:
                 worker.ring()
-        if wants_summary:
-            self.last_summary_s = now
+        if self.update.want_summary:
             self.summaries.put(TrainSummary(self.policy_id, self.update.version, self.frames, self.update.summary()))
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()

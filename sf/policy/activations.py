@@ -39,9 +39,9 @@ class _Tanh(torch.autograd.Function):
 
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent, the same numbers with and without gradients."""
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         return torch.tanh(x)
-    if torch.is_grad_enabled() and x.requires_grad:
+    if x.requires_grad and torch.is_grad_enabled():
         y: Tensor = _Tanh.apply(x)  # type: ignore[no-untyped-call]
         return y
     return _tanh_by_sigmoid(x)

@@ -1,7 +1,7 @@
 """Distributions of actions as functions of the numbers that the policy head puts out.
 
-Both kinds have the same methods; `sample` and `evaluate` use the same formula for the log-probability, so that the ratio
-of an action under unchanged weights is exactly 1.
+Both kinds have the same methods; `sample` and `evaluate` use the same formula for the log-probability, so that the
+ratio of an action under unchanged weights is exactly 1.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class DiagonalGaussian(nn.Module):
         (log_std,) = self._free_log_std
         if log_std is not None:
             return params, log_std
-        mean, log_std = params.split(self.size, -1)
         # The head starts near 0, hence the shift; the limits keep exp and its gradient finite.
-        return mean, (log_std + self.initial_log_std).clamp(-10.0, 5.0)
+        adaptive = (params[:, self.size :] + self.initial_log_std).clamp(-10.0, 5.0)
+        return params[:, : self.size], adaptive
 
     def _log_probs(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         distances = (actions - mean) * torch.exp(-log_std)

@@ -2,7 +2,7 @@
 
     vector      [ parameters ............................ | buffers ...... ]
     parameters  [ the same memory, as one nn.Parameter .. ]
-    .grad       [ each p.grad is a view into this ....... ]
+    gradient    [ each p.grad is a view into this ....... ]
 
 Adam, clipping the gradient and zeroing it are one operation each, and publishing the policy is one copy.
 """
@@ -28,14 +28,14 @@ class FlatVariables:
         self.vector = torch.cat([variable.detach().reshape(-1) for _, variable in variables]).to(device)
         num_trainable = sum(p.numel() for p in module.parameters())
         self.parameters = nn.Parameter(self.vector[:num_trainable])
-        gradient = self.parameters.grad = torch.zeros_like(self.parameters)
+        self.gradient = self.parameters.grad = torch.zeros(num_trainable, device=device)
         start = 0
         for _, variable in variables:
             stop = start + variable.numel()
             variable.data = self.vector[start:stop].view(variable.shape)
             if isinstance(variable, nn.Parameter):
                 # A gradient that is there already is added to in place, so backward() writes into the flat one.
-                variable.grad = gradient[start:stop].view(variable.shape)
+                variable.grad = self.gradient[start:stop].view(variable.shape)
             start = stop
 
 

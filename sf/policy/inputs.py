@@ -25,7 +25,7 @@ class NetworkInput(NamedTuple):
 
     vector: Tensor | None
     """[B, size], all leaves that are not images side by side."""
-    images: tuple[Tensor, ...]
+    images: list[Tensor]
     """[B, channels, height, width] each."""
 
 
@@ -52,8 +52,8 @@ class Inputs(nn.Module):
     def forward(self, observations: Mapping[str, Tensor]) -> NetworkInput:
         """Observations [B, *shape] per leaf, as the environment gave them."""
         vectors = [read(observations[name]) for name, read in self._vectors]
-        vector = vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1) if vectors else None
-        return NetworkInput(vector, tuple(read(observations[name]) for name, read in self._images))
+        images = [read(observations[name]) for name, read in self._images]
+        return NetworkInput(vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1) if vectors else None, images)
 
 
 class _OneHot(nn.Module):
@@ -103,7 +103,6 @@ class _Numbers(nn.Module):
         if self.channels_last:
             return x.movedim(-1, 1)
         return x.unsqueeze(1) if self.add_channels else x
-
 
 
 def _image_shape(leaf: LeafSpec) -> tuple[int, int, int] | None:

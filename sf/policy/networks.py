@@ -41,10 +41,11 @@ class Mlp(nn.Module):
     def __init__(self, num_inputs: int, sizes: Sequence[int], nonlinearity: str) -> None:
         super().__init__()
         all_sizes = (num_inputs, *sizes)
-        self.layers = nn.ModuleList(linear(*pair) for pair in zip(all_sizes, sizes, strict=False))
+        layers = [linear(*pair) for pair in zip(all_sizes, sizes, strict=False)]
+        self.layers = nn.ModuleList(layers)
         self.num_features = all_sizes[-1]
         self._activation = ACTIVATIONS[nonlinearity]
-        self._parameters_of_layers = tuple((layer.weight, layer.bias) for layer in self.layers)
+        self._parameters_of_layers = tuple((layer.weight, layer.bias) for layer in layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, num_inputs] to [B, num_features]."""
@@ -84,12 +85,13 @@ class Encoder(nn.Module):
         super().__init__()
         size = inputs.vector_size
         self.mlp = Mlp(size, config.encoder_mlp_layers, config.nonlinearity) if size else None
-        self.convnets = nn.ModuleList(ConvNet(shape, config) for shape in inputs.image_shapes)
-        self.num_features = sum(convnet.num_features for convnet in self.convnets)
+        convnets = [ConvNet(shape, config) for shape in inputs.image_shapes]
+        self.convnets = nn.ModuleList(convnets)
+        self.num_features = sum(convnet.num_features for convnet in convnets)
         if self.mlp is not None:
             self.num_features += self.mlp.num_features
         self._encode_vector = None if self.mlp is None else self.mlp.forward
-        self._encode_images = tuple(convnet.forward for convnet in self.convnets)
+        self._encode_images = tuple(convnet.forward for convnet in convnets)
 
     def forward(self, x: NetworkInput) -> Tensor:
         """[B, num_features]."""

@@ -26,11 +26,11 @@ class Policy(nn.Module):
     """A stochastic policy and a value function for one environment.
 
     Acting and training share `_forward` and the formula of the log-probability, so that under unchanged weights every
-    probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the learner
-    changes them, and they travel with the weights in `flat`.
+    probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the
+    learner changes them, and they travel with the weights in `flat`.
 
-    Actions are neither clipped to the bounds of a Box nor shifted to the first choice of a Discrete space; whoever steps
-    the environment does both, because the log-probability belongs to the action as it was drawn.
+    Actions are neither clipped to the bounds of a Box nor shifted to the first choice of a Discrete space; whoever
+    steps the environment does both, because the log-probability belongs to the action as it was drawn.
     """
 
     def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
@@ -63,8 +63,13 @@ class Policy(nn.Module):
 
     @property
     def flat_parameters(self) -> nn.Parameter:
-        """The trainable part of `flat`, with a flat gradient that `backward` adds to; zero it in place."""
+        """The trainable part of `flat`; its `grad` is `flat_gradient`."""
         return self._variables.parameters
+
+    @property
+    def flat_gradient(self) -> Tensor:
+        """What `backward` adds the gradients of all parameters to, as one vector; zero it in place."""
+        return self._variables.gradient
 
     @property
     def observation_normalizers(self) -> dict[str, Normalizer]:

@@ -123,7 +123,12 @@ class SingleAgentBatch(_Batch):
                 received.append(reward)
                 if terminated or truncated:
                     observation = self._end(row, observation, terminated, truncated, info, ended)
-                if array is not None and observation.__class__ is np.ndarray and observation.shape == shape and observation.dtype == dtype:
+                if (
+                    array is not None
+                    and observation.__class__ is np.ndarray
+                    and observation.shape == shape
+                    and observation.dtype == dtype
+                ):
                     array[row] = observation
                 else:
                     write(observations, row, observation)
@@ -132,9 +137,7 @@ class SingleAgentBatch(_Batch):
         write_rewards(rewards, received, self.info.env_id)
         return ended
 
-    def _end(
-        self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]
-    ) -> Any:
+    def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
         """Records the end of an episode and returns the first observation of the next one."""
         ended.append(Ended(row, bool(terminated), bool(truncated), info))
         if not terminated:
@@ -196,14 +199,18 @@ class MultiAgentBatch(_Batch):
 
 
 def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
-    """Stores one number per row, [rows] float32."""
+    """Stores one number per row, [rows] float32; an array that holds one number is one."""
     try:
-        rewards[:] = received
-    except (TypeError, ValueError):
-        index, reward = next((i, r) for i, r in enumerate(received) if not isinstance(r, (int, float, np.number)))
-        raise EnvError(
-            f"{env_id}, row {index}: step() returned the reward {reward!r} ({type(reward).__name__}), expected a number."
-        ) from None
+        array = np.asarray(received)
+    except ValueError:  # arrays of several shapes
+        array = np.empty(0)
+    if array.dtype.kind in "fiub" and array.size == len(rewards):
+        rewards[:] = array.reshape(-1)
+        return
+    row, reward = next((row, reward) for row, reward in enumerate(received) if np.asarray(reward).dtype.kind not in "fiub" or np.size(reward) != 1)
+    raise EnvError(
+        f"{env_id}, row {row}: step() returned the reward {reward!r} ({type(reward).__name__}), expected a number."
+    )
 
 
 class ObservationWriter:
@@ -260,8 +267,8 @@ def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequen
     if action.kind == "discrete":
         start = action.start
         if start == 0:
-            return lambda actions: actions.tolist()  # type: ignore[no-any-return]
-        return lambda actions: (actions + start).tolist()  # type: ignore[no-any-return]
+            return lambda actions: actions.tolist()
+        return lambda actions: (actions + start).tolist()
     low, high, dtype = np.asarray(space.low), np.asarray(space.high), space.dtype
     # The stored action stays as it was drawn, because its log-probability belongs to it; the environment gets it clipped.
     return lambda actions: list(np.clip(actions, low, high).astype(dtype, copy=False))

@@ -154,7 +154,7 @@ class Group:
             return
         t, row, *_ = np.argwhere(~np.isfinite(values))[0]
         raise EnvError(
-            f"Environment {row // self.agents_per_env} of group {self.index} returned a {what} that is not finite: "
+            f"Environment {row // self.agents_per_env} of group {self.index} returned a non-finite {what}: "
             f"{values[t, row]}. Rewards and observations must be finite numbers; correct or clip them in the environment."
         )
 

@@ -1,0 +1,100 @@
+"""The lines on the console, to the character, and the windows behind their numbers.
+
+Pure functions and counters without a clock: who calls them knows the time. They read nothing and print nothing, so that
+any process can use them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+REPORT_INTERVAL_S = 5.0
+REFRESHES_PER_LINE = 10
+"""An inference worker logs every tenth time that it picks up weights."""
+
+FPS_WINDOWS = (2, 12, 60)
+"""Reports that the three rates of the report line look back: 10, 60 and 300 seconds."""
+THROUGHPUT_REPORTS = 10
+
+
+def prefix(now: datetime, pid: int) -> str:
+    """What every line begins with: local time with milliseconds, and the process id."""
+    return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] "
+
+
+def report_line(
+    fps: Sequence[float], frames: int, throughput: Sequence[float], samples: int, lag: tuple[float, float, float]
+) -> str:
+    """The line that says how fast and how far the run is.
+
+    Args:
+        fps: frames per second over 10, 60 and 300 seconds.
+        frames: all frames, of all policies.
+        throughput: samples per second of each policy.
+        samples: all samples since this start.
+        lag: minimum, mean and maximum of policy 0.
+    """
+    windows = ", ".join(f"{name} sec: {value:.1f}" for name, value in zip((10, 60, 300), fps, strict=True))
+    rates = ", ".join(f"{policy}: {value:.1f}" for policy, value in enumerate(throughput))
+    shown = "min: {:.1f}, avg: {:.1f}, max: {:.1f}".format(*lag)
+    return (
+        f"Fps is ({windows}). Total num frames: {frames}. Throughput: {rates}. Samples: {samples}. "
+        f"Policy #0 lag: ({shown})"
+    )
+
+
+def reward_line(rewards: Mapping[int, float]) -> str:
+    """The mean return of each policy that has finished an episode."""
+    return f"Avg episode reward: {[(policy, f'{reward:.3f}') for policy, reward in sorted(rewards.items())]}"
+
+
+def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:
+    """What an inference worker says on every tenth refresh."""
+    return f"Updated weights for policy {policy_id}, policy_version {version} ({mean_copy_s:.4f})"
+
+
+def collected_line(frames: Mapping[int, int], fps: float) -> str:
+    """The line at the end: frames of each policy, and the rate over the whole run since this start."""
+    return f"Collected {dict(frames)}, FPS: {fps:.1f}"
+
+
+class FpsWindows:
+    """Frames per second over the last reports; a young run shows what it has."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[float, int]] = deque(maxlen=max(FPS_WINDOWS) + 1)
+
+    def record(self, time_s: float, frames: int) -> None:
+        """Adds one report."""
+        self._reports.append((time_s, frames))
+
+    def values(self) -> list[float]:
+        """The rate of each window, nan with fewer than two reports."""
+        newest = len(self._reports) - 1
+        return [_rate(self._reports, max(0, newest - back)) for back in FPS_WINDOWS]
+
+
+class Throughput:
+    """Samples per second of one policy over at most ten reports."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[float, int]] = deque(maxlen=THROUGHPUT_REPORTS)
+
+    def record(self, time_s: float, samples: int) -> None:
+        """Adds one report."""
+        self._reports.append((time_s, samples))
+
+    def value(self) -> float:
+        """The rate, nan with fewer than two reports."""
+        return _rate(self._reports, 0)
+
+
+def _rate(reports: Sequence[tuple[float, int]], then: int) -> float:
+    """Counts per second from report `then` to the newest one."""
+    if len(reports) < 2:
+        return math.nan
+    (then_s, count_then), (now_s, count_now) = reports[then], reports[-1]
+    return (count_now - count_then) / (now_s - then_s) if now_s > then_s else math.nan

@@ -1,0 +1,53 @@
+"""The newest episodes of each policy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from statistics import fmean
+
+from sf.records import Episode
+
+REWARD_EPISODES = 100
+"""Episodes behind the reward on the console."""
+
+
+class EpisodeWindows:
+    """Means over the newest episodes of each policy, from the first episode on."""
+
+    def __init__(self, num_policies: int, stats_avg: int) -> None:
+        self._stats_avg = stats_avg
+        self._episodes: list[deque[Episode]] = [
+            deque(maxlen=max(stats_avg, REWARD_EPISODES)) for _ in range(num_policies)
+        ]
+        self.counts = [0] * num_policies
+        """Episodes of each policy since this start."""
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Takes in episodes, oldest first."""
+        for episode in episodes:
+            self._episodes[episode.policy_id].append(episode)
+            self.counts[episode.policy_id] += 1
+
+    def mean_rewards(self) -> dict[int, float]:
+        """Policy to the mean return of its last 100 episodes; policies without an episode are absent."""
+        return {
+            policy: fmean(episode.reward for episode in list(episodes)[-REWARD_EPISODES:])
+            for policy, episodes in enumerate(self._episodes)
+            if episodes
+        }
+
+    def scalars(self, policy_id: int) -> dict[str, float]:
+        """TensorBoard tags of the newest `stats_avg` episodes; empty before the first one."""
+        episodes = list(self._episodes[policy_id])[-self._stats_avg :]
+        if not episodes:
+            return {}
+        return (
+            _spread("reward/reward", [episode.reward for episode in episodes])
+            | _spread("len/len", [float(episode.length) for episode in episodes])
+            | _spread("policy_stats/avg_true_objective", [episode.true_objective for episode in episodes])
+        )
+
+
+def _spread(tag: str, values: list[float]) -> dict[str, float]:
+    return {tag: fmean(values), f"{tag}_min": min(values), f"{tag}_max": max(values)}

@@ -1,0 +1,175 @@
+"""Everything a run shows while it goes on and leaves behind when it ends.
+
+In: snapshots of the shared counters, finished episodes, and the learners' summaries. Out: lines and a bar on the
+console, TensorBoard files, metrics.jsonl, summary.json. The supervisor calls `poll` as often as it likes, at least once
+a second; the time comes from the snapshots, so nothing here looks at a clock. Nothing here stops a run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from sf.config import Config, steps_per_round
+from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
+from sf.messages import CheckpointSaved
+from sf.monitor.cadence import Timer
+from sf.monitor.console import Console
+from sf.monitor.episodes import EpisodeWindows
+from sf.monitor.progress import ProgressBar
+from sf.monitor.run_summary import run_summary, write_run_summary
+from sf.monitor.scalars import ScalarLog
+from sf.monitor.snapshot import Snapshot
+from sf.monitor.stats import InferenceStats, memory_scalars
+from sf.monitor.time_shares import Seconds, bottleneck, time_share_table
+from sf.records import Episode
+
+HIGH_LAG = 30.0
+"""Mean policy lag above which learning often suffers."""
+DRAW_INTERVAL_S = 0.5
+
+
+class Monitor:
+    """The reporter of one run."""
+
+    def __init__(self, config: Config, experiment_dir: Path, num_agents: int, console: Console | None = None) -> None:
+        """Opens nothing on disk yet.
+
+        Args:
+            config: resolved.
+            experiment_dir: exists.
+            num_agents: in one environment.
+            console: prints the lines; by default standard output, with a bar if that is a terminal.
+        """
+        self._config, self._directory, self._num_agents = config, experiment_dir, num_agents
+        self._console = console or Console()
+        self._bar = ProgressBar(config.run) if console is None and sys.stdout.isatty() else None
+        if self._bar is not None:
+            self._console.print_with(self._bar.print_above)
+        policies = range(config.run.num_policies)
+        self._episodes = EpisodeWindows(len(policies), config.run.stats_avg)
+        self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
+        self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
+        self._scalars = ScalarLog(experiment_dir, self._console.line)
+        self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
+        self._summary_timer = Timer(config.run.experiment_summaries_interval)
+        self._pids: Mapping[str, int] = {}
+        self._first: Snapshot | None = None
+        self._newest = Snapshot(0.0, ())
+        self._lag_is_high = False
+
+    def watch_processes(self, pids: Mapping[str, int]) -> None:
+        """Names the processes whose memory is measured."""
+        self._pids = dict(pids)
+
+    def poll(self, snapshot: Snapshot, episodes: Iterable[Episode] = ()) -> None:
+        """Takes in what has happened and shows what is due."""
+        if self._first is None:
+            self._first = snapshot
+            self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
+        self._newest = snapshot
+        self._episodes.add(episodes)
+        if self._report_timer.is_due(snapshot.time_s):
+            self._report(snapshot)
+        if self._summary_timer.is_due(snapshot.time_s):
+            self._write_scalars(snapshot)
+        self._warn_of_lag(snapshot)
+        if self._draw_timer.is_due(snapshot.time_s):
+            self._draw(self._first, snapshot)
+
+    def train_summary(self, policy_id: int, frames: int, version: int, values: Mapping[str, float]) -> None:
+        """Writes what a learner says of one optimizer step; name to value, for the group `train`."""
+        scalars = {f"train/{name}": value for name, value in values.items()} | {"train/num_sgd_steps": version}
+        self._scalars.write(policy_id, frames, scalars)
+
+    def checkpoint_saved(self, saved: CheckpointSaved) -> None:
+        """Says that a checkpoint is complete, or that it could not be written."""
+        if saved.error:
+            self._console.line(f"Warning: the checkpoint of policy {saved.policy_id} was not written: {saved.error}")
+        else:
+            self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version})")
+
+    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds) -> None:
+        """Shows the end of the run and closes everything; the last `poll` has brought the newest counters.
+
+        Args:
+            exit_reason: why the run ended.
+            exit_code: of the command.
+            seconds: process name to activity to the time it took.
+        """
+        last, first = self._newest, self._first or self._newest
+        self._record(last)
+        self._write_scalars(last)
+        self._scalars.close()
+        self.close()
+        rewards, counts = self._episodes.mean_rewards(), self._episodes.counts
+        summary = run_summary(first, last, self._config, rewards, counts, seconds)
+        summary |= {"exit_reason": exit_reason, "exit_code": int(exit_code)}
+        try:
+            write_run_summary(self._directory, summary)
+        except OSError as error:
+            self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
+        self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{bottleneck(seconds)}")
+        frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
+        self._console.line(collected_line(frames, summary["fps"]))
+
+    def close(self) -> None:
+        """Gives the terminal back; `finish` does it too."""
+        if self._bar is not None:
+            self._console.print_with(None)
+            self._bar.close()
+            self._bar = None
+
+    def _report(self, snapshot: Snapshot) -> None:
+        """The lines that come every 5 s."""
+        self._record(snapshot)
+        throughput = [policy.value() for policy in self._throughput]
+        samples = sum(policy.samples for policy in snapshot.policies)
+        lag = snapshot.policies[0].lag
+        self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
+        if rewards := self._episodes.mean_rewards():
+            self._console.line(reward_line(rewards))
+
+    def _record(self, snapshot: Snapshot) -> None:
+        self._fps.record(snapshot.time_s, snapshot.frames)
+        for index, policy in enumerate(snapshot.policies):
+            self._throughput[index].record(snapshot.time_s, policy.samples)
+            self._inference[index].record(policy)
+
+    def _write_scalars(self, snapshot: Snapshot) -> None:
+        for index, policy in enumerate(snapshot.policies):
+            rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[index].value()}
+            scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
+            scalars |= self._episodes.scalars(index) | self._inference[index].scalars()
+            scalars |= memory_scalars(self._pids, index)
+            scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
+            self._scalars.write(index, policy.frames, scalars)
+
+    def _warn_of_lag(self, snapshot: Snapshot) -> None:
+        lag = max(policy.lag.avg for policy in snapshot.policies)
+        if self._lag_is_high or lag <= HIGH_LAG:
+            return
+        self._lag_is_high = True
+        steps = float(steps_per_round(self._config, self._num_agents))
+        self._console.line(
+            f"Warning: the average policy lag is {lag:.1f} optimizer steps; above 20 to 30 learning often suffers. One "
+            f"sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer --num_epochs or "
+            "fewer --num_envs_per_worker lower the lag, --async_rl=False bounds it."
+        )
+
+    def _draw(self, first: Snapshot, snapshot: Snapshot) -> None:
+        if self._bar is None:
+            return
+        try:
+            self._bar.update(
+                snapshot.frames,
+                snapshot.time_s - first.time_s,
+                self._fps.values()[0],
+                self._episodes.mean_rewards(),
+                snapshot.policies[0].lag.avg,
+            )
+        except OSError:  # the terminal has gone
+            self._console.print_with(None)
+            self._bar = None

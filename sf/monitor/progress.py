@@ -1,0 +1,57 @@
+"""The live bar below the lines, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sf.config import RunConfig
+
+
+
+class ProgressBar:
+    """Shows how far the run is, the time left, reward, rate and lag. It has no thread; every update draws it."""
+
+    def __init__(self, run: RunConfig, console: Console | None = None) -> None:
+        self._frame_limit, self._time_limit_s = run.train_for_env_steps, run.train_for_seconds
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console or Console(file=sys.stdout, highlight=False),
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+        self._progress.start()
+
+    def update(self, frames: int, elapsed_s: float, fps: float, rewards: Mapping[int, float], lag: float) -> None:
+        """Draws the bar again.
+
+        Args:
+            frames: trained on so far, the history included.
+            elapsed_s: since this start.
+            fps: frames per second.
+            rewards: policy id to mean return.
+            lag: mean policy lag of policy 0, negative if there is none yet.
+        """
+        parts = [f"{frames:,} frames", f"{fps:,.0f} FPS", *(f"reward {reward:.1f}" for reward in rewards.values())]
+        parts += [f"lag {lag:.1f}"] if lag >= 0 else []
+        done = max(frames / self._frame_limit, elapsed_s / self._time_limit_s)
+        has_end = self._frame_limit < RunConfig.train_for_env_steps or self._time_limit_s < RunConfig.train_for_seconds
+        total = 1.0 if has_end else None  # nothing to count down to with the default limits
+        self._progress.update(self._task, description=", ".join(parts), total=total, completed=min(done, 1.0))
+        self._progress.refresh()
+
+    def print_above(self, text: str) -> None:
+        """Prints text above the bar."""
+        self._progress.console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        self._progress.stop()

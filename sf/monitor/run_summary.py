@@ -1,0 +1,59 @@
+"""`summary.json`: how a run ended, for scripts and for later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sf.config import Config
+from sf.monitor.snapshot import Snapshot
+from sf.monitor.time_shares import Seconds
+
+
+def run_summary(
+    first: Snapshot,
+    last: Snapshot,
+    config: Config,
+    rewards: Mapping[int, float],
+    episodes: Sequence[int],
+    seconds: Seconds,
+) -> dict[str, Any]:
+    """The facts about a run between its first and its last snapshot, in plain JSON types.
+
+    Args:
+        first, last: snapshots.
+        config: resolved.
+        rewards: policy id to the mean return of its last episodes.
+        episodes: of each policy, since this start.
+        seconds: process name to activity to the time it took.
+    """
+    wall_time_s = last.time_s - first.time_s
+    new_frames = last.frames - first.frames
+    return {
+        "frames": last.frames,
+        "env_steps": last.frames // config.rollout.frames_per_step,
+        "new_frames": new_frames,
+        "wall_time_s": round(wall_time_s, 3),
+        "fps": round(new_frames / wall_time_s, 1) if wall_time_s > 0 else 0.0,
+        "policies": [
+            {
+                "frames": policy.frames,
+                "samples": policy.samples,
+                "policy_version": policy.version,
+                "lag": policy.lag._asdict(),
+                "reward": rewards.get(index),
+                "episodes": episodes[index],
+            }
+            for index, policy in enumerate(last.policies)
+        ],
+        "seconds": {name: dict(activities) for name, activities in seconds.items()},
+    }
+
+
+def write_run_summary(experiment_dir: Path, summary: Mapping[str, Any]) -> None:
+    """Writes the file in one step, so that a reader never sees half of it."""
+    temporary = experiment_dir / ".summary.json.tmp"
+    temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(experiment_dir / "summary.json")

@@ -1,0 +1,115 @@
+"""Scalars on disk, twice: TensorBoard event files, one directory per policy, and lines of JSON.
+
+    <experiment>/.summary/<policy id>/events.out.tfevents...
+    <experiment>/metrics.jsonl      {"time_s": unix time, "policy_id": 0, "frames": 1024, "reward/reward": 21.5, ...}
+
+A disk that fails costs the curves, never the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+class ScalarLog:
+    """Writes the scalars of all policies. Files appear with the first scalars."""
+
+    def __init__(self, experiment_dir: Path, warn: Callable[[str], None]) -> None:
+        self._directory = experiment_dir
+        self._warn = warn
+        self._events: dict[int, EventFile] = {}
+        self._lines: IO[str] | None = None
+        self._newest_frames: dict[int, int] = {}
+        self._works = True
+
+    def write(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
+        """Adds one point to each curve. The x axis never goes back, even where a report arrives late."""
+        if not scalars or not self._works:
+            return
+        frames = max(frames, self._newest_frames.get(policy_id, 0))
+        self._newest_frames[policy_id] = frames
+        try:
+            self._open(policy_id, frames)
+            self._events[policy_id].write(frames, scalars)
+            self._write_line(policy_id, frames, scalars)
+        except OSError as error:
+            self._works = False
+            self._warn(f"Warning: curves are no longer written to {self._directory}: {error}. Training goes on.")
+
+    def close(self) -> None:
+        """Closes all files."""
+        try:
+            for events in self._events.values():
+                events.close()
+            if self._lines is not None:
+                self._lines.close()
+        except OSError as error:
+            self._warn(f"Warning: the last curves in {self._directory} may be lost: {error}")
+
+    def _open(self, policy_id: int, frames: int) -> None:
+        if self._lines is None:
+            self._lines = (self._directory / "metrics.jsonl").open("a", encoding="utf-8")
+        if policy_id not in self._events:
+            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), frames)
+
+    def _write_line(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
+        assert self._lines is not None
+        # JSON has no NaN and no infinity.
+        values = {tag: value if math.isfinite(value) else None for tag, value in scalars.items()}
+        head = {"time_s": round(time.time(), 3), "policy_id": policy_id, "frames": frames}
+        self._lines.write(json.dumps(head | values) + "\n")
+        self._lines.flush()
+
+
+class EventFile:
+    """One TensorBoard event file, written and flushed at once.
+
+    It uses tensorboardX's record writer below its SummaryWriter, which would add a thread, a multiprocessing queue with
+    semaphores in /dev/shm, and a summary per scalar.
+    """
+
+    def __init__(self, directory: Path, first_frames: int) -> None:
+        with _torch_hidden():
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto import event_pb2, summary_pb2
+        self._event: Any = event_pb2.Event
+        self._summary: Any = summary_pb2.Summary
+        directory.mkdir(parents=True, exist_ok=True)
+        # The name holds seconds and host; the process id keeps two quick starts apart.
+        self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=f".{os.getpid()}")
+        # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))
+
+    def write(self, frames: int, scalars: Mapping[str, float]) -> None:
+        """Adds one point to each curve."""
+        values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._writer.write_event(
+            self._event(wall_time=time.time(), step=frames, summary=self._summary(value=values)),
+        )
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flushes and closes the file."""
+        self._writer.close()
+
+
+@contextmanager
+def _torch_hidden() -> Iterator[None]:
+    """Keeps tensorboardX from importing torch, which it does only to recognise tensors: 2 s and 190 MB."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # the documented way to make an import fail
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]

@@ -1,0 +1,56 @@
+"""What the monitor is told: the shared counters of all processes at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Lag(NamedTuple):
+    """Policy lag of the last minibatch, in optimizer steps; all -1 before the first one."""
+
+    min: float = -1.0
+    avg: float = -1.0
+    max: float = -1.0
+
+
+NO_LAG = Lag()
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    """The counters of one policy: its learner's, and the sums over its inference workers."""
+
+    frames: int = 0
+    """Frames the learner has trained on, frame skip and the history before a resume included."""
+    version: int = 0
+    """Finished optimizer steps, the history included."""
+    lag: Lag = NO_LAG
+    samples: int = 0
+    """Actions computed since this start."""
+    requests: int = 0
+    """Requests answered since this start."""
+    forwards: int = 0
+    """Forward passes since this start."""
+    forward_s: float = 0.0
+    """Seconds spent in forward passes since this start."""
+    wait_s: float = 0.0
+    """Seconds spent waiting for requests since this start."""
+    stats: Mapping[str, float] = field(default_factory=dict)
+    """Further values for the group `stats` in TensorBoard, such as gpu_mem_learner."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All counters at one moment."""
+
+    time_s: float
+    """Monotonic."""
+    policies: tuple[PolicySnapshot, ...]
+    """By policy id."""
+
+    @property
+    def frames(self) -> int:
+        """Frames over all policies."""
+        return sum(policy.frames for policy in self.policies)

@@ -1,0 +1,50 @@
+"""Where the time went: one line per process, and one sentence that names what holds the run back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WAIT = "wait"
+
+Seconds = Mapping[str, Mapping[str, float]]
+"""Process name to activity to seconds."""
+
+_ADVICE = {
+    "rollout": "The environments hold the run back: add --num_workers if cores are free.",
+    "inference": "Inference holds the run back: give it larger groups with more --num_envs_per_worker.",
+    "learner": "Training holds the run back: lower --num_epochs or take a larger --batch_size.",
+}
+_BUSY = 0.6
+"""Below this share no role is the bottleneck: they wait for each other."""
+
+
+def time_share_table(seconds: Seconds) -> str:
+    """Lines of text, one per process: the share of each activity in the time of that process."""
+    names = [name for name in seconds if sum(seconds[name].values()) > 0]
+    width = max((len(name) for name in names), default=0)
+    return "\n".join(f"  {name:<{width}}  {_shares(seconds[name])}" for name in names)
+
+
+def bottleneck(seconds: Seconds) -> str:
+    """One sentence about the role that waits least."""
+    busy = {role: share for role in _ADVICE if (share := _busy_share(seconds, role)) is not None}
+    if not busy:
+        return "No process has reported where its time went."
+    role = max(busy, key=lambda role: busy[role])
+    shares = ", ".join(f"{role} {100 * share:.0f}%" for role, share in busy.items())
+    if busy[role] < _BUSY:
+        return f"No role holds the run back (busy: {shares}): they wait for each other or for the cores."
+    return f"{_ADVICE[role]} (Busy: {shares}.)"
+
+
+def _shares(activities: Mapping[str, float]) -> str:
+    total = sum(activities.values())
+    by_share = sorted(activities.items(), key=lambda item: -item[1])
+    return "  ".join(f"{activity} {100 * seconds / total:5.1f}%" for activity, seconds in by_share)
+
+
+def _busy_share(seconds: Seconds, role: str) -> float | None:
+    """Share of the time in which the processes of a role did anything but wait; None if there are none."""
+    own = [activities for name, activities in seconds.items() if name.split("-")[0] == role]
+    total = sum(sum(activities.values()) for activities in own)
+    return 1 - sum(activities.get(WAIT, 0.0) for activities in own) / total if total > 0 else None

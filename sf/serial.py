@@ -1,0 +1,49 @@
+"""Serial mode: the same roles as in a run with many processes, stepped in turn in this one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sf.process import Role, RoleSpec
+from sf.signals import Signals
+
+IDLE_S = 0.001
+
+
+class SerialRoles:
+    """Builds the roles here and gives each of them its turn, so that a run repeats bit by bit."""
+
+    is_ready = True
+    """`start` returns when every role is built."""
+    has_news = False
+    """Nobody but the clock asks for a report."""
+
+    def __init__(self) -> None:
+        self.roles: list[Role] = []
+
+    def start(self, specs: Sequence[RoleSpec]) -> None:
+        """Builds the roles; what goes wrong is raised as it is."""
+        self.roles = [spec.build() for spec in specs]
+
+    def pids(self) -> dict[str, int]:
+        """No processes but this one."""
+        return {}
+
+    def advance(self, timeout_s: float, signals: Signals) -> None:
+        """Steps the roles in turn for `timeout_s` seconds or until a signal arrives."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not signals.received:
+            progressed = [role.step() for role in self.roles]
+            if not any(progressed):
+                time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
+
+    def stop(self, signals: Signals) -> list[str]:
+        """Ends the roles in order; none is skipped because another one fails."""
+        problems = []
+        for role in self.roles:
+            try:
+                role.close()
+            except Exception as error:
+                problems.append(f"{type(role).__name__}.close() raised {type(error).__name__}: {error}")
+        return problems

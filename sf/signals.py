@@ -1,0 +1,69 @@
+"""Operating-system signals: a handler only takes a note and wakes the main loop, which acts on it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+
+from sf.session import ExitReason
+
+REASONS = {
+    signal.SIGINT: ExitReason.SIGINT,
+    signal.SIGTERM: ExitReason.SIGTERM,
+    signal.SIGHUP: ExitReason.SIGTERM,  # the terminal is gone
+}
+
+
+class Signals:
+    """The stop signals received so far."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    @property
+    def reason(self) -> ExitReason | None:
+        """Why to stop in order: the first signal."""
+        return REASONS[signal.Signals(self.received[0])] if self.received else None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether there was a second signal: stop at once."""
+        return len(self.received) > 1
+
+    def fileno(self) -> int:
+        """Readable when a signal has arrived."""
+        return self._reader.fileno()
+
+    def clear(self) -> None:
+        """Forgets the wake-up, not the signal."""
+        with contextlib.suppress(BlockingIOError):
+            self._reader.recv(4096)
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """The handler."""
+        self.received.append(number)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+@contextlib.contextmanager
+def noted_signals() -> Iterator[Signals]:
+    """Notes stop signals inside the block; the handlers that were there come back after it."""
+    signals = Signals()
+    before = {number: signal.signal(number, signals.note) for number in REASONS}
+    wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield signals
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signals.close()

@@ -1,0 +1,84 @@
+"""A run without processes: the real roles of `sf` over real shared memory, stepped one by one by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sf.arena import Arena
+from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, check, resolve
+from sf.envs import find_env, probe
+from sf.experiment import Experiment
+from sf.inference.worker import InferenceWorker
+from sf.process import RoleSpec
+from sf.rollout.worker import RolloutWorker
+from sf.slots import Slots
+from sf.wiring import Shared, wire
+
+ROLES = {"run": RunConfig, "rollout": RolloutConfig, "inference": InferenceConfig, "model": ModelConfig, "learner": LearnerConfig}
+
+
+def make_config(env: str = "CartPole-v1", **flags: Any) -> Config:
+    """A configuration from flags, wherever they belong."""
+    small = {"env": env, "seed": 1, "num_workers": 1, "num_envs_per_worker": 8, "rollout": 8, "async_rl": False}
+    flags = {"num_batches_per_epoch": 1, "num_epochs": 1} | small | flags
+    parts = {}
+    for name, role in ROLES.items():
+        own = {key: flags.pop(key) for key in list(flags) if key in role.__dataclass_fields__}
+        parts[name] = role(**own)
+    assert not flags, f"unknown flags {flags}"
+    return Config(**parts)
+
+
+@dataclass
+class Lab:
+    """Shared memory, and the specifications of the roles around it."""
+
+    config: Config
+    shared: Shared
+    specs: list[RoleSpec]
+    slots: Slots
+
+    @property
+    def arena(self) -> Arena:
+        return self.shared.arena
+
+    def build(self, prefix: str, **changes: Any) -> Any:
+        """Builds the role whose name begins with `prefix`."""
+        spec = next(spec for spec in self.specs if spec.name.startswith(prefix))
+        return replace(spec, arguments=spec.arguments | changes).build()
+
+    def build_all(self) -> list[Any]:
+        """Builds every role, learners first."""
+        return [spec.build() for spec in self.specs]
+
+
+def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:
+    """Everything that a run allocates, for a test."""
+    torch.set_num_threads(1)
+    config = make_config(env, train_dir=str(path), serial_mode=True, **flags)
+    check(config)
+    source = find_env(config.run.env, config.run.env_arguments)
+    info = probe(source)
+    config = resolve(config, info, cores=2)
+    check(config, info)
+    experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+    shared, specs = wire(config, info, source, experiment)
+    return Lab(config, shared, specs, Slots(shared.topology, shared.arena, info))
+
+
+def step_until(roles: list[Any], done: Callable[[], bool], limit: int = 100_000) -> None:
+    """Gives each role its turn until a condition holds."""
+    for _ in range(limit):
+        if done():
+            return
+        progressed = [role.step() for role in roles]
+        assert any(progressed) or done(), "nobody can go on"
+    raise AssertionError("the condition never came true")
+
+
+__all__ = ["InferenceWorker", "Lab", "RolloutWorker", "make_config", "make_lab", "step_until"]

@@ -1,0 +1,257 @@
+"""Rollout workers and groups: what they write into the slots, without any other process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from sf_envs.counter import Counter
+
+from sf.envs import register_env
+from sf.errors import EnvError
+from sf.rollout.worker import RolloutWorker
+from sf.slots import Requests, SlotState
+from tests.lab import Lab, make_lab
+
+register_env("test/Counter", Counter)
+
+
+class Player:
+    """Answers requests in place of an inference worker."""
+
+    def __init__(self, lab: Lab, action: float = 0):
+        self.lab, self.action = lab, action
+        self.requests = Requests(lab.shared.topology, lab.arena)
+        self.asked: list[tuple[int, int, int]] = []
+
+    def step(self) -> bool:
+        requests, slots, answered = self.requests, self.lab.slots, False
+        for group in np.flatnonzero(requests.request != requests.answered[:, 0]):
+            slot, t = int(requests.slot[group]), int(requests.step[group])
+            self.asked.append((int(group), slot, t))
+            slots.values[slot, t] = 100 * slot + t
+            if t < self.lab.shared.topology.rollout:
+                slots.actions[slot, t] = self.action
+            if slots.has_final_observation[group].any():
+                slots.final_values[slot, t - 1] = slots.final_observations["obs"][group][:, 2]
+            requests.answered[group, 0] = requests.request[group]
+            answered = True
+        return answered
+
+
+def play(lab: Lab, num_slots: int, action: float = 0) -> tuple[RolloutWorker, list[int], Player, list[dict[str, Any]]]:
+    """Runs a worker until `num_slots` trajectories are full; returns copies of them in order."""
+    worker, player = lab.build("rollout-0"), Player(lab, action)
+    order: list[int] = []
+    copies: list[dict[str, Any]] = []
+    names = ("rewards", "terminated", "truncated", "actions", "final_values", "values")
+    while len(order) < num_slots:
+        assert worker.step() | player.step()
+        for slot in lab.slots.waiting_for(0):
+            order.append(int(slot))
+            copy = {name: getattr(lab.slots, name)[slot].copy() for name in names}
+            copies.append(copy | {"obs": lab.slots.observations["obs"][slot].copy()})
+            lab.slots.take(slot, 0)
+            lab.slots.release(slot, 0)
+    return worker, order, player, copies
+
+
+def expected_stream(episode_steps: int, length: int) -> list[tuple[int, int]]:
+    """(episode, step) of an environment that resets in the step in which it ends."""
+    stream, episode, step = [], 0, 0
+    for _ in range(length):
+        stream.append((episode, step))
+        step += 1
+        if step == episode_steps:
+            episode, step = episode + 1, 0
+    return stream
+
+
+def test_c1_no_gap_and_no_repeat_over_slot_borders(tmp_path: Path) -> None:
+    """Each slot begins with the observation the one before ended on; no filler transition anywhere."""
+    lab = make_lab(tmp_path, "test/Counter", env_kwargs='{"episode_steps": 5}', num_envs_per_worker=6, rollout=7)
+    _, _, _, copies = play(lab, 12)
+    for group in (0, 1):
+        own = copies[group::2]
+        stream = np.concatenate([copy["obs"][:-1, 0, 1:] for copy in own])
+        assert stream.tolist() == [list(pair) for pair in expected_stream(5, len(stream))]
+        rewards = np.concatenate([copy["rewards"][:, 0] for copy in own])
+        assert rewards.tolist() == [step + 1 for _, step in expected_stream(5, len(stream))]
+        terminated = np.concatenate([copy["terminated"][:, 0] for copy in own])
+        assert terminated.tolist() == [step == 4 for _, step in expected_stream(5, len(stream))]
+        for before, after in zip(own, own[1:], strict=False):
+            assert (before["obs"][-1] == after["obs"][0]).all()
+
+
+def test_rows_are_environments(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Counter", num_envs_per_worker=6, rollout=4)
+    _, _, _, copies = play(lab, 2)
+    numbers = [copy["obs"][0, :, 0] for copy in copies]
+    assert all((copy["obs"][:, :, 0] == number).all() for copy, number in zip(copies, numbers, strict=True))
+    assert len(set(np.concatenate(numbers).tolist())) == 6
+
+
+def test_truncated_step_bootstraps_from_its_own_final_observation(tmp_path: Path) -> None:
+    """The final observation has step 3; the one stored next is already the first of the next episode, with step 0."""
+    lab = make_lab(tmp_path, "test/Counter", env_kwargs='{"episode_steps": 3, "truncate": true}', rollout=6)
+    _, _, _, copies = play(lab, 4)
+    for copy in copies:
+        assert copy["truncated"].any()
+        assert not copy["terminated"].any()
+        assert (copy["final_values"][copy["truncated"]] == 3).all()
+        assert (copy["obs"][1:][copy["truncated"]][:, 2] == 0).all()
+
+
+def test_last_value_is_asked_for_before_a_slot_is_full(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Counter", rollout=4)
+    _, order, player, copies = play(lab, 2)
+    assert [t for group, slot, t in player.asked if slot == order[0]][:5] == [0, 1, 2, 3, 4]
+    assert (copies[0]["values"][4] == 100 * order[0] + 4).all()
+
+
+def test_a12_without_a_free_slot_no_action_is_asked_for(tmp_path: Path) -> None:
+    """Synchronous mode: not even the first request of the next trajectory before the learner has released."""
+    lab = make_lab(tmp_path, "test/Counter", rollout=4, num_batches_per_epoch=1)
+    worker, player = lab.build("rollout-0"), Player(lab)
+    while worker.step() | player.step():
+        pass
+    assert len(lab.slots.waiting_for(0)) == lab.shared.topology.num_slots == 2
+    assert worker.record["env_steps"] == lab.shared.topology.samples_per_round
+    requests = player.requests.request.copy()
+    for slot in lab.slots.waiting_for(0):
+        lab.slots.take(slot, 0)
+    assert not worker.step()
+    lab.slots.release(0, 0)
+    assert worker.step()
+    assert (player.requests.request - requests).tolist() == [1, 0]
+
+
+def test_s3_a_group_waits_while_the_other_one_steps(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Counter", rollout=8, worker_num_splits=2)
+    worker, player = lab.build("rollout-0"), Player(lab)
+    assert worker.step()
+    requests = player.requests
+    requests.answered[1, 0] = requests.request[1]
+    assert worker.step()
+    assert requests.step.tolist() == [0, 1]
+
+
+def test_b9_environment_gets_the_clipped_action_and_the_slot_keeps_the_drawn_one(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "Pendulum-v1", rollout=4, num_envs_per_worker=2)
+    worker, player = lab.build("rollout-0"), Player(lab, action=3.5)
+    executed: list[float] = []
+    env = worker.groups[0].envs.envs[0].unwrapped
+    step = env.step
+    env.step = lambda action: (executed.append(float(action[0])), step(action))[1]
+    for _ in range(6):
+        worker.step()
+        player.step()
+    assert set(executed) == {2.0}
+    assert (lab.slots.actions[0, 0] == 3.5).all()
+
+
+class Misbehaving(gymnasium.Env[Any, Any]):
+    """Behaves for 20 steps, so that the first look finds nothing."""
+
+    def __init__(self, fault: str):
+        self.fault, self.steps = fault, 0
+        self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self.fault == "reset raises" and self.steps > 20:
+            raise RuntimeError("the door is locked")
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        observation: Any = np.zeros(4, np.float32)
+        reward: Any = 0.0
+        if self.steps > 20:
+            match self.fault:
+                case "step raises":
+                    raise ZeroDivisionError("no such thing")
+                case "shape":
+                    observation = np.zeros(1, np.float32)
+                case "dtype":
+                    observation = np.zeros(4, np.complex64)
+                case "nan observation":
+                    observation[2] = np.nan
+                case "nan reward":
+                    reward = float("nan")
+                case "no reward":
+                    reward = None
+                case "array reward":
+                    reward = np.zeros(3)
+        return observation, reward, self.fault == "reset raises" and self.steps > 20, False, {}
+
+
+register_env("test/Misbehaving", Misbehaving)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("step raises", r"environment 0: step\(\) raised ZeroDivisionError: no such thing\n.*line \d+, in step"),
+        ("reset raises", r"environment 0: reset\(\) raised RuntimeError: the door is locked"),
+        ("shape", r"environment 0, step\(\): the observation has shape \(1,\), expected \(4,\)"),
+        ("dtype", r"the observation has dtype complex64, expected float32"),
+        ("nan observation", r"Environment 0 of group 0 returned a non-finite observation"),
+        ("nan reward", r"Environment 0 of group 0 returned a non-finite reward: nan"),
+        ("no reward", r"row 0: step\(\) returned the reward None \(NoneType\), expected a number"),
+        ("array reward", r"row 0: step\(\) returned the reward array\(\[0., 0., 0.\]\) \(ndarray\), expected a number"),
+    ],
+)
+def test_environment_that_breaks_its_contract_is_named(tmp_path: Path, fault: str, message: str) -> None:
+    """Rows B4, B5, B7, B8, B10, B11, B14: nothing is broadcast, cast or learned."""
+    lab = make_lab(tmp_path, "test/Misbehaving", env_kwargs=f'{{"fault": "{fault}"}}', num_envs_per_worker=2)
+    with pytest.raises(EnvError, match=f"(?s){message}"):
+        play(lab, 10)
+    assert not (lab.slots.state(0) is SlotState.FULL and np.isnan(lab.slots.rewards[0]).any())
+
+
+class SharedBuffer(gymnasium.Env[Any, Any]):
+    """Returns the same buffer again and again, in Fortran order, and changes it later."""
+
+    buffer = np.zeros((2, 3), np.float32, order="F")
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2, 3), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.buffer[:] = self.steps
+        return self.buffer, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.buffer[:] = np.arange(6).reshape(2, 3) + 10 * self.steps
+        return self.buffer, 0.0, False, False, {}
+
+
+register_env("test/SharedBuffer", SharedBuffer)
+
+
+def test_b12_observations_are_copied_when_they_are_returned(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/SharedBuffer", num_envs_per_worker=4, rollout=3)
+    _, _, _, copies = play(lab, 2)
+    steps = np.arange(1, 4)[:, None, None, None]
+    assert (copies[0]["obs"][1:] == np.arange(6).reshape(2, 3) + 10 * steps).all()
+
+
+def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> None:
+    from sf.records import EpisodeRing
+
+    lab = make_lab(tmp_path, "test/Counter", env_kwargs='{"episode_steps": 4}', reward_scale=0.5, reward_clip=1.0)
+    ring = EpisodeRing(lab.arena, 0)
+    _, _, _, copies = play(lab, 4)
+    episodes = ring.new_episodes()
+    assert episodes
+    assert {(episode.reward, episode.length) for episode in episodes} == {(10.0, 4)}
+    assert ring.new_episodes() == []
+    assert set(copies[0]["rewards"].ravel().tolist()) == {0.5, 1.0}
