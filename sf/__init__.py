@@ -1,0 +1,23 @@
+"""Asynchronous PPO on one machine, with exact policy lag.
+
+The names below are imported when they are first used, so that `import sf` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sf.envs import register_env
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "register_env"]
+
+_HOMES = {"register_env": "sf.envs"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sf' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from sf.arena import Arena
 from sf.errors import EnvError, ExitCode, SfError
+from sf.records import Record
 
 RUNNING, STOPPING = 0, 1
 """Values of the run-state word that every loop looks at."""
@@ -32,6 +33,9 @@ _PR_SET_PDEATHSIG = 1
 
 class Role(Protocol):
     """What a process does, apart from being a process."""
+
+    record: Record
+    """Its counters."""
 
     def step(self) -> bool:
         """Does what can be done now; False if nothing could be done."""

@@ -34,8 +34,11 @@ class SerialRoles:
         """Steps the roles in turn for `timeout_s` seconds or until a signal arrives."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not signals.received:
-            progressed = [role.step() for role in self.roles]
-            if not any(progressed):
+            progressed = False
+            for role in self.roles:
+                role.record.skip()
+                progressed |= role.step()
+            if not progressed:
                 time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
 
     def stop(self, signals: Signals) -> list[str]:

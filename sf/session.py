@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Mapping
 from queue import Empty
 
 from sf.config import Config
@@ -21,6 +20,7 @@ from sf.records import (
     ROLLOUT_ACTIVITIES,
     Episode,
     EpisodeRing,
+    Record,
     inference_record,
     learner_record,
     rollout_record,
@@ -29,8 +29,8 @@ from sf.wiring import Shared
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
-EPISODES_FOR_BEST = 100
-"""A mean over fewer episodes says too little to call a checkpoint the best one."""
+EPISODES_FOR_MEAN = 100
+"""A mean over fewer episodes says too little to stop a run or to call a checkpoint the best one."""
 
 
 class ExitReason(enum.Enum):
@@ -46,16 +46,8 @@ class ExitReason(enum.Enum):
 class Session:
     """Polled by the main loop; `poll` returns the reason to stop, or None."""
 
-    def __init__(self, config: Config, shared: Shared, monitor: Monitor, pids: Callable[[], Mapping[str, int]]):
-        """Starts the clocks.
-
-        Args:
-            config: resolved.
-            shared: what the roles share.
-            monitor: shows and writes.
-            pids: process id by name, of the processes that are alive.
-        """
-        self.config, self.shared, self.monitor, self.pids = config, shared, monitor, pids
+    def __init__(self, config: Config, shared: Shared, monitor: Monitor):
+        self.config, self.shared, self.monitor = config, shared, monitor
         topology, arena = shared.topology, shared.arena
         per_policy = topology.inference_per_policy
         self.rollouts = {f"rollout-{i}": rollout_record(arena, i) for i in range(topology.num_workers)}
@@ -79,14 +71,15 @@ class Session:
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
 
-    def finish(self, exit_reason: str) -> None:
+    def finish(self, exit_reason: str, exit_code: int) -> None:
         """Reads what came last and writes how the run ended.
 
         Raises:
             ExperimentError: the final checkpoint could not be written.
         """
         self._take_messages()
-        self.monitor.finish(self.snapshot(time.monotonic()), exit_reason, self._new_episodes())
+        self.monitor.poll(self.snapshot(time.monotonic()), self._new_episodes())
+        self.monitor.finish(exit_reason, exit_code, self._time_shares())
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
 
@@ -94,16 +87,20 @@ class Session:
         """The counters of all processes at this moment."""
         inferences = [{name: record.read() for name, record in records.items()} for records in self.inferences]
         learners = [record.read() for record in self.learners]
-        seconds = {name: _shares(record.read(), ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
-        for records in inferences:
-            seconds |= {name: _shares(counters, INFERENCE_ACTIVITIES) for name, counters in records.items()}
-        for policy_id, counters in enumerate(learners):
-            seconds[f"learner-{policy_id}"] = _shares(counters, LEARNER_ACTIVITIES)
         policies = tuple(
             _policy_snapshot(learner, list(records.values()))
             for learner, records in zip(learners, inferences, strict=True)
         )
-        return Snapshot(now, policies, seconds, self.pids())
+        return Snapshot(now, policies)
+
+    def _time_shares(self) -> dict[str, dict[str, float]]:
+        """Seconds by activity, for every process."""
+        shares = {name: _seconds(record, ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
+        for records in self.inferences:
+            shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
+        for policy_id, record in enumerate(self.learners):
+            shares[f"learner-{policy_id}"] = _seconds(record, LEARNER_ACTIVITIES)
+        return shares
 
     def _new_episodes(self) -> list[Episode]:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
@@ -111,7 +108,7 @@ class Session:
     def _take_messages(self) -> None:
         try:
             for summary in self.shared.summaries.get_many_nowait():
-                self.monitor.train_summary(summary.policy_id, summary.frames, summary.scalars)
+                self.monitor.train_summary(summary.policy_id, summary.frames, summary.version, summary.scalars)
         except Empty:
             pass
         for control in self.shared.controls:
@@ -143,7 +140,7 @@ class Session:
 
     def _mean_reward(self, policy_id: int) -> float | None:
         episodes = self.monitor.episodes
-        if episodes.counts[policy_id] < EPISODES_FOR_BEST:
+        if episodes.counts[policy_id] < EPISODES_FOR_MEAN:
             return None
         return episodes.mean_rewards()[policy_id]
 
@@ -153,7 +150,8 @@ class Session:
             return ExitReason.ENV_STEPS
         if snapshot.time_s - self.started_s >= run.train_for_seconds:
             return ExitReason.SECONDS
-        if run.stop_at_reward is not None and self.monitor.episodes.reaches(run.stop_at_reward):
+        means = [self._mean_reward(policy_id) for policy_id in range(run.num_policies)]
+        if run.stop_at_reward is not None and all(mean is not None and mean >= run.stop_at_reward for mean in means):
             return ExitReason.REWARD
         return None
 
@@ -175,5 +173,6 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySna
     )
 
 
-def _shares(counters: Counters, activities: tuple[str, ...]) -> dict[str, float]:
+def _seconds(record: Record, activities: tuple[str, ...]) -> dict[str, float]:
+    counters = record.read()
     return {activity: counters[activity] for activity in activities}

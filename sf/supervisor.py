@@ -50,12 +50,14 @@ def train(config: Config) -> ExitCode:
 def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: Experiment) -> ExitCode:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
     roles = SerialRoles() if config.run.serial_mode else Processes(shared)
-    session = Session(config, shared, Monitor(config, shared.topology.agents_per_env, experiment.path), roles.pids)
+    monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
+    session = Session(config, shared, monitor)
     reason: ExitReason | None = None
     error: Exception | None = None
     with noted_signals() as signals:
         try:
             roles.start(specs)
+            monitor.watch_processes(roles.pids())
             reason = _watch(roles, session, signals)
         except Exception as failure:
             error = failure
@@ -64,7 +66,7 @@ def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: E
             error = InternalError("The run did not end in order: " + "; ".join(problems))
         code = _exit_code(reason, error)
         try:
-            session.finish(reason.value if reason else f"{type(error).__name__}: {error}")
+            session.finish(reason.value if reason else f"{type(error).__name__}: {error}", code)
         except SfError as failure:
             error = error or failure
     if error is not None:

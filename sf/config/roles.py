@@ -162,6 +162,8 @@ class LearnerConfig:
     """Weight of the value loss."""
     exploration_loss_coeff: Annotated[float, AT_LEAST_0] = 0.003
     """Weight of the entropy bonus."""
+    kl_loss_coeff: Annotated[float, AT_LEAST_0] = 0.0
+    """Weight of a penalty on the KL divergence from the policy that acted."""
     learning_rate: Annotated[float, ABOVE_0] = 3e-4
     """Step size of Adam."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"

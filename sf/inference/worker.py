@@ -71,6 +71,7 @@ class InferenceWorker:
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
+        torch.set_num_threads(1)  # the other cores belong to other roles
         self.policy = Policy(info, config)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.policy.flat.numpy()

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from sf.arena import Array
-from sf.learner.update import Batch
+from sf.learner.batch import Batch
 from sf.slots import Slots
 
 

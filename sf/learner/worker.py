@@ -6,6 +6,7 @@ training, the optimizer and the statistics. It stops between two iterations and 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +20,10 @@ from sf.control import ControlEnd
 from sf.doorbell import Doorbell
 from sf.learner.batcher import Batcher
 from sf.learner.saving import Saver
-from sf.learner.update import Batch, Update
+from sf.learner.batch import Batch
+from sf.learner.update import Update
 from sf.messages import SaveRequest, TrainSummary
-from sf.monitor import SummaryThrottle
+from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import Policy
 from sf.records import learner_record
 from sf.slots import Slots, Topology
@@ -76,9 +78,10 @@ class Learner:
         self.frames_per_step = config.rollout.frames_per_step
         self.frames_wanted = config.run.train_for_env_steps
         torch.manual_seed(seed + policy_id)
+        torch.set_num_threads(1)  # the other cores belong to other roles
         self.policy = Policy(info, config.model)
         self.update = Update(self.policy, config.learner)
-        self.saver = Saver(checkpoints, config, info, self.policy, self.update)
+        self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self.saver.resume()
         trajectories = samples_per_iteration(config) * topology.num_policies // topology.rollout
         self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories, torch.device("cpu"))
@@ -86,7 +89,7 @@ class Learner:
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
-        self.throttle = SummaryThrottle()
+        self.last_summary_s = -math.inf
         self.weights = weights
         self.weights.allocate(self.policy.flat.numel())
         self._flat = self.policy.flat.numpy()
@@ -117,7 +120,8 @@ class Learner:
         self.record.publish()
 
     def _train(self, batch: Batch) -> None:
-        self.update.want_summary = self.throttle.is_due(time.monotonic(), self.update.version)
+        now = time.monotonic()
+        self.update.want_summary = now - self.last_summary_s >= train_summary_interval_s(self.update.version)
         self.update.set_progress(min(1.0, self.frames / self.frames_wanted))
         for step in self.update.steps(batch):
             self.record.lap("update")
@@ -134,6 +138,7 @@ class Learner:
             for worker in self.workers:
                 worker.ring()
         if self.update.want_summary:
+            self.last_summary_s = now
             self.summaries.put(TrainSummary(self.policy_id, self.update.version, self.frames, self.update.summary()))
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()
@@ -141,7 +146,7 @@ class Learner:
 
     def _save(self, request: SaveRequest) -> None:
         self.record.lap("wait")
-        saved = self.saver.save(self.policy_id, request, self.frames)
-        self.control.send(saved)
-        self.supervisor.ring()
+        if saved := self.saver.save(self.policy_id, request, self.frames):
+            self.control.send(saved)
+            self.supervisor.ring()
         self.record.lap("save")

@@ -9,7 +9,7 @@ from statistics import fmean
 from sf.records import Episode
 
 REWARD_EPISODES = 100
-"""Episodes behind the reward on the console."""
+"""Episodes behind the reward on the console and behind `stop_at_reward`."""
 
 
 class EpisodeWindows:

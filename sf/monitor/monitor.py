@@ -49,7 +49,7 @@ class Monitor:
         if self._bar is not None:
             self._console.print_with(self._bar.print_above)
         policies = range(config.run.num_policies)
-        self._episodes = EpisodeWindows(len(policies), config.run.stats_avg)
+        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         self._scalars = ScalarLog(experiment_dir, self._console.line)
@@ -57,7 +57,7 @@ class Monitor:
         self._summary_timer = Timer(config.run.experiment_summaries_interval)
         self._pids: Mapping[str, int] = {}
         self._first: Snapshot | None = None
-        self._newest = Snapshot(0.0, ())
+        self._newest: Snapshot | None = None
         self._lag_is_high = False
 
     def watch_processes(self, pids: Mapping[str, int]) -> None:
@@ -70,7 +70,7 @@ class Monitor:
             self._first = snapshot
             self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
         self._newest = snapshot
-        self._episodes.add(episodes)
+        self.episodes.add(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
         if self._summary_timer.is_due(snapshot.time_s):
@@ -80,7 +80,7 @@ class Monitor:
             self._draw(self._first, snapshot)
 
     def train_summary(self, policy_id: int, frames: int, version: int, values: Mapping[str, float]) -> None:
-        """Writes what a learner says of one optimizer step; name to value, for the group `train`."""
+        """Writes what a learner says of the optimizer step that led to `version`: name to value, without ``train/``."""
         scalars = {f"train/{name}": value for name, value in values.items()} | {"train/num_sgd_steps": version}
         self._scalars.write(policy_id, frames, scalars)
 
@@ -99,14 +99,15 @@ class Monitor:
             exit_code: of the command.
             seconds: process name to activity to the time it took.
         """
-        last, first = self._newest, self._first or self._newest
+        first, last = self._first, self._newest
+        assert first is not None
+        assert last is not None
         self._record(last)
         self._write_scalars(last)
         self._scalars.close()
-        self.close()
-        rewards, counts = self._episodes.mean_rewards(), self._episodes.counts
-        summary = run_summary(first, last, self._config, rewards, counts, seconds)
-        summary |= {"exit_reason": exit_reason, "exit_code": int(exit_code)}
+        self._close_bar()
+        summary = run_summary(first, last, self._config, self.episodes, seconds)
+        summary |= {"exit_reason": exit_reason, "exit_code": exit_code}
         try:
             write_run_summary(self._directory, summary)
         except OSError as error:
@@ -115,8 +116,7 @@ class Monitor:
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         self._console.line(collected_line(frames, summary["fps"]))
 
-    def close(self) -> None:
-        """Gives the terminal back; `finish` does it too."""
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._console.print_with(None)
             self._bar.close()
@@ -129,7 +129,7 @@ class Monitor:
         samples = sum(policy.samples for policy in snapshot.policies)
         lag = snapshot.policies[0].lag
         self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
-        if rewards := self._episodes.mean_rewards():
+        if rewards := self.episodes.mean_rewards():
             self._console.line(reward_line(rewards))
 
     def _record(self, snapshot: Snapshot) -> None:
@@ -142,7 +142,7 @@ class Monitor:
         for index, policy in enumerate(snapshot.policies):
             rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[index].value()}
             scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
-            scalars |= self._episodes.scalars(index) | self._inference[index].scalars()
+            scalars |= self.episodes.scalars(index) | self._inference[index].scalars()
             scalars |= memory_scalars(self._pids, index)
             scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
             self._scalars.write(index, policy.frames, scalars)
@@ -167,7 +167,7 @@ class Monitor:
                 snapshot.frames,
                 snapshot.time_s - first.time_s,
                 self._fps.values()[0],
-                self._episodes.mean_rewards(),
+                self.episodes.mean_rewards(),
                 snapshot.policies[0].lag.avg,
             )
         except OSError:  # the terminal has gone

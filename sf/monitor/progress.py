@@ -11,7 +11,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from sf.config import RunConfig
 
 
-
 class ProgressBar:
     """Shows how far the run is, the time left, reward, rate and lag. It has no thread; every update draws it."""
 

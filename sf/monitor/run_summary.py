@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sf.config import Config
+from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.time_shares import Seconds
 
 
 def run_summary(
-    first: Snapshot,
-    last: Snapshot,
-    config: Config,
-    rewards: Mapping[int, float],
-    episodes: Sequence[int],
-    seconds: Seconds,
+    first: Snapshot, last: Snapshot, config: Config, episodes: EpisodeWindows, seconds: Seconds
 ) -> dict[str, Any]:
-    """The facts about a run between its first and its last snapshot, in plain JSON types.
-
-    Args:
-        first, last: snapshots.
-        config: resolved.
-        rewards: policy id to the mean return of its last episodes.
-        episodes: of each policy, since this start.
-        seconds: process name to activity to the time it took.
-    """
+    """The facts about a run between its first and its last snapshot, in plain JSON types."""
+    rewards = episodes.mean_rewards()
     wall_time_s = last.time_s - first.time_s
     new_frames = last.frames - first.frames
     return {
@@ -44,7 +33,7 @@ def run_summary(
                 "policy_version": policy.version,
                 "lag": policy.lag._asdict(),
                 "reward": rewards.get(index),
-                "episodes": episodes[index],
+                "episodes": episodes.counts[index],
             }
             for index, policy in enumerate(last.policies)
         ],

@@ -77,7 +77,7 @@ class EventFile:
     """
 
     def __init__(self, directory: Path, first_frames: int) -> None:
-        with _torch_hidden():
+        with torch_hidden():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
         self._event: Any = event_pb2.Event
@@ -103,7 +103,7 @@ class EventFile:
 
 
 @contextmanager
-def _torch_hidden() -> Iterator[None]:
+def torch_hidden() -> Iterator[None]:
     """Keeps tensorboardX from importing torch, which it does only to recognise tensors: 2 s and 190 MB."""
     if "torch" in sys.modules:
         yield

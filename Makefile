@@ -1,0 +1,41 @@
+# The daily acts. `make train` and `make test` need Python 3.10 or newer, make and a C compiler, nothing else.
+#   PYTHON=python3.12 make install    another interpreter
+#   make train ARGS="--env=Pendulum-v1 --stop_at_reward=-250"
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?= --env=CartPole-v1 --experiment=cartpole --restart_behavior=restart --stop_at_reward=475
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install train check test test-slow clean
+
+install: $(STAMP)
+
+# Written last, so that an install that was cut short is repeated.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"sf needs Python 3.10 or newer, found {v[0]}.{v[1]} ($(PYTHON)). Choose another one: make install PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d,dev]"
+	@touch $@
+
+train: $(STAMP)
+	$(BIN)/sf-train $(ARGS)
+
+# Formatting, lint and types.
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+
+# Learning runs, some minutes each.
+test-slow: $(STAMP)
+	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,147 @@
+"""Command lines from dataclasses: every field is a flag ``--name=value`` or ``--name value``.
+
+tyro parses and shows the help. Before it does, the arguments are compared with the fields here, because a user who
+mistypes deserves a sentence that names the flag, all of them at once, and because tyro lets a flag be given twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+
+import tyro
+
+from sf.config.fields import alternatives, strip, typed_fields
+from sf.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Parsed = TypeVar("Parsed", bound="DataclassInstance")
+
+_IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
+
+
+def parse(cls: type[Parsed], arguments: Sequence[str], prog: str, description: str, required: str) -> Parsed:
+    """The dataclass that the arguments describe.
+
+    Args:
+        cls: the dataclass; the fields of dataclasses in it are flags as well, one group for each.
+        arguments: without the name of the program.
+        prog: name of the program.
+        description: what it does, for the help.
+        required: an argument that must be there, as an example: ``--env=CartPole-v1``.
+
+    Raises:
+        UsageError: with everything that is wrong.
+        SystemExit: the help was asked for and has been shown.
+    """
+    if not {"-h", "--help"} & set(arguments):
+        problems = list(_problems(dict(_flags(cls)), arguments))
+        name = required.partition("=")[0]
+        if not problems and not any(argument.partition("=")[0] == name for argument in arguments):
+            problems.append(f"{name} is missing. Give it like {required}.")
+        if problems:
+            raise UsageError("\n".join(problems))
+    return tyro.cli(
+        cls,
+        prog=prog,
+        description=description,
+        args=arguments,
+        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
+        use_underscores=True,
+    )
+
+
+def _flags(cls: type[DataclassInstance]) -> Iterator[tuple[str, Any]]:
+    """Name and type of every flag."""
+    for name, hint in typed_fields(cls).items():
+        if is_dataclass(hint):
+            yield from _flags(hint)  # type: ignore[arg-type]  # is_dataclass does not tell classes from instances
+        else:
+            yield name, hint
+
+
+def _problems(flags: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[str]:
+    seen: dict[str, list[str]] = {}
+    for argument, values in _grouped(arguments):
+        name = argument.removeprefix("--").replace("-", "_")
+        if argument == name:
+            yield f"Unexpected argument {argument!r}. Flags are written --name=value."
+        elif name not in flags:
+            yield f"Unknown flag {argument}. {_nearest(name, flags)}"
+        elif name in seen:
+            yield f"--{name} is given twice ({' '.join(seen[name])} and {' '.join(values)}). Give it once."
+        else:
+            seen[name] = values
+            yield from _value_problems(name, flags[name], values)
+
+
+def _grouped(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each flag with the values that follow it; arguments before the first flag stand alone."""
+    groups: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if argument.startswith("--"):
+            flag, equals, value = argument.partition("=")
+            groups.append((flag, [value] if equals else []))
+        elif groups and groups[-1][0].startswith("--"):
+            groups[-1][1].append(argument)
+        else:
+            groups.append((argument, []))
+    return iter(groups)
+
+
+def _nearest(name: str, flags: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, flags, n=1) or [flag for flag in flags if _initials(flag) == name]
+    return f"Did you mean --{near[0]}?" if near else "See --help for all flags."
+
+
+def _initials(flag: str) -> str:
+    return "".join(word[0] for word in flag.split("_"))
+
+
+def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str]:
+    plain, _ = strip(hint)
+    if get_origin(plain) is tuple:
+        plain = get_args(plain)[0]
+    elif not values:
+        yield f"--{name} needs a value: {in_words(plain)}."
+    elif len(values) > 1:
+        yield f"--{name} takes one value, found {len(values)}: {' '.join(values)}. Put quotes around text with spaces."
+    for value in values:
+        if not any(_converts(strip(member)[0], value) for member in alternatives(plain)):
+            yield f"--{name}={value} must be {in_words(plain)}.{_plain_integer(plain, value)}"
+
+
+def _converts(plain: Any, text: str) -> bool:
+    if get_origin(plain) is Literal:
+        return text in get_args(plain)
+    if plain in (bool, type(None)):
+        return text in (("True", "False") if plain is bool else ("None",))
+    try:
+        plain(text)
+    except ValueError:
+        return False
+    return True
+
+
+def in_words(hint: Any) -> str:
+    """What values a type has, to follow "must be"."""
+    words = []
+    for member in alternatives(hint):
+        plain, _ = strip(member)
+        choices = get_args(plain) if get_origin(plain) is Literal else ("True", "False") if plain is bool else ()
+        words.append(" or ".join(choices) if choices else _IN_WORDS[plain])
+    return " or ".join(words)
+
+
+def _plain_integer(plain: Any, value: str) -> str:
+    """For 1e6, which is no integer to Python: how to write it."""
+    integers = any(strip(member)[0] is int for member in alternatives(plain))
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    return f" Write {int(number)}." if integers and number.is_integer() else ""

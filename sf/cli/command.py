@@ -1,0 +1,32 @@
+"""The frame of every command: errors become one message on standard error and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from sf.errors import ExitCode, InternalError, SfError
+
+
+def run_command(command: Callable[[], int]) -> int:
+    """Runs a command and returns its exit code, whatever happens in it."""
+    try:
+        return command()
+    except SfError as error:
+        if type(error) is InternalError:  # ours to debug; the message of a crashed worker holds its traceback already
+            traceback.print_exc()
+        else:
+            print(_message(error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.SIGINT
+    except Exception:
+        traceback.print_exc()
+        print("This is a fault of sf itself. Please report it with the lines above.", file=sys.stderr)
+        return ExitCode.INTERNAL
+
+
+def _message(error: SfError) -> str:
+    first, *others = str(error).split("\n")
+    return "\n".join([f"{type(error).__name__}: {first}", *others])

@@ -1,0 +1,49 @@
+"""``sf-train``: parse, check, run. Spawned processes import this module again, so it imports next to nothing itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sf.cli.command import run_command
+from sf.errors import ExitCode
+
+if TYPE_CHECKING:
+    from sf.config import RunConfig
+
+DESCRIPTION = "Train a policy with asynchronous PPO. Example: sf-train --env=CartPole-v1 --stop_at_reward=475"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return run_command(lambda: _train(sys.argv[1:] if arguments is None else arguments))
+
+
+def _train(arguments: Sequence[str]) -> int:
+    from sf.cli.arguments import parse
+    from sf.config import Config, check
+
+    config = parse(Config, arguments, prog="sf-train", description=DESCRIPTION, required="--env=CartPole-v1")
+    check(config)  # before the imports below, so that a refusal comes at once
+    from sf.supervisor import train
+
+    code = train(config)
+    if code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
+        print(_next_steps(config.run))
+    return code
+
+
+def _next_steps(run: RunConfig) -> str:
+    play = f"sf-eval --experiment={run.experiment} --train_dir={run.train_dir}"
+    if ":" in run.env:
+        play += f" --env={run.env}"  # a module is imported only when the command line names it
+    return (
+        f"Checkpoints, curves and configuration are in {run.experiment_dir}\n"
+        f"  play the policy:   {play}\n"
+        f"  watch the curves:  tensorboard --logdir {run.experiment_dir / '.summary'}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

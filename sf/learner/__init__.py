@@ -1,0 +1,1 @@
+"""Learners: make batches of full slots, train the policy, publish and save it."""

@@ -1,0 +1,247 @@
+"""Checkpoints: complete or absent, verified before they are read, free of pickle.
+
+    <directory>/checkpoint_<version, 9 digits>_<env_steps>/
+        tensors.safetensors   every tensor by name
+        state.json            everything else
+        manifest.json         sizes and SHA-256 sums of both
+    <directory>/best/, <directory>/milestones/                  the same inside
+    <directory>/.incoming-*, .outgoing-*                        a save or a removal that did not finish; ignored
+    <directory>/damaged_checkpoint_*                            put aside by a load, never read again
+
+A checkpoint is written under a hidden name, read back, and then renamed, so that its name appears with all of its
+contents. It disappears by a rename as well. Which one is the newest follows from the names; that it is whole, from the
+manifest. Nothing is looked up in a pointer that could be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from sf.errors import CheckpointError
+from sf.learner import sealed
+
+log = logging.getLogger(__name__)
+
+BEST = "best"
+MILESTONES = "milestones"
+TENSORS = "tensors.safetensors"
+STATE = "state.json"
+
+_NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
+_INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved."""
+
+    path: Path
+    version: int
+    env_steps: int
+    tensors: dict[str, Tensor]
+    """On the CPU."""
+    data: dict[str, Any]
+
+
+def save(
+    directory: Path,
+    version: int,
+    env_steps: int,
+    tensors: Mapping[str, Tensor],
+    data: Mapping[str, Any],
+    keep: int | None = None,
+) -> Path:
+    """Writes a checkpoint and removes the oldest ones.
+
+    If this version and step are there already and whole, nothing is written.
+
+    Args:
+        directory: where checkpoints live; made if needed.
+        version: optimizer steps done.
+        env_steps: as the learner counts them.
+        tensors: copied before anything is written; on any device.
+        data: what JSON can hold.
+        keep: how many whole checkpoints remain, this one included; None keeps all.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        CheckpointError: it could not be written, or not made durable; earlier checkpoints are as they were.
+    """
+    path = directory / f"checkpoint_{version:09d}_{env_steps}"
+    incoming = directory / f"{_INCOMING}{uuid.uuid4().hex}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _collect_leftovers(directory)
+        if not _already_there(path):
+            incoming.mkdir(mode=0o700)
+            sealed.write(incoming, {TENSORS: _serialize(tensors), STATE: sealed.canonical_json(dict(data))})
+            sealed.verify(incoming, (TENSORS, STATE))
+            incoming.rename(path)
+    except (OSError, sealed.DamagedError) as error:
+        shutil.rmtree(incoming, ignore_errors=True)
+        raise CheckpointError(
+            f"Checkpoint {path} was not saved: {error}. Earlier checkpoints are untouched."
+        ) from error
+    try:
+        sealed.sync_directory(directory)
+        if keep is not None:
+            _remove_oldest(directory, keep)
+    except OSError as error:
+        raise CheckpointError(
+            f"Checkpoint {path} is written, but whether it survives a power failure is unknown: {error}."
+        ) from error
+    return path
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads one checkpoint after verifying it.
+
+    Raises:
+        CheckpointError: it is damaged or of an unknown format.
+    """
+    try:
+        return _read(path)
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError) as error:
+        raise CheckpointError(f"Checkpoint {path} cannot be used: {error}.") from error
+
+
+def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
+    """Reads the newest whole checkpoint; None if there never was one.
+
+    A damaged one is put aside by renaming it, and the one before it is used. To start from zero while damaged ones are
+    there is not for this function to decide.
+
+    Args:
+        directory: where checkpoints live.
+        put_aside: False for readers that do not own the directory; they only skip damaged ones.
+
+    Raises:
+        CheckpointError: there are checkpoints, but none that can be used.
+    """
+    problems = []
+    for path in reversed(list_checkpoints(directory)):
+        try:
+            checkpoint = _read(path)
+        except FileNotFoundError:
+            continue  # removed by its owner while we looked; a newer one is there by then
+        except sealed.UnknownFormatError as error:
+            raise CheckpointError(f"Checkpoint {path} is of {error}. Use the version of sf that wrote it.") from None
+        except (OSError, sealed.DamagedError) as error:
+            problems.append(f"{path}: {error}")
+            log.error("CHECKPOINT DAMAGED: %s: %s", path, error)
+            if put_aside and isinstance(error, sealed.DamagedError):
+                _put_aside(path)
+            continue
+        log.log(logging.WARNING if problems else logging.INFO, "Loaded checkpoint %s", path)
+        return checkpoint
+    problems += [f"{path}: put aside as damaged earlier" for path in sorted(directory.glob(f"{_DAMAGED}checkpoint_*"))]
+    if problems:
+        raise CheckpointError(
+            f"No usable checkpoint in {directory}:\n  "
+            + "\n  ".join(problems)
+            + "\nRestore one from a copy, or start from zero with --restart_behavior=restart or overwrite."
+        )
+    return None
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """Everything named like a checkpoint, oldest version first, not verified; links and other names do not count."""
+    found = []
+    if directory.is_dir():
+        for path in directory.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match and path.is_dir() and not path.is_symlink():
+                found.append((int(match[1]), int(match[2]), path))
+    return [path for _, _, path in sorted(found)]
+
+
+def _read(path: Path) -> Checkpoint:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise sealed.DamagedError(f"its name is not of the form checkpoint_<version>_<env_steps>: {path.name}")
+    sealed.verify(path, (TENSORS, STATE))
+    try:
+        tensors = safetensors.torch.load_file(path / TENSORS)
+        data = json.loads((path / STATE).read_bytes())
+    except (safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise sealed.DamagedError(f"its contents cannot be read: {error!r}") from None
+    if not isinstance(data, dict):
+        raise sealed.DamagedError(f"{STATE} holds {type(data).__name__}, expected an object")
+    return Checkpoint(path, int(match[1]), int(match[2]), tensors, data)
+
+
+def _serialize(tensors: Mapping[str, Tensor]) -> bytes:
+    """The contents of a safetensors file; views of one memory, as the variables of a policy are, become separate."""
+    separate = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    return safetensors.torch.save(separate)
+
+
+def _already_there(path: Path) -> bool:
+    """Whether the checkpoint is there and whole; puts aside one that is damaged."""
+    if not path.exists():
+        return False
+    try:
+        sealed.verify(path, (TENSORS, STATE))
+    except (sealed.DamagedError, sealed.UnknownFormatError) as error:
+        log.error("CHECKPOINT DAMAGED: %s: %s", path, error)
+        _put_aside(path)
+        return False
+    return True
+
+
+def _remove_oldest(directory: Path, keep: int) -> None:
+    """Removes checkpoints that are older than the `keep` newest whole ones."""
+    num_whole = 0
+    for path in reversed(list_checkpoints(directory)):
+        if num_whole >= keep:
+            _remove(path)
+        elif _is_whole(path):
+            num_whole += 1
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        sealed.verify(path, (TENSORS, STATE))
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError):
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Takes the name away first, so that nobody sees half a checkpoint."""
+    outgoing = path.with_name(f"{_OUTGOING}{uuid.uuid4().hex}")
+    path.rename(outgoing)
+    shutil.rmtree(outgoing, ignore_errors=True)
+
+
+def _put_aside(path: Path) -> None:
+    target = path.with_name(f"{_DAMAGED}{path.name}")
+    if target.exists():
+        target = path.with_name(f"{_DAMAGED}{path.name}_{uuid.uuid4().hex[:8]}")
+    try:
+        path.rename(target)
+    except OSError as error:
+        log.error("Could not rename %s to %s: %s", path, target, error)
+    else:
+        log.error("It was put aside as %s", target)
+
+
+def _collect_leftovers(directory: Path) -> None:
+    """Removes what saves and removals left behind that did not finish; only one process saves into a directory."""
+    for path in directory.iterdir():
+        if path.name.startswith((_INCOMING, _OUTGOING)) and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)

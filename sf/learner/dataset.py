@@ -1,0 +1,112 @@
+"""A batch made ready for training: transitions without time order, with advantages and value targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.learner.batch import Batch
+from sf.learner.returns import gae, values_after, vtrace
+from sf.policy import Policy
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """N transitions; values are in the units of the value head."""
+
+    observations: dict[str, Tensor]
+    """[N, *shape] per leaf."""
+    actions: Tensor
+    """[N] or [N, d]."""
+    behavior_log_probs: Tensor
+    """[N] of the actions, when acting."""
+    old_values: Tensor
+    """[N] value of the observation, when acting."""
+    advantages: Tensor
+    """[N], not normalized."""
+    value_targets: Tensor
+    """[N]."""
+    returns: Tensor
+    """[N] the value targets in units of the reward."""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def take(self, rows: Tensor) -> Transitions:
+        """The transitions at rows [n], copied."""
+        return Transitions(
+            {name: leaf.index_select(0, rows) for name, leaf in self.observations.items()},
+            self.actions.index_select(0, rows),
+            self.behavior_log_probs.index_select(0, rows),
+            self.old_values.index_select(0, rows),
+            self.advantages.index_select(0, rows),
+            self.value_targets.index_select(0, rows),
+            self.returns.index_select(0, rows),
+        )
+
+
+def with_gae(batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions:
+    """All T·B transitions in the order of time, with advantages from the values of the acting side."""
+    advantages = gae(
+        batch.rewards,
+        batch.values,
+        values_after(batch.values, batch.bootstrap_values, batch.final_values, batch.truncated),
+        _ends_without_value(batch, config),
+        batch.truncated,
+        config.gamma,
+        config.gae_lambda,
+    )
+    returns = (advantages + batch.values).flatten()
+    return Transitions(
+        observations={name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
+        actions=batch.actions.flatten(0, 1),
+        behavior_log_probs=batch.behavior_log_probs.flatten(),
+        old_values=policy.normalize(batch.values.flatten()),
+        advantages=advantages.flatten(),
+        value_targets=policy.normalize(returns),
+        returns=returns,
+    )
+
+
+def with_vtrace(transitions: Transitions, batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions:
+    """The same transitions with advantages and targets by V-trace under the present weights."""
+    log_probs, values = _evaluate(transitions, policy, config.num_batches_per_epoch)
+    values = values.view_as(batch.values)
+    bootstrap_values = policy.values({name: leaf[-1] for name, leaf in batch.observations.items()})
+    targets, advantages = vtrace(
+        batch.behavior_log_probs,
+        log_probs.view_as(batch.values),
+        batch.rewards,
+        values,
+        # Final observations are not kept, so their values remain those of the acting side.
+        values_after(values, bootstrap_values, batch.final_values, batch.truncated),
+        _ends_without_value(batch, config),
+        batch.truncated,
+        config.gamma,
+        config.vtrace_rho,
+        config.vtrace_c,
+    )
+    returns = targets.flatten()
+    return replace(
+        transitions, advantages=advantages.flatten(), value_targets=policy.normalize(returns), returns=returns
+    )
+
+
+def _ends_without_value(batch: Batch, config: LearnerConfig) -> Tensor:
+    """[T, B] steps that bootstrap with zero."""
+    return batch.terminated if config.value_bootstrap else batch.terminated | batch.truncated
+
+
+@torch.no_grad()
+def _evaluate(transitions: Transitions, policy: Policy, num_parts: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and values [N] under the present weights, a minibatch at a time to bound the memory."""
+    log_probs, values = [], []
+    for rows in torch.arange(len(transitions), device=transitions.actions.device).tensor_split(num_parts):
+        part = transitions.take(rows)
+        evaluation = policy.evaluate(part.observations, part.actions)
+        log_probs.append(evaluation.log_probs)
+        values.append(policy.denormalize(evaluation.normalized_values))
+    return torch.cat(log_probs), torch.cat(values)

@@ -1,0 +1,92 @@
+"""What a learner puts into a checkpoint and takes out of it again."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import torch
+
+from sf.config import Config
+from sf.errors import CheckpointError
+from sf.learner import checkpoint
+from sf.learner.differences import data_differences
+from sf.learner.update import Update
+from sf.messages import CheckpointSaved, SaveRequest
+from sf.spaces import EnvInfo
+
+RANDOM_STATE = "random.torch"
+
+
+class Saver:
+    """Saves and restores one learner: policy, optimizer, statistics, schedule, counters, random state."""
+
+    def __init__(self, directory: Path, config: Config, info: EnvInfo, update: Update):
+        self.directory, self.update = directory, update
+        self.keep = config.run.keep_checkpoints
+        # As it will be read back: JSON knows lists and no tuples.
+        self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
+        self.best_reward = -math.inf
+
+    def resume(self) -> int:
+        """Continues from the newest checkpoint; returns the frames trained on so far, 0 if there is none.
+
+        Raises:
+            CheckpointError: there are checkpoints and none can be used, or the newest one is of another policy.
+        """
+        newest = checkpoint.load_newest(self.directory)
+        if newest is None:
+            return 0
+        differences = [
+            difference
+            for part in (("env",), ("config", "model"))
+            for difference in data_differences(_part(self.description, part), _part(newest.data, part), ".".join(part))
+        ]
+        if differences:
+            raise CheckpointError(
+                f"{newest.path} was made with another environment or model:\n  "
+                + "\n  ".join(differences)
+                + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
+            )
+        tensors = dict(newest.tensors)
+        torch.set_rng_state(tensors.pop(RANDOM_STATE))
+        self.update.load_state_dict(tensors)
+        best = checkpoint.load_newest(self.directory / checkpoint.BEST)
+        if best is not None and best.data["reward"] is not None:
+            self.best_reward = best.data["reward"]
+        return newest.env_steps
+
+    def save(self, policy_id: int, request: SaveRequest, frames: int) -> CheckpointSaved | None:
+        """Writes what was asked for; None if the best checkpoint on disk is better.
+
+        An error is part of the answer, because training goes on without this checkpoint.
+        """
+        directory, keep = self._place(request)
+        if request.kind == "best":
+            if request.reward is None or request.reward <= self.best_reward:
+                return None
+            self.best_reward = request.reward
+        tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
+        data = self.description | {"reward": request.reward}
+        version = self.update.version
+        try:
+            path = checkpoint.save(directory, version, frames, tensors, data, keep)
+        except CheckpointError as error:
+            return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
+        return CheckpointSaved(policy_id, request.kind, str(path), version)
+
+    def _place(self, request: SaveRequest) -> tuple[Path, int | None]:
+        match request.kind:
+            case "best":
+                return self.directory / checkpoint.BEST, 1
+            case "milestone":
+                return self.directory / checkpoint.MILESTONES, None
+            case _:
+                return self.directory, self.keep
+
+
+def _part(data: object, names: tuple[str, ...]) -> object:
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data

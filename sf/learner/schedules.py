@@ -1,0 +1,88 @@
+"""How the learning rate changes during a run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+
+
+class LearningRate:
+    """A constant learning rate, and the interface of those that change."""
+
+    needs_divergence: bool = False
+    """Whether `after_minibatch` wants to see the divergence of each minibatch."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        self.value = config.learning_rate
+
+    def set_progress(self, fraction: float) -> None:
+        """Hear which part of the run, from 0 to 1, lies before the next update."""
+
+    def after_minibatch(self, divergence: Tensor) -> None:
+        """Hear the mean KL divergence of a minibatch from the policy that acted."""
+
+    def after_epoch(self) -> None:
+        """Hear that all minibatches of an epoch are done."""
+
+
+class LinearDecay(LearningRate):
+    """learning_rate · (1 - fraction): the full rate in the first update, never quite zero in the last."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self._initial = config.learning_rate
+
+    def set_progress(self, fraction: float) -> None:
+        """See `LearningRate`; a run that goes on past its end keeps a rate of zero."""
+        self.value = self._initial * (1.0 - min(max(fraction, 0.0), 1.0))
+
+
+class KlAdaptive(LearningRate):
+    """Raises or lowers the rate by half so that the policy moves by about the wanted divergence.
+
+    As in Sample Factory: above twice the threshold the rate is divided by 1.5, below half of it multiplied by 1.5.
+    The divergence is read from the device once per decision.
+    """
+
+    needs_divergence = True
+
+    def __init__(self, config: LearnerConfig, every_minibatch: bool) -> None:
+        super().__init__(config)
+        self._threshold = config.lr_schedule_kl_threshold
+        self._min, self._max = config.lr_adaptive_min, config.lr_adaptive_max
+        self._every_minibatch = every_minibatch
+        self._divergences: list[Tensor] = []
+
+    def after_minibatch(self, divergence: Tensor) -> None:
+        """See `LearningRate`."""
+        self._divergences.append(divergence)
+        if self._every_minibatch:
+            self._adapt()
+
+    def after_epoch(self) -> None:
+        """See `LearningRate`."""
+        if self._divergences:
+            self._adapt()
+
+    def _adapt(self) -> None:
+        divergence = torch.stack(self._divergences).mean().item()
+        self._divergences.clear()
+        if divergence > 2.0 * self._threshold:
+            self.value = max(self.value / 1.5, self._min)
+        elif divergence < 0.5 * self._threshold:
+            self.value = min(self.value * 1.5, self._max)
+
+
+def learning_rate(config: LearnerConfig) -> LearningRate:
+    """The schedule that the configuration names."""
+    match config.lr_schedule:
+        case "constant":
+            return LearningRate(config)
+        case "linear":
+            return LinearDecay(config)
+        case "kl_adaptive_minibatch":
+            return KlAdaptive(config, every_minibatch=True)
+        case "kl_adaptive_epoch":
+            return KlAdaptive(config, every_minibatch=False)

@@ -1,0 +1,183 @@
+"""The update: from one dataset of trajectories to a few optimizer steps.
+
+    batch [T, B] -> advantages, value targets -> epochs x minibatches: loss, gradient, Adam -> statistics
+
+The version counts optimizer steps. It is raised with each of them, and whoever runs `Update.steps` publishes the policy
+after each item. Statistics that scale observations and returns change together with the last step of a dataset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.errors import CheckpointError
+from sf.learner import metrics
+from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions, with_gae, with_vtrace
+from sf.learner.differences import tensor_differences
+from sf.learner.losses import divergences, ppo_losses
+from sf.learner.minibatches import Selection
+from sf.learner.optimizer import clip_gradient, flat_adam
+from sf.learner.schedules import learning_rate
+from sf.learner.statistics import Statistics
+from sf.policy import Policy
+
+__all__ = ["Batch", "StepReport", "Update"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One optimizer step; lag is the version before the step minus the version that acted."""
+
+    version: int
+    """Optimizer steps done, this one included."""
+    lag_min: float
+    lag_avg: float
+    lag_max: float
+
+
+class Update:
+    """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
+
+    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+        self.policy, self.config = policy, config
+        self.version = 0
+        self.want_summary = False
+        """Set before `steps` to have `summary` afterwards."""
+        self.optimizer = flat_adam(policy, config)
+        self.statistics = Statistics(policy)
+        self._schedule = learning_rate(config)
+        self._summary = metrics.Summary()
+
+    @property
+    def lr(self) -> float:
+        """The present learning rate, before it is lowered for transitions that are too old."""
+        return self._schedule.value
+
+    def set_progress(self, fraction: float) -> None:
+        """Say which part of the run, from 0 to 1, lies before the next dataset."""
+        self._schedule.set_progress(fraction)
+
+    def steps(self, batch: Batch) -> Iterator[StepReport]:
+        """Trains on a dataset; one item after each optimizer step.
+
+        Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
+        when the dataset begins count for the lag but train nothing, and the learning rate is multiplied by the share
+        of the others. A dataset with nothing to train on is skipped.
+        """
+        self._summary = metrics.Summary()
+        versions = batch.policy_version.cpu()
+        selection = Selection(batch.valid, self.version - versions, self.config.max_policy_lag)
+        if selection.num_trained == 0:
+            self._log_skipped(selection, versions)
+            return
+        lr_factor = selection.num_trained / selection.num_own
+        transitions = with_gae(batch, self.policy, self.config)
+        for epoch in range(self.config.num_epochs):
+            if self.config.with_vtrace:
+                transitions = with_vtrace(transitions, batch, self.policy, self.config)
+            parts = selection.deal(self.config.num_batches_per_epoch, self.config.shuffle_minibatches)
+            for index, part in enumerate(parts):
+                lags = (self.version - versions.view(-1)[part.counted]).to(torch.float64)
+                self._step(_take(transitions, part.trained), lr_factor)
+                if epoch == self.config.num_epochs - 1 and index == len(parts) - 1:
+                    trained = _take(transitions, selection.trained_rows)
+                    self.statistics.fold_in(trained.observations, trained.returns)
+                report = StepReport(self.version, lags.min().item(), lags.mean().item(), lags.max().item())
+                if self.want_summary:
+                    self._summarize_data(report, selection)
+                yield report
+            self._schedule.after_epoch()
+
+    def summary(self) -> dict[str, float]:
+        """Tags below ``train/`` of the last minibatch; empty unless its dataset was trained with `want_summary`."""
+        return self._summary.read()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs to go on as this one would, as named tensors; not copied."""
+        optimizer = self.optimizer.state[self.policy.flat_parameters]
+        return {
+            **{f"policy.{name}": variable for name, variable in self.policy.variables().items()},
+            **{f"optimizer.{name}": optimizer[name] for name in ("step", "exp_avg", "exp_avg_sq")},
+            **{f"statistics.{name}": tensor for name, tensor in self.statistics.state_dict().items()},
+            "version": torch.tensor(self.version),
+            "learning_rate": torch.tensor(self._schedule.value, dtype=torch.float64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state of `state_dict`.
+
+        Raises:
+            CheckpointError: names, shapes or types differ; then nothing is changed.
+        """
+        own = self.state_dict()
+        if differences := tensor_differences(own, state):
+            raise CheckpointError("The saved state does not fit this policy:\n  " + "\n  ".join(differences))
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+        self.version = int(state["version"])
+        self._schedule.value = float(state["learning_rate"])
+
+    def _step(self, minibatch: Transitions, lr_factor: float) -> None:
+        """One optimizer step."""
+        evaluation = self.policy.evaluate(minibatch.observations, minibatch.actions)
+        log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
+        losses = ppo_losses(evaluation, log_ratios, minibatch, self.config)
+        self.policy.flat_gradient.zero_()
+        torch.autograd.backward(losses.total)
+        grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
+        lr = self.lr
+        self.optimizer.param_groups[0]["lr"] = lr * lr_factor
+        self.optimizer.step()
+        self.version += 1
+        if self.want_summary:
+            self._summary.add(metrics.loss_terms(losses))
+            self._summary.add(metrics.policy_change(evaluation, log_ratios, self.config.ppo_clip_ratio))
+            self._summary.add(metrics.value_change(self.policy, minibatch, evaluation))
+            self._summary.add({"grad_norm": grad_norm})
+            self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
+        if self._schedule.needs_divergence:
+            self._schedule.after_minibatch(divergences(log_ratios.detach())[2].mean())
+
+    def _summarize_data(self, report: StepReport, selection: Selection) -> None:
+        moments = self.optimizer.state[self.policy.flat_parameters]
+        self._summary.add({"adam_max_second_moment": moments["exp_avg_sq"].max()})
+        self._summary.add(metrics.running_statistics(self.policy))
+        self._summary.add_numbers(
+            {
+                "num_sgd_steps": self.version,
+                "version_diff_min": report.lag_min,
+                "version_diff_avg": report.lag_avg,
+                "version_diff_max": report.lag_max,
+                "valids_fraction": selection.num_trained / selection.num_total,
+                "same_policy_fraction": selection.num_own / selection.num_total,
+            }
+        )
+
+    def _log_skipped(self, selection: Selection, versions: Tensor) -> None:
+        if selection.num_own == 0:
+            log.warning("Skipped a dataset of %d transitions: other policies chose all of them.", selection.num_total)
+            return
+        log.error(
+            "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "
+            "newest transition %d). Do published weights reach the inference workers? Otherwise raise "
+            "--max_policy_lag.",
+            selection.num_own,
+            self.config.max_policy_lag,
+            self.version,
+            int(versions.max()),
+        )
+
+
+def _take(transitions: Transitions, rows: Tensor | None) -> Transitions:
+    """The transitions at rows, or all of them without a copy."""
+    return transitions if rows is None else transitions.take(rows.to(transitions.actions.device))

@@ -1,0 +1,116 @@
+"""Runs the commands of sf as a user does, in a session of their own, and proves that nothing of them is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+TIMEOUT_S = 120.0
+
+
+@dataclass
+class Finished:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+@dataclass
+class Running:
+    """A command that runs; its output goes to files."""
+
+    process: subprocess.Popen[bytes]
+    out_file: Path
+    err_file: Path
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def out(self) -> str:
+        return self.out_file.read_text()
+
+    def members(self) -> list[psutil.Process]:
+        """Every process of the session, dead ones excluded."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def named(self, title: str) -> list[psutil.Process]:
+        """The processes of the session that show this name."""
+        found = []
+        for process in self.members():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline() and process.cmdline()[0].startswith(title):
+                    found.append(process)
+        return found
+
+    def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Waits until a condition holds, and fails if the command ends before."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert self.process.poll() is None, f"ended before {what}:\n{self.out}\n{self.err_file.read_text()}"
+            assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}:\n{self.out}"
+            time.sleep(0.02)
+
+    def wait_for_text(self, text: str) -> None:
+        self.wait_for(lambda: text in self.out, repr(text))
+
+    def finish(self, timeout_s: float = TIMEOUT_S) -> Finished:
+        """Waits for the end; then no process of the session may be alive."""
+        code = self.process.wait(timeout_s)
+        seconds = time.monotonic() - self.started
+        self.expect_nobody(5.0)
+        return Finished(code, self.out, self.err_file.read_text(), seconds)
+
+    def expect_nobody(self, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while alive := self.members():
+            names = [" ".join(process.cmdline()[:3]) for process in alive]
+            assert time.monotonic() < deadline, f"still alive: {names}"
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(path: Path, *arguments: str, module: str = "sf.cli.train") -> Iterator[Running]:
+    """Starts a command; kills its session at the end of the block whatever happened, and checks for shared memory."""
+    shared_before = set(os.listdir("/dev/shm"))
+    out, err = path / "out.txt", path / "err.txt"
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
+        )  # fmt: skip
+    command = Running(process, out, err)
+    try:
+        yield command
+    finally:
+        for member in command.members():
+            with contextlib.suppress(psutil.Error):
+                member.send_signal(signal.SIGKILL)
+        process.wait()
+    assert set(os.listdir("/dev/shm")) <= shared_before, "shared memory was left behind"
+
+
+def run(path: Path, *arguments: str, module: str = "sf.cli.train", timeout_s: float = TIMEOUT_S) -> Finished:
+    """Runs a command to its end."""
+    path.mkdir(parents=True, exist_ok=True)
+    with running(path, *arguments, module=module) as command:
+        return command.finish(timeout_s)

@@ -1,0 +1,16 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def oracles() -> dict[str, Any]:
+    """Inputs and expected outputs by contract row."""
+    data: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
+    return data

@@ -1,0 +1,128 @@
+"""Inference workers: batching, labels and values, without any other process."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sf_envs.counter import Counter
+
+from sf.envs import register_env
+from sf.inference.worker import InferenceWorker
+from sf.policy import Policy
+from sf.rollout.worker import RolloutWorker
+from sf.weights import PublishedWeights
+from tests.lab import Lab, make_lab
+
+register_env("test/Counter", Counter)
+
+
+def publisher(lab: Lab) -> tuple[PublishedWeights, Policy]:
+    """The weights that the learner would publish, and a policy to compare with."""
+    spec = next(spec for spec in lab.specs if spec.name == "inference-0-0")
+    weights: PublishedWeights = spec.arguments["weights"]
+    torch.manual_seed(0)
+    policy = Policy(spec.arguments["info"], lab.config.model)
+    weights.allocate(policy.flat.numel())
+    return weights, policy
+
+
+def make_roles(lab: Lab, num_workers: int = 1) -> tuple[list[RolloutWorker], InferenceWorker]:
+    return [lab.build(f"rollout-{i}") for i in range(num_workers)], lab.build("inference-0-0")
+
+
+def test_nothing_is_computed_before_the_first_publication(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    weights, policy = publisher(lab)
+    (worker,), inference = make_roles(lab)
+    worker.step()
+    assert not inference.step()
+    weights.publish(policy.flat.numpy(), 0)
+    assert inference.step()
+
+
+def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, num_envs_per_worker=8, worker_num_splits=4)
+    weights, policy = publisher(lab)
+    weights.publish(policy.flat.numpy(), 0)
+    (worker,), inference = make_roles(lab)
+    sizes: list[int] = []
+    action = inference.policy.action
+    inference.policy.action = lambda observations, **kwargs: (  # type: ignore[method-assign]
+        sizes.append(len(observations["obs"])),
+        action(observations, **kwargs),
+    )[1]
+    for _ in range(3):
+        worker.step()
+        assert inference.step()
+    assert sizes == [8, 8, 8]
+    assert inference.record["requests"] / inference.record["forwards"] == 4
+
+
+def test_s4_a_lonely_request_is_answered_at_once(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    weights, policy = publisher(lab)
+    weights.publish(policy.flat.numpy(), 0)
+    (worker,), inference = make_roles(lab)
+    worker.groups[0].advance()
+    assert inference.step()
+    assert worker.groups[0].requests.is_answered(0)
+    assert not inference.step()
+
+
+def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, rollout=6, normalize_input=False, normalize_returns=False)
+    weights, policy = publisher(lab)
+    (worker,), inference = make_roles(lab)
+    for version in range(6):
+        with torch.no_grad():
+            policy.policy_head.bias[:] = torch.tensor([version * 1.0, -version * 0.5])
+        weights.publish(policy.flat.numpy(), version)
+        worker.step()
+        assert inference.step()
+        slots = lab.slots
+        assert (slots.policy_version[0, version] == version).all()
+        observations = {"obs": torch.from_numpy(slots.observations["obs"][0, version])}
+        expected = policy.evaluate(observations, torch.from_numpy(slots.actions[0, version]))
+        np.testing.assert_allclose(slots.log_probs[0, version], expected.log_probs.detach(), rtol=1e-5)
+        np.testing.assert_allclose(slots.values[0, version], expected.normalized_values.detach(), rtol=1e-5)
+
+
+def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Counter", env_kwargs=json.dumps({"episode_steps": 4, "truncate": True}), rollout=6)
+    weights, policy = publisher(lab)
+    weights.publish(policy.flat.numpy(), 0)
+    (worker,), inference = make_roles(lab)
+    while not lab.slots.waiting_for(0).size:
+        worker.step()
+        inference.step()
+    slot = int(lab.slots.waiting_for(0)[0])
+    cut = lab.slots.truncated[slot]
+    assert cut.sum() == cut[3].sum() == cut.shape[1]
+    final = lab.slots.observations["obs"][slot, 3].copy()
+    final[:, 2] = 4  # the observation that was replaced by the first one of the next episode
+    np.testing.assert_allclose(lab.slots.final_values[slot, 3], policy.values({"obs": torch.from_numpy(final)}), rtol=1e-5)
+    last = {"obs": torch.from_numpy(lab.slots.observations["obs"][slot, 6])}
+    np.testing.assert_allclose(lab.slots.values[slot, 6], policy.values(last), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("refreshes", "lines"), [(9, 0), (10, 1), (37, 3)])
+def test_a17_one_line_per_ten_refreshes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], oracles: dict[str, Any], refreshes: int, lines: int
+) -> None:
+    lab = make_lab(tmp_path, rollout=64)
+    weights, policy = publisher(lab)
+    (worker,), inference = make_roles(lab)
+    for version in range(900, 900 + refreshes):
+        weights.publish(policy.flat.numpy(), version)
+        worker.step()
+        inference.step()
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == lines
+    assert all(re.fullmatch(oracles["A17"]["regex"], line) for line in printed)
+    assert inference.record["refreshes"] == refreshes

@@ -1,0 +1,209 @@
+"""Policy lag with the real roles, stepped in turn: what serial mode does (row A29), and what the processes do as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sf_envs.counter import Counter
+
+from sf.envs import register_env
+from sf.learner.update import Batch, StepReport
+from sf.learner.worker import Learner
+from tests.lab import Lab, make_lab, step_until
+
+register_env("test/Counter", Counter)
+
+
+class Recorder:
+    """Looks over the shoulder of a learner."""
+
+    def __init__(self, learner: Learner):
+        self.reports: list[StepReport] = []
+        self.batches: list[dict[str, Any]] = []
+        self.versions_at_start: list[int] = []
+        self._steps, self._learner = learner.update.steps, learner
+        learner.update.steps = self.steps  # type: ignore[method-assign]
+
+    def steps(self, batch: Batch) -> Iterator[StepReport]:
+        self.versions_at_start.append(self._learner.update.version)
+        self.batches.append({
+            "policy_version": batch.policy_version.clone(),
+            "valid": batch.valid.clone(),
+            "rewards": batch.rewards.clone(),
+        })
+        for report in self._steps(batch):
+            self.reports.append(report)
+            yield report
+
+    @property
+    def lags(self) -> list[tuple[float, float, float]]:
+        return [(report.lag_min, report.lag_avg, report.lag_max) for report in self.reports]
+
+
+def run_lab(lab: Lab, steps: int) -> tuple[Recorder, list[Any]]:
+    """Runs all roles until the learner has made at least `steps` optimizer steps."""
+    roles = lab.build_all()
+    recorder = Recorder(roles[0])
+    step_until(roles, lambda: len(recorder.reports) >= steps)
+    return recorder, roles
+
+
+@pytest.mark.parametrize(("epochs", "batches"), [(2, 4), (1, 1), (1, 4), (3, 2), (4, 1), (2, 2)])
+def test_a5_sync_staircase(tmp_path: Path, epochs: int, batches: int) -> None:
+    """The n-th optimizer step of an iteration has lag exactly n for every transition; A29: in serial mode too."""
+    lab = make_lab(tmp_path, num_epochs=epochs, num_batches_per_epoch=batches)
+    recorder, _ = run_lab(lab, 3 * epochs * batches)
+    per_iteration = epochs * batches
+    expected = [step % per_iteration for step in range(len(recorder.reports))]
+    assert recorder.lags == [(n, n, n) for n in expected]
+    assert [report.version for report in recorder.reports] == list(range(1, len(recorder.reports) + 1))
+
+
+def test_a5_oracle(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    for index, case in enumerate(oracles["A5"]["cases"]):
+        inputs = dict(case["inputs"])
+        iterations = inputs.pop("num_iterations")
+        lab = make_lab(tmp_path / str(index), **inputs)
+        recorder, _ = run_lab(lab, iterations * inputs["num_epochs"] * inputs["num_batches_per_epoch"])
+        lags = [lag for lag, _, _ in recorder.lags]
+        assert lags[: len(case["expected"]["lag_sequence"])] == case["expected"]["lag_sequence"]
+
+
+def test_a8_formula(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """In sync mode with one round per iteration the maximum lag is F - 1 and the mean (F - 1) / 2, exactly."""
+    for index, case in enumerate(oracles["A8"]["cases"]):
+        inputs, expected = dict(case["inputs"]), case["expected"]
+        inputs.pop("agents_per_env")
+        # Two workers in one process: serial mode would run one worker with all environments, which is the same work.
+        inputs |= {"num_workers": 1, "num_envs_per_worker": inputs["num_workers"] * inputs["num_envs_per_worker"]}
+        lab = make_lab(tmp_path / str(index), **inputs)
+        assert lab.shared.topology.samples_per_round == expected["samples_per_round"]
+        recorder, _ = run_lab(lab, 2 * expected["F"])
+        one_iteration = recorder.lags[expected["F"] : 2 * expected["F"]]
+        assert max(lag for _, _, lag in one_iteration) == expected["max_lag"]
+        assert np.mean([lag for _, lag, _ in one_iteration]) == expected["mean_lag"]
+
+
+def test_a2_version_counts_optimizer_steps_and_survives_a_resume(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, num_epochs=2, num_batches_per_epoch=2)
+    recorder, roles = run_lab(lab, 8)
+    learner = roles[0]
+    assert learner.update.version == len(recorder.reports) == 8
+    learner.close()
+    frames = learner.frames
+    resumed = lab.build("learner-0")
+    assert resumed.update.version == 8
+    assert resumed.frames == frames == 4 * 64 // 2
+
+
+def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
+    """(a), (b), (c), (d) and (f) over 60 iterations; (e) is in test_update.py, 200 iterations with processes in test_run.py."""
+    lab = make_lab(tmp_path, num_envs_per_worker=8, rollout=16)
+    roles = lab.build_all()
+    learner, inference = roles[0], roles[1]
+    recorder = Recorder(learner)
+    samples_at_step: list[int] = []
+    summaries: list[dict[str, float]] = []
+    train = learner._train
+
+    def spy(batch: Batch) -> None:
+        samples_at_step.append(int(inference.record["samples"]))
+        learner.last_summary_s = -np.inf
+        train(batch)
+        summaries.append(learner.update.summary())
+
+    learner._train = spy
+    step_until(roles, lambda: len(recorder.reports) >= 60)
+    assert len(recorder.reports) == len(recorder.batches)  # (a)
+    for iteration, batch in enumerate(recorder.batches):
+        assert (batch["policy_version"] == iteration).all()  # (b), the first step of each trajectory too
+    assert set(recorder.lags) == {(0.0, 0.0, 0.0)}  # (c)
+    for summary in summaries:  # (d)
+        assert summary["ratio_min"] == pytest.approx(1, abs=1e-5)
+        assert summary["ratio_max"] == pytest.approx(1, abs=1e-5)
+        assert summary["ratio_mean"] == pytest.approx(0, abs=1e-5)
+        assert summary["fraction_clipped"] == 0
+        assert summary["kl_divergence"] == pytest.approx(0, abs=1e-5)
+    batch_size = 8 * 16
+    assert samples_at_step == [(t + 1) * batch_size for t in range(len(samples_at_step))]  # (f)
+
+
+def test_a12_sampling_stops_at_the_quota_while_the_learner_is_frozen(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, num_epochs=1, num_batches_per_epoch=2)
+    roles = lab.build_all()
+    learner, others = roles[0], roles[1:]
+    per_iteration = lab.shared.topology.samples_per_round
+    for iteration in range(4):
+        while any([role.step() for role in others]):
+            pass
+        assert others[0].record["samples"] == per_iteration * (iteration + 1)
+        assert learner.step()
+
+
+def test_a6_more_data_than_one_update_needs_is_old_before_it_is_used(tmp_path: Path) -> None:
+    """S = 8 mb B against S = mb, asynchronous."""
+    common = {"async_rl": True, "num_envs_per_worker": 8, "rollout": 8}
+    surplus, _ = run_lab(make_lab(tmp_path / "a", batch_size=8, **common), 160)
+    exact, _ = run_lab(make_lab(tmp_path / "b", batch_size=64, **common), 160)
+    mean_surplus = np.mean([lag for _, lag, _ in surplus.lags[-80:]])
+    mean_exact = np.mean([lag for _, lag, _ in exact.lags[-80:]])
+    assert mean_surplus > 1
+    assert mean_surplus > mean_exact
+
+
+def test_a13_back_pressure_bounds_the_datasets_in_flight(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, async_rl=True, num_batches_to_accumulate=3, num_epochs=1, num_batches_per_epoch=1)
+    roles = lab.build_all()
+    learner, others = roles[0], roles[1:]
+    plateaus = []
+    for _ in range(3):
+        while any([role.step() for role in others]):
+            full = len(lab.slots.waiting_for(0)) * lab.shared.topology.rows * lab.shared.topology.rollout
+            assert full <= 3 * lab.config.learner.batch_size
+        plateaus.append(others[0].record["samples"])
+        assert learner.step()
+    round_ = lab.shared.topology.samples_per_round
+    assert plateaus == [3 * round_, 4 * round_, 5 * round_]
+
+
+def test_nothing_is_dropped_or_learned_twice(tmp_path: Path) -> None:
+    """Every step of every environment reaches the learner once, in order, whatever the sizes."""
+    flags = {"env_kwargs": '{"episode_steps": 0}', "async_rl": True, "batch_size": 24, "rollout": 8}
+    lab = make_lab(tmp_path, "test/Counter", num_envs_per_worker=4, **flags)
+    roles = lab.build_all()
+    seen: list[tuple[int, int]] = []
+    batcher = roles[0].batcher
+    assemble = batcher._assemble
+
+    def spy(pieces: Any) -> Batch:
+        batch = assemble(pieces)
+        numbers, _, steps = batch.observations["obs"][:-1].unbind(-1)
+        seen.extend(zip(numbers.flatten().int().tolist(), steps.flatten().int().tolist(), strict=True))
+        return batch
+
+    batcher._assemble = spy
+    step_until(roles, lambda: roles[0].record["iterations"] >= 20)
+    assert len(seen) == len(set(seen)) == 20 * 24
+    for number in {number for number, _ in seen}:
+        steps = sorted(step for n, step in seen if n == number)
+        assert steps == list(range(len(steps)))
+
+
+def test_a24_transitions_beyond_max_policy_lag_are_left_out(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, async_rl=True, batch_size=8, max_policy_lag=4, num_envs_per_worker=8)
+    recorder, roles = run_lab(lab, 40)
+    assert max(lag for lag, _, _ in recorder.lags) < 4
+    assert roles[0].frames > 8 * len(recorder.reports)  # some datasets were skipped, and counted
+
+
+def test_sync_repeats_bit_by_bit(tmp_path: Path) -> None:
+    flats = []
+    for name in ("a", "b"):
+        _, roles = run_lab(make_lab(tmp_path / name, num_epochs=2, num_batches_per_epoch=2), 20)
+        flats.append(roles[0].policy.flat.clone())
+    assert torch.equal(*flats)

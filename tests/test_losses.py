@@ -1,0 +1,111 @@
+"""The terms of the PPO loss against literal values and finite expectations."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sf.config import LearnerConfig
+from sf.learner.dataset import Transitions
+from sf.learner.losses import (
+    clip_fraction,
+    clipped_policy_loss,
+    divergences,
+    explained_variance,
+    normalize_advantages,
+    ppo_losses,
+    value_loss,
+)
+from sf.policy import Evaluation
+
+ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
+
+
+def cases(row: str) -> list[Any]:
+    return [pytest.param(c["inputs"], c["expected"], id=f"{row}-{i}") for i, c in enumerate(ORACLES[row]["cases"])]
+
+
+@pytest.mark.parametrize(("inputs", "expected"), [c for c in cases("C7") if c.values[0]["ddof"] == 1])
+def test_c7_advantages_are_normalized_with_the_sample_deviation(inputs: Any, expected: Any) -> None:
+    normalized = normalize_advantages(torch.tensor(inputs["advantages"], dtype=torch.float32))
+    assert normalized.tolist() == pytest.approx(expected["normalized"], abs=1e-6)
+
+
+@pytest.mark.parametrize("advantages", [[3.0], [2.0, 2.0, 2.0]])
+def test_c7_equal_advantages_become_zero(advantages: list[float]) -> None:
+    assert normalize_advantages(torch.tensor(advantages)).tolist() == [0.0] * len(advantages)
+
+
+@pytest.mark.parametrize(("inputs", "expected"), cases("C8"))
+def test_c8_clipped_policy_loss(inputs: Any, expected: Any) -> None:
+    advantages, ratios = torch.tensor([float(inputs["advantage"])]), torch.tensor([inputs["ratio"]])
+    assert clipped_policy_loss(advantages, ratios, inputs["clip"]).item() == pytest.approx(expected["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("inputs", "expected"), cases("C9"))
+def test_c9_clipped_value_loss_and_its_gradient(inputs: Any, expected: Any) -> None:
+    values = torch.tensor([inputs["new_value"]], requires_grad=True)
+    old_values, targets = torch.tensor([inputs["old_value"]]), torch.tensor([inputs["return"]])
+    loss = value_loss(values, old_values, targets, inputs["clip"])
+    assert loss.item() == pytest.approx(expected["loss"], abs=1e-6)
+    (gradient,) = torch.autograd.grad(loss, values)
+    assert gradient.item() == pytest.approx(expected["gradient_wrt_new_value"], abs=1e-6)
+
+
+def test_c9_value_clipping_can_be_switched_off() -> None:
+    values, old_values, targets = torch.tensor([1.4]), torch.tensor([1.0]), torch.tensor([1.6])
+    assert value_loss(values, old_values, targets, 0.0).item() == pytest.approx(0.5 * 0.04)
+
+
+@pytest.mark.parametrize("config", [{}, {"kl_loss_coeff": 0.3}])
+def test_c10_total_is_linear_in_each_coefficient(config: dict[str, float]) -> None:
+    torch.manual_seed(0)
+    n = 64
+    evaluation = Evaluation(torch.randn(n), torch.rand(n), torch.randn(n), torch.randn(n, 2))
+    minibatch = Transitions({}, torch.zeros(n), *(torch.randn(n) for _ in range(5)))
+    log_ratios = 0.3 * torch.randn(n)
+    small = 1e-3
+    base = LearnerConfig(value_loss_coeff=0.5, exploration_loss_coeff=0.01, **config)
+    losses = ppo_losses(evaluation, log_ratios, minibatch, base)
+    terms = {
+        "value_loss_coeff": losses.value,
+        "exploration_loss_coeff": -evaluation.entropy.mean(),
+        "kl_loss_coeff": divergences(log_ratios)[2].mean(),
+    }
+    for name, term in terms.items():
+        changed = LearnerConfig(**{**vars(base), name: getattr(base, name) + small})
+        difference = ppo_losses(evaluation, log_ratios, minibatch, changed).total - losses.total
+        assert difference.item() == pytest.approx(small * term.item(), rel=1e-2, abs=1e-6), name
+    assert losses.total.item() == pytest.approx(
+        (losses.policy + 0.5 * losses.value + losses.exploration + losses.kl).item(), abs=1e-6
+    )
+
+
+def test_c12_divergences_and_clip_fraction() -> None:
+    inputs, expected = (ORACLES["C12"]["cases"][0][part] for part in ("inputs", "expected"))
+    ratios = torch.tensor(inputs["ratios"])
+    k1, k2, k3 = (k.mean().item() for k in divergences(ratios.log()))
+    assert k1 == pytest.approx(expected["old_approx_kl"], abs=1e-6)
+    assert k2 == pytest.approx(expected["half_mean_squared_log_ratio"], abs=1e-6)
+    assert k3 == pytest.approx(expected["approx_kl"], abs=1e-6)
+    assert clip_fraction(ratios, inputs["clip"]).item() == expected["clipfrac"]
+
+
+def test_c12_k3_is_never_negative_near_zero() -> None:
+    k3 = divergences(torch.linspace(-1e-4, 1e-4, 1001))[2]
+    assert k3.min() >= 0
+
+
+@pytest.mark.parametrize(("inputs", "expected"), cases("C12")[1:])
+def test_c12_explained_variance(inputs: Any, expected: Any) -> None:
+    values, returns = (torch.tensor(inputs[name], dtype=torch.float32) for name in ("values", "returns"))
+    found = explained_variance(values, returns).item()
+    if expected["explained_variance"] == "nan":
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(expected["explained_variance"], abs=1e-6)

@@ -1,0 +1,269 @@
+"""Whole runs, as a user starts them: every mode, what they print and leave behind, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.commands import Finished, Running, run, running
+from tests.events import read_events
+
+SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
+A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
+MODES = {
+    "async": SMALL,
+    "sync": (*SMALL, "--async_rl=False"),
+    "a2c": (*SMALL, *A2C),
+    "serial": ("--env=CartPole-v1", "--serial_mode=True", "--num_envs_per_worker=8", "--seed=1"),
+}
+EXPERIMENT = Path("train_dir/default_experiment")
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
+    return summary
+
+
+def matches(pattern: str, finished: Finished) -> list[re.Match[str]]:
+    return [match for line in finished.lines if (match := re.fullmatch(pattern, line))]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_s6_every_mode_trains_and_ends_well(tmp_path: Path, mode: str, oracles: dict[str, Any]) -> None:
+    finished = run(tmp_path, *MODES[mode], "--train_for_env_steps=20000")
+    assert finished.code == 0, finished.err
+    assert finished.err == ""
+    assert re.search(r"Collected \{0: 2\d{4}\}, FPS: \d+\.\d", finished.out)
+    reports = matches(oracles["A15"]["regex"], finished)
+    rewards = matches(oracles["A16"]["regex"], finished)
+    assert len(reports) >= 1
+    assert len(rewards) <= len(reports)
+    summary = summary_of(tmp_path)
+    assert summary["exit_reason"] == "train_for_env_steps reached"
+    assert 20_000 <= summary["frames"] < 24_000
+    assert summary["policies"][0]["episodes"] > 100
+    for name in ("config.json", "metrics.jsonl"):
+        assert (tmp_path / EXPERIMENT / name).is_file()
+    assert list((tmp_path / EXPERIMENT / ".summary" / "0").glob("events*"))
+    expected = {"async", "sync", "a2c"} if mode != "serial" else {"serial"}
+    assert mode in expected
+
+
+def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """(c) with several processes: 200 iterations and more, and every reported lag is 0.0."""
+    finished = run(tmp_path, *MODES["a2c"], "--train_for_seconds=9")
+    assert finished.code == 0, finished.err
+    reports = matches(oracles["A15"]["regex"], finished)
+    lags = [(match["lag_min"], match["lag_avg"], match["lag_max"]) for match in reports]
+    assert lags[0] in {("-1.0", "-1.0", "-1.0"), ("0.0", "0.0", "0.0")}
+    assert set(lags[1:]) == {("0.0", "0.0", "0.0")}
+    summary = summary_of(tmp_path)
+    assert summary["policies"][0]["policy_version"] >= 200
+    assert summary["frames"] == summary["policies"][0]["policy_version"] * 256
+    curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
+    for name in ("min", "avg", "max"):
+        assert {value for _, value in curves[f"train/version_diff_{name}"]} == {0.0}
+    assert {value for _, value in curves["train/fraction_clipped"]} == {0.0}
+    for _, value in curves["train/ratio_min"] + curves["train/ratio_max"]:
+        assert value == pytest.approx(1, abs=1e-5)
+
+
+def test_a22_tags(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SMALL, "--train_for_seconds=4", "--experiment_summaries_interval=1")
+    assert finished.code == 0, finished.err
+    curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
+    spread = ("", "_min", "_max")
+    wanted = {"perf/_fps", "perf/_sample_throughput"}
+    wanted |= {f"{tag}{end}" for tag in ("reward/reward", "len/len", "policy_stats/avg_true_objective") for end in spread}
+    wanted |= {
+        f"stats/{name}"
+        for name in (
+            "avg_request_count", "step_policy", "wait_policy", "master_process_memory_mb", "memory_learner",
+            "memory_policy_worker",
+        )
+    }  # fmt: skip
+    wanted |= {
+        f"train/{name}"
+        for name in (
+            "version_diff_min", "version_diff_avg", "version_diff_max", "lr", "actual_lr", "grad_norm",
+            "adam_max_second_moment", "num_sgd_steps", "loss", "policy_loss", "value_loss", "exploration_loss", "kl_loss",
+            "entropy", "fraction_clipped", "kl_divergence", "kl_divergence_max", "ratio_min", "ratio_mean", "ratio_max",
+            "max_abs_logprob", "value", "value_delta", "value_delta_max", "adv_min", "adv_max", "adv_std",
+            "returns_running_mean", "returns_running_std", "valids_fraction", "same_policy_fraction", "obs_running_mean",
+            "obs_running_std",
+        )
+    }  # fmt: skip
+    assert wanted <= set(curves), wanted - set(curves)
+    for points in curves.values():
+        steps = [step for step, _ in points]
+        assert steps == sorted(steps)
+    lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
+    assert wanted <= {tag for line in lines for tag in line}
+
+
+def test_s2_processes_have_names_and_different_ids(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for_text("Total num frames")
+        names = ("sf-train", "sf-rollout-0", "sf-rollout-1", "sf-inference-0-0", "sf-learner-0")
+        found = {name: command.named(name) for name in names}
+        assert all(len(processes) == 1 for processes in found.values()), found
+        assert len({processes[0].pid for processes in found.values()}) == len(names)
+        for name in ("sf-rollout-0", "sf-train"):
+            assert not any("torch" in mapped.path for mapped in found[name][0].memory_maps()), f"{name} imported torch"
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish().code == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        for process in command.members():  # as a terminal does: to the whole group
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        finished = command.finish(20)
+    assert finished.code == code, finished.err
+    summary = summary_of(tmp_path)
+    assert summary["exit_reason"] == f"stopped by {signal.Signals(number).name}"
+    assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
+
+
+def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        # A stopped child cannot follow the first signal, so that the run is still there for the second one.
+        command.named("sf-rollout-0")[0].suspend()
+        command.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        sent = time.monotonic()
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(10)
+    assert time.monotonic() - sent < 2.5
+    assert finished.code != 0
+
+
+def test_a1_killed_worker_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        victim = command.named("sf-rollout-1")[0]
+        victim.kill()
+        finished = command.finish(20)
+    assert finished.code == 7
+    assert f"rollout-1 (pid {victim.pid}) was killed by SIGKILL" in finished.err
+    assert newest_version(tmp_path) > 0
+    assert "WorkerCrashed" in summary_of(tmp_path)["exit_reason"]
+
+
+def test_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL, "--save_every_sec=1") as command:
+        wait_for_training(command)
+        command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
+        command.named("sf-learner-0")[0].kill()
+        finished = command.finish(20)
+    assert finished.code == 7
+    assert "learner-0" in finished.err
+    assert newest_version(tmp_path) > 0
+
+
+def test_a10_faults_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        command.process.kill()
+        command.process.wait()
+        command.expect_nobody(1.0)
+
+
+def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
+    run(tmp_path, *SMALL, "--train_for_env_steps=10000")
+    first = summary_of(tmp_path)
+    finished = run(tmp_path, *SMALL, "--train_for_env_steps=20000")
+    assert finished.code == 0, finished.err
+    second = summary_of(tmp_path)
+    assert second["frames"] >= 20_000
+    assert second["new_frames"] == second["frames"] - first["frames"]
+    assert second["policies"][0]["policy_version"] > first["policies"][0]["policy_version"]
+    steps = [step for step, _ in read_events(tmp_path / EXPERIMENT / ".summary" / "0")["train/lr"]]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("behavior", ["restart", "overwrite"])
+def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
+    run(tmp_path, *SMALL, "--train_for_env_steps=4000")
+    run(tmp_path, *SMALL, "--train_for_env_steps=4000", f"--restart_behavior={behavior}")
+    summary = summary_of(tmp_path)
+    assert summary["new_frames"] == summary["frames"]
+    kept = list((tmp_path / "train_dir").glob("default_experiment.before-*"))
+    assert len(kept) == (behavior == "restart")
+    assert all((path / "summary.json").is_file() for path in kept)
+
+
+def test_d11_experiment_in_use(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        second = tmp_path / "second"
+        second.mkdir()
+        refused = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}")
+        assert refused.code == 4
+        assert f"is in use by a living run: pid {command.process.pid} on" in refused.err
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish().code == 143
+
+
+def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
+    finished = run(tmp_path / "a", *SMALL, "--stop_at_reward=10")
+    assert finished.code == 0, finished.err
+    assert summary_of(tmp_path / "a")["exit_reason"] == "stop_at_reward reached"
+    finished = run(tmp_path / "b", *SMALL, "--train_for_seconds=1")
+    assert finished.code == 0, finished.err
+    assert summary_of(tmp_path / "b")["exit_reason"] == "train_for_seconds reached"
+
+
+def test_two_policies_on_a_two_agent_environment(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
+    finished = run(tmp_path, *flags, "--train_for_seconds=7", "--learning_rate=0.002", "--normalize_input=False")
+    assert finished.code == 0, finished.err
+    reports = matches(oracles["A15"]["regex"], finished)
+    assert reports[-1]["throughput"].count(":") == 2
+    rewards = matches(oracles["A16"]["regex"], finished)
+    assert "(0, '" in rewards[-1].group()
+    assert "(1, '" in rewards[-1].group()
+    for policy in summary_of(tmp_path)["policies"]:
+        assert policy["reward"] > 6  # about 2.5 without learning
+        assert policy["policy_version"] > 10
+    for policy_id in ("0", "1"):
+        curves = read_events(tmp_path / EXPERIMENT / ".summary" / policy_id)
+        shares = [value for _, value in curves["train/same_policy_fraction"]]
+        assert all(0 < share <= 1 for share in shares)
+        assert (tmp_path / EXPERIMENT / f"checkpoint_p{policy_id}").is_dir()
+
+
+def test_a20_frames_count_the_frame_skip(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """fps / throughput = 4 within 2 %, over the whole run."""
+    finished = run(tmp_path, *SMALL, "--env_frameskip=4", "--train_for_env_steps=200000", "--async_rl=False")
+    assert finished.code == 0, finished.err
+    summary = summary_of(tmp_path)
+    margin = oracles["A20"]["cases"][0]["expected"]["relative_margin"]
+    assert summary["frames"] / summary["policies"][0]["samples"] == pytest.approx(4, rel=margin)
+
+
+def wait_for_training(command: Running) -> None:
+    """Until the learner has made its first steps."""
+    lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
+    command.wait_for(lambda: lines.is_file() and "train/loss" in lines.read_text(), "the first optimizer step")
+
+
+def newest_version(path: Path) -> int:
+    """The version of the newest checkpoint, verified by loading it."""
+    from sf.learner.checkpoint import load_newest
+
+    state = load_newest(path / EXPERIMENT / "checkpoint_p0")
+    assert state is not None
+    return int(state.info["version"])

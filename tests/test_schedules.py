@@ -1,0 +1,75 @@
+"""The learning rate over a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sf.config import LearnerConfig
+from sf.learner.schedules import learning_rate
+
+ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
+
+
+@pytest.mark.parametrize("case", ORACLES["C4"]["cases"], ids=lambda case: str(case["inputs"]["preset"]))
+def test_c4_linear_annealing(case: Any) -> None:
+    inputs, expected = case["inputs"], case["expected"]
+    num_updates = inputs["total_steps"] // (inputs["num_envs"] * inputs["num_steps"])
+    assert num_updates == expected["num_updates"]
+    schedule = learning_rate(LearnerConfig(learning_rate=inputs["lr"], lr_schedule="linear"))
+    assert schedule.value == expected["first_lr"]
+    for update, rate in ((1, expected["first_lr"]), (num_updates, expected["last_lr"])):
+        schedule.set_progress((update - 1) / num_updates)
+        assert schedule.value == pytest.approx(rate, rel=1e-9)
+
+
+def test_linear_stays_at_zero_past_the_end() -> None:
+    schedule = learning_rate(LearnerConfig(lr_schedule="linear"))
+    schedule.set_progress(1.5)
+    assert schedule.value == 0.0
+
+
+def test_constant_ignores_everything() -> None:
+    schedule = learning_rate(LearnerConfig(learning_rate=1e-3))
+    schedule.set_progress(0.5)
+    schedule.after_minibatch(torch.tensor(9.0))
+    schedule.after_epoch()
+    assert schedule.value == 1e-3
+    assert not schedule.needs_divergence
+
+
+@pytest.mark.parametrize(("divergence", "factor"), [(0.0201, 1 / 1.5), (0.0199, 1.0), (0.0051, 1.0), (0.0049, 1.5)])
+def test_kl_adaptive_keeps_the_divergence_near_the_threshold(divergence: float, factor: float) -> None:
+    config = LearnerConfig(
+        learning_rate=1e-3, lr_schedule="kl_adaptive_minibatch", lr_schedule_kl_threshold=0.01, lr_adaptive_max=1e-2
+    )
+    schedule = learning_rate(config)
+    schedule.after_minibatch(torch.tensor(divergence))
+    assert schedule.value == pytest.approx(1e-3 * factor)
+    schedule.after_epoch()
+    assert schedule.value == pytest.approx(1e-3 * factor), "an epoch without news changes nothing"
+
+
+def test_kl_adaptive_has_limits() -> None:
+    config = LearnerConfig(
+        learning_rate=1e-3, lr_schedule="kl_adaptive_minibatch", lr_adaptive_min=8e-4, lr_adaptive_max=1.2e-3
+    )
+    schedule = learning_rate(config)
+    for divergence, limit in ((1.0, 8e-4), (0.0, 1.2e-3)):
+        for _ in range(3):
+            schedule.after_minibatch(torch.tensor(divergence))
+        assert schedule.value == limit
+
+
+def test_kl_adaptive_epoch_averages_its_minibatches() -> None:
+    config = LearnerConfig(learning_rate=1e-3, lr_schedule="kl_adaptive_epoch", lr_schedule_kl_threshold=0.01)
+    schedule = learning_rate(config)
+    schedule.after_minibatch(torch.tensor(0.05))
+    assert schedule.value == 1e-3, "only an epoch changes the rate"
+    schedule.after_minibatch(torch.tensor(0.0))
+    schedule.after_epoch()
+    assert schedule.value == pytest.approx(1e-3 / 1.5)

@@ -1,0 +1,78 @@
+"""Running moments against NumPy, and when they reach the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sf.config import ModelConfig
+from sf.learner import statistics
+from sf.learner.statistics import INITIAL_COUNT, RunningMoments, Statistics
+from sf.policy import Policy
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+
+CPU = torch.device("cpu")
+
+
+def make_policy(**config: bool) -> Policy:
+    leaves = {
+        "obs": LeafSpec((3,), "float32"),
+        "image": LeafSpec((3, 40, 40), "uint8"),
+        "small": LeafSpec((2, 2), "int8"),
+    }
+    action = ActionSpec("discrete", (), "int64", num_actions=2)
+    return Policy(EnvInfo("test", 1, leaves, action), ModelConfig(encoder_conv_mlp_layers=(8,), **config))
+
+
+def merged(mean: float, variance: float, count: float, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """The parallel formula of Chan et al. as it stands in the paper."""
+    n = len(batch)
+    delta = batch.mean(0) - mean
+    total = count + n
+    squares = variance * count + batch.var(0) * n + delta**2 * count * n / total
+    return mean + delta * n / total, squares / total, total
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_c28_stream_against_numpy(shape: tuple[int, ...], offset: float) -> None:
+    rng = np.random.default_rng(0)
+    moments = RunningMoments(shape, CPU)
+    mean, variance, count = 0.0, 1.0, INITIAL_COUNT
+    for n in (1, 7, 100, 3):
+        batch = rng.normal(offset, 2.0, (n, *shape)).astype(np.float32)
+        moments.update(torch.from_numpy(batch))
+        mean, variance, count = merged(mean, variance, count, batch.astype(np.float64))
+    np.testing.assert_allclose(moments.mean.numpy(), mean, rtol=1e-9)
+    np.testing.assert_allclose(moments.variance.numpy(), variance, rtol=1e-6)
+    assert moments.count.item() == pytest.approx(111 + INITIAL_COUNT)
+
+
+def test_c28_stream_does_not_depend_on_its_division(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = torch.randn(64, 5)
+    whole, pieces = RunningMoments((5,), CPU), RunningMoments((5,), CPU)
+    whole.update(samples)
+    monkeypatch.setattr(statistics, "PIECE_ELEMENTS", 35)
+    pieces.update(samples)
+    torch.testing.assert_close(whole.mean, pieces.mean)
+    torch.testing.assert_close(whole.variance, pieces.variance)
+
+
+def test_statistics_reach_the_normalizers_of_the_policy() -> None:
+    policy = make_policy()
+    stats = Statistics(policy)
+    obs, small, returns = 3 + torch.randn(500, 3), torch.randint(-9, 9, (500, 2, 2), dtype=torch.int8), torch.randn(500)
+    assert policy.observation_normalizers.keys() == {"obs", "small"}
+    stats.fold_in({"obs": obs, "small": small, "image": torch.zeros(500, 3, 40, 40, dtype=torch.uint8)}, returns)
+    for name, samples in (("obs", obs), ("small", small.float())):
+        normalizer = policy.observation_normalizers[name]
+        torch.testing.assert_close(normalizer.mean, samples.mean(0), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(normalizer.std, samples.std(0, correction=0), rtol=1e-3, atol=1e-4)
+    assert policy.return_normalizer is not None
+    assert policy.return_normalizer.std.item() == pytest.approx(returns.std(correction=0).item(), rel=1e-3)
+
+
+def test_switched_off_statistics_do_not_exist() -> None:
+    stats = Statistics(make_policy(normalize_input=False, normalize_returns=False))
+    assert stats.state_dict() == {}
