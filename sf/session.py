@@ -7,6 +7,7 @@ session serves a run with many processes and a run with one.
 from __future__ import annotations
 
 import enum
+import math
 import time
 from queue import Empty
 
@@ -44,7 +45,7 @@ class ExitReason(enum.Enum):
 
 
 class Session:
-    """Polled by the main loop; `poll` returns the reason to stop, or None."""
+    """Polled by the main loop from the moment when every role is ready."""
 
     def __init__(self, config: Config, shared: Shared, monitor: Monitor):
         self.config, self.shared, self.monitor = config, shared, monitor
@@ -59,12 +60,16 @@ class Session:
         self.rings = [EpisodeRing(arena, i) for i in range(topology.num_workers)]
         self.best_reward = [-float("inf")] * topology.num_policies
         self.last_saved: dict[int, CheckpointSaved] = {}
-        self.started_s = time.monotonic()
-        self._due = {kind: self.started_s + every for kind, every in self._save_intervals().items()}
+        self.started_s = math.inf
+        """When the roles were ready; starting them is not training."""
+        self._due: dict[SaveKind, float] = {}
 
     def poll(self) -> ExitReason | None:
-        """Reads everything once and does what is due."""
+        """Reads everything once and does what is due; returns the reason to stop, if there is one."""
         now = time.monotonic()
+        if self.started_s == math.inf:
+            self.started_s = now
+            self._due = {kind: now + every for kind, every in self._save_intervals().items()}
         self._take_messages()
         snapshot = self.snapshot(now)
         self.monitor.poll(snapshot, self._new_episodes())

@@ -45,6 +45,12 @@ class LeafSpec:
     start: int = 0
     """What the environment calls the first category of a Discrete leaf; it is stored as it comes."""
 
+    def __str__(self) -> str:
+        """For messages."""
+        if self.num_categories:
+            return f"categories {self.start} to {self.start + self.num_categories - 1}"
+        return f"{self.dtype}{list(self.shape)}"
+
 
 @dataclass(frozen=True)
 class ActionSpec:
@@ -62,6 +68,12 @@ class ActionSpec:
     high: tuple[float, ...] = ()
     """Bounds of a box, infinite where there is none."""
 
+    def __str__(self) -> str:
+        """For messages."""
+        if self.kind == "discrete":
+            return f"choices {self.start} to {self.start + self.num_actions - 1}"
+        return f"{self.dtype}{list(self.shape)} from {list(self.low)} to {list(self.high)}"
+
 
 @dataclass(frozen=True)
 class EnvInfo:
@@ -71,6 +83,11 @@ class EnvInfo:
     num_agents: int
     observations: dict[str, LeafSpec]
     action: ActionSpec
+
+    def __str__(self) -> str:
+        """For messages."""
+        leaves = ", ".join(f"{name}: {leaf}" for name, leaf in self.observations.items())
+        return f"{self.num_agents} agent{'s'[: self.num_agents - 1]}, observations {{{leaves}}}, actions {self.action}"
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""

@@ -18,6 +18,7 @@ from sf.learner.losses import (
     divergences,
     explained_variance,
     normalize_advantages,
+    ppo_gradients,
     ppo_losses,
     value_loss,
 )
@@ -62,16 +63,44 @@ def test_c9_value_clipping_can_be_switched_off() -> None:
     assert value_loss(values, old_values, targets, 0.0).item() == pytest.approx(0.5 * 0.04)
 
 
-@pytest.mark.parametrize("config", [{}, {"kl_loss_coeff": 0.3}])
-def test_c10_total_is_linear_in_each_coefficient(config: dict[str, float]) -> None:
+def random_minibatch(n: int, dtype: torch.dtype) -> tuple[Evaluation, Transitions]:
+    """Ratios and values well inside and well outside the clip ranges."""
     torch.manual_seed(0)
-    n = 64
-    evaluation = Evaluation(torch.randn(n), torch.rand(n), torch.randn(n), torch.randn(n, 2))
-    minibatch = Transitions({}, torch.zeros(n), *(torch.randn(n) for _ in range(5)))
-    log_ratios = 0.3 * torch.randn(n)
+    log_probs, entropy, values, advantages, targets, returns = torch.randn(6, n, dtype=dtype)
+    evaluation = Evaluation(log_probs, entropy, values, torch.zeros(n, 2))
+    noise = 0.3 * torch.randn(2, n, dtype=dtype)
+    minibatch = Transitions({}, torch.zeros(n), log_probs + noise[0], values + noise[1], advantages, targets, returns)
+    return evaluation, minibatch
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"ppo_clip_value": 0.0},
+        {"kl_loss_coeff": 0.3},
+        {"normalize_advantages": False, "exploration_loss_coeff": 0.0, "value_loss_coeff": 2.0},
+    ],
+)
+def test_gradients_are_those_of_the_losses(config: dict[str, Any]) -> None:
+    evaluation, minibatch = random_minibatch(1000, torch.float64)
+    for output in evaluation[:3]:
+        output.requires_grad_()
+    settings = LearnerConfig(**config)
+    expected = torch.autograd.grad(
+        ppo_losses(evaluation, minibatch, settings).total, evaluation[:3], materialize_grads=True
+    )
+    for found, wanted in zip(ppo_gradients(evaluation, minibatch, settings), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("config", [{}, {"kl_loss_coeff": 0.3}])
+def test_c10_total_is_linear_in_each_coefficient(config: dict[str, Any]) -> None:
+    evaluation, minibatch = random_minibatch(64, torch.float32)
+    log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
     small = 1e-3
     base = LearnerConfig(value_loss_coeff=0.5, exploration_loss_coeff=0.01, **config)
-    losses = ppo_losses(evaluation, log_ratios, minibatch, base)
+    losses = ppo_losses(evaluation, minibatch, base)
     terms = {
         "value_loss_coeff": losses.value,
         "exploration_loss_coeff": -evaluation.entropy.mean(),
@@ -79,7 +108,7 @@ def test_c10_total_is_linear_in_each_coefficient(config: dict[str, float]) -> No
     }
     for name, term in terms.items():
         changed = LearnerConfig(**{**vars(base), name: getattr(base, name) + small})
-        difference = ppo_losses(evaluation, log_ratios, minibatch, changed).total - losses.total
+        difference = ppo_losses(evaluation, minibatch, changed).total - losses.total
         assert difference.item() == pytest.approx(small * term.item(), rel=1e-2, abs=1e-6), name
     assert losses.total.item() == pytest.approx(
         (losses.policy + 0.5 * losses.value + losses.exploration + losses.kl).item(), abs=1e-6

@@ -249,9 +249,15 @@ def test_categorical_against_torch_distributions() -> None:
     logits = torch.randn(50, 7, requires_grad=True)
     actions = torch.randint(0, 7, (50,))
     log_probs, entropy = Categorical(7).evaluate(logits, actions)
-    expected: Any = torch.distributions.Categorical(logits=logits)
-    torch.testing.assert_close(log_probs, expected.log_prob(actions))
-    torch.testing.assert_close(entropy, expected.entropy())
+    distribution: Any = torch.distributions.Categorical(logits=logits)
+    expected = distribution.log_prob(actions), distribution.entropy()
+    torch.testing.assert_close((log_probs, entropy), expected)
+    weights = torch.randn(2, 50)
+    found_gradient, expected_gradient = (
+        torch.autograd.grad((weights[0] * a + weights[1] * b).sum(), logits)
+        for a, b in ((log_probs, entropy), expected)
+    )
+    torch.testing.assert_close(found_gradient, expected_gradient)
 
 
 @pytest.mark.parametrize("adaptive", [False, True])

@@ -111,16 +111,11 @@ def test_shapes_are_checked() -> None:
 
 
 def run_vtrace(data: Trajectories, gamma: float, rho_limit: float, c_limit: float) -> tuple[Tensor, Tensor]:
-    names = ("behavior_log_probs", "target_log_probs", "rewards", "values")
-    terminated, truncated = data.tensors("terminated", "truncated")
+    behavior, target, rewards, values, terminated, truncated = data.tensors(
+        "behavior_log_probs", "target_log_probs", "rewards", "values", "terminated", "truncated"
+    )
     return vtrace(
-        *data.tensors(*names),
-        data.next_values(),
-        terminated,
-        truncated,
-        gamma=gamma,
-        rho_limit=rho_limit,
-        c_limit=c_limit,
+        behavior, target, rewards, values, data.next_values(), terminated, truncated, gamma, rho_limit, c_limit
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 CPU = torch.device("cpu")
 
 
-def make_policy(**config: bool) -> Policy:
+def make_policy(**config: Any) -> Policy:
     leaves = {
         "obs": LeafSpec((3,), "float32"),
         "image": LeafSpec((3, 40, 40), "uint8"),
@@ -25,7 +27,7 @@ def make_policy(**config: bool) -> Policy:
     return Policy(EnvInfo("test", 1, leaves, action), ModelConfig(encoder_conv_mlp_layers=(8,), **config))
 
 
-def merged(mean: float, variance: float, count: float, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def merged(mean: Any, variance: Any, count: float, batch: Any) -> tuple[Any, Any, float]:
     """The parallel formula of Chan et al. as it stands in the paper."""
     n = len(batch)
     delta = batch.mean(0) - mean
@@ -39,7 +41,9 @@ def merged(mean: float, variance: float, count: float, batch: np.ndarray) -> tup
 def test_c28_stream_against_numpy(shape: tuple[int, ...], offset: float) -> None:
     rng = np.random.default_rng(0)
     moments = RunningMoments(shape, CPU)
-    mean, variance, count = 0.0, 1.0, INITIAL_COUNT
+    mean: Any = 0.0
+    variance: Any = 1.0
+    count = INITIAL_COUNT
     for n in (1, 7, 100, 3):
         batch = rng.normal(offset, 2.0, (n, *shape)).astype(np.float32)
         moments.update(torch.from_numpy(batch))

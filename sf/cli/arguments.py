@@ -68,7 +68,7 @@ def _problems(flags: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[st
     seen: dict[str, list[str]] = {}
     for argument, values in _grouped(arguments):
         name = argument.removeprefix("--").replace("-", "_")
-        if argument == name:
+        if not argument.startswith("--"):
             yield f"Unexpected argument {argument!r}. Flags are written --name=value."
         elif name not in flags:
             yield f"Unknown flag {argument}. {_nearest(name, flags)}"

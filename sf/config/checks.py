@@ -14,6 +14,8 @@ from sf.config.sizes import samples_per_iteration, samples_per_round, sync_ratio
 from sf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from sf.spaces import EnvInfo
 
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -28,23 +30,38 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     Raises:
         ConfigError: with all problems.
     """
-    problems = _ranges(config) + _names(config) + _combinations(config)
+    problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
+    problems += _names(config) + _combinations(config)
     if not problems and info is not None:
         problems = _sizes(config, info)
     if problems:
         raise ConfigError(problems)
 
 
-def _ranges(config: Config) -> list[str]:
+def range_problems(role: DataclassInstance) -> list[str]:
+    """A sentence for every number that is not finite or outside the range that its type gives it."""
     problems = []
-    for role in (getattr(config, field.name) for field in fields(config)):
-        for name, hint in typed_fields(type(role)).items():
-            for number, allowed in numbers(hint, getattr(role, name)):
-                if not math.isfinite(number):
-                    problems.append(f"{name}={number} must be a finite number.")
-                elif allowed is not None and number not in allowed:
-                    problems.append(f"{name}={_shown(getattr(role, name))} must be {allowed}.")
+    for name, hint in typed_fields(type(role)).items():
+        for number, allowed in numbers(hint, getattr(role, name)):
+            if not math.isfinite(number):
+                problems.append(f"{name}={number} must be a finite number.")
+            elif allowed is not None and number not in allowed:
+                problems.append(f"{name}={_shown(getattr(role, name))} must be {allowed}.")
     return problems
+
+
+def env_kwargs_problems(text: str) -> list[str]:
+    """A sentence if the arguments of the environment are no JSON object."""
+    why = ""
+    try:
+        if isinstance(json.loads(text), dict):
+            return []
+    except json.JSONDecodeError as error:
+        why = f" ({error})"
+    return [
+        f"env_kwargs={text!r} is not a JSON object{why}. "
+        """Write it like --env_kwargs='{"continuous": true}', with double quotes inside."""
+    ]
 
 
 def _shown(value: object) -> str:
@@ -62,17 +79,7 @@ def _names(config: Config) -> list[str]:
         )
     if not run.train_dir or "\0" in run.train_dir:
         problems.append(f"train_dir={run.train_dir!r} must be a path, for example --train_dir=train_dir.")
-    try:
-        arguments = json.loads(run.env_kwargs)
-    except json.JSONDecodeError as error:
-        arguments = error
-    if not isinstance(arguments, dict):
-        why = f" ({arguments})" if isinstance(arguments, json.JSONDecodeError) else ""
-        problems.append(
-            f"env_kwargs={run.env_kwargs!r} is not a JSON object{why}. "
-            """Write it like --env_kwargs='{"continuous": true}', with double quotes inside."""
-        )
-    return problems
+    return problems + env_kwargs_problems(run.env_kwargs)
 
 
 def _combinations(config: Config) -> list[str]:

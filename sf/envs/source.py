@@ -47,13 +47,13 @@ class EnvSource:
             return gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
 
     def make_checked(self, expected: EnvInfo) -> Any:
-        """Like `make`, for one of many: refuses an environment unlike the one that was probed."""
+        """Like `make`, but refuses an environment that differs from the one that was looked at first."""
         env = self.make()
         found = describe(env, self.env_id)
         if found != expected:
             raise EnvError(
-                f"{self.env_id} differs between two of its instances. First: {expected}. Now: {found}. "
-                "All environments of a run need the same spaces and number of agents."
+                f"{self.env_id} is not what it should be. Expected: {expected}. Found: {found}. All environments of a "
+                "run need the same agents and spaces, and a policy needs those that it was trained with."
             )
         return env
 

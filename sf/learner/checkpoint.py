@@ -98,12 +98,12 @@ def save(
         ) from error
     try:
         sealed.sync_directory(directory)
-        if keep is not None:
-            _remove_oldest(directory, keep)
     except OSError as error:
         raise CheckpointError(
             f"Checkpoint {path} is written, but whether it survives a power failure is unknown: {error}."
         ) from error
+    if keep is not None:
+        _remove_oldest(directory, keep)
     return path
 
 
@@ -133,11 +133,13 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
         CheckpointError: there are checkpoints, but none that can be used.
     """
     problems = []
+    vanished = False
     for path in reversed(list_checkpoints(directory)):
         try:
             checkpoint = _read(path)
         except FileNotFoundError:
-            continue  # removed by its owner while we looked; a newer one is there by then
+            vanished = True
+            continue
         except sealed.UnknownFormatError as error:
             raise CheckpointError(f"Checkpoint {path} is of {error}. Use the version of sf that wrote it.") from None
         except (OSError, sealed.DamagedError) as error:
@@ -148,6 +150,9 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
             continue
         log.log(logging.WARNING if problems else logging.INFO, "Loaded checkpoint %s", path)
         return checkpoint
+    if vanished and not problems:
+        # The owner of the directory removed them while we looked, so it has saved newer ones.
+        return load_newest(directory, put_aside)
     problems += [f"{path}: put aside as damaged earlier" for path in sorted(directory.glob(f"{_DAMAGED}checkpoint_*"))]
     if problems:
         raise CheckpointError(
@@ -224,8 +229,12 @@ def _is_whole(path: Path) -> bool:
 def _remove(path: Path) -> None:
     """Takes the name away first, so that nobody sees half a checkpoint."""
     outgoing = path.with_name(f"{_OUTGOING}{uuid.uuid4().hex}")
-    path.rename(outgoing)
-    shutil.rmtree(outgoing, ignore_errors=True)
+    try:
+        path.rename(outgoing)
+    except OSError as error:
+        log.warning("Could not remove the old checkpoint %s: %s", path, error)
+    else:
+        shutil.rmtree(outgoing, ignore_errors=True)
 
 
 def _put_aside(path: Path) -> None:

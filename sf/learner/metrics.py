@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
-from sf.learner.losses import Losses, clip_fraction, divergences, explained_variance
+from sf.learner.losses import clip_fraction, divergences, explained_variance, ppo_losses
 from sf.policy import Evaluation, Policy
 
 
 @torch.no_grad()
-def loss_terms(losses: Losses) -> dict[str, Tensor]:
+def loss_terms(evaluation: Evaluation, minibatch: Transitions, config: LearnerConfig) -> dict[str, Tensor]:
     """The terms of the loss."""
+    losses = ppo_losses(evaluation, minibatch, config)
     return {
         "loss": losses.total,
         "policy_loss": losses.policy,
@@ -23,19 +25,14 @@ def loss_terms(losses: Losses) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def policy_change(evaluation: Evaluation, log_ratios: Tensor, clip: float) -> dict[str, Tensor]:
-    """How far the policy is from the one that acted.
-
-    Args:
-        evaluation: of the minibatch, [N].
-        log_ratios: [N] log-probability now minus when acting.
-        clip: the clip range of the policy loss.
-    """
+def policy_change(evaluation: Evaluation, minibatch: Transitions, config: LearnerConfig) -> dict[str, Tensor]:
+    """How far the policy is from the one that acted."""
+    log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
     ratios = log_ratios.exp()
     k1, k2, k3 = divergences(log_ratios)
     return {
         "entropy": evaluation.entropy.mean(),
-        "fraction_clipped": clip_fraction(ratios, clip),
+        "fraction_clipped": clip_fraction(ratios, config.ppo_clip_ratio),
         "kl_divergence": k3.mean(),
         "kl_divergence_max": k3.max(),
         "old_approx_kl": k1.mean(),
@@ -49,7 +46,7 @@ def policy_change(evaluation: Evaluation, log_ratios: Tensor, clip: float) -> di
 
 
 @torch.no_grad()
-def value_change(policy: Policy, minibatch: Transitions, evaluation: Evaluation) -> dict[str, Tensor]:
+def value_change(evaluation: Evaluation, minibatch: Transitions, policy: Policy) -> dict[str, Tensor]:
     """Values in units of the reward, their change since acting, and advantages before normalization."""
     values = policy.denormalize(evaluation.normalized_values)
     deltas = (values - policy.denormalize(minibatch.old_values)).abs()

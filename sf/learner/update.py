@@ -21,7 +21,7 @@ from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
-from sf.learner.losses import divergences, ppo_losses
+from sf.learner.losses import divergences, ppo_gradients
 from sf.learner.minibatches import Selection
 from sf.learner.optimizer import clip_gradient, flat_adam
 from sf.learner.schedules import learning_rate
@@ -74,10 +74,10 @@ class Update:
         of the others. A dataset with nothing to train on is skipped.
         """
         self._summary = metrics.Summary()
-        versions = batch.policy_version.cpu()
-        selection = Selection(batch.valid, self.version - versions, self.config.max_policy_lag)
+        labels = batch.policy_version.flatten().cpu()
+        selection = Selection(batch.valid, self.version - batch.policy_version, self.config.max_policy_lag)
         if selection.num_trained == 0:
-            self._log_skipped(selection, versions)
+            self._log_skipped(selection, labels)
             return
         lr_factor = selection.num_trained / selection.num_own
         transitions = with_gae(batch, self.policy, self.config)
@@ -86,7 +86,7 @@ class Update:
                 transitions = with_vtrace(transitions, batch, self.policy, self.config)
             parts = selection.deal(self.config.num_batches_per_epoch, self.config.shuffle_minibatches)
             for index, part in enumerate(parts):
-                lags = (self.version - versions.view(-1)[part.counted]).to(torch.float64)
+                lags = (self.version - labels[part.counted]).to(torch.float64)
                 self._step(_take(transitions, part.trained), lr_factor)
                 if epoch == self.config.num_epochs - 1 and index == len(parts) - 1:
                     trained = _take(transitions, selection.trained_rows)
@@ -130,23 +130,25 @@ class Update:
     def _step(self, minibatch: Transitions, lr_factor: float) -> None:
         """One optimizer step."""
         evaluation = self.policy.evaluate(minibatch.observations, minibatch.actions)
-        log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
-        losses = ppo_losses(evaluation, log_ratios, minibatch, self.config)
+        gradients = ppo_gradients(evaluation, minibatch, self.config)
         self.policy.flat_gradient.zero_()
-        torch.autograd.backward(losses.total)
+        torch.autograd.backward(
+            [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values], list(gradients)
+        )
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         lr = self.lr
         self.optimizer.param_groups[0]["lr"] = lr * lr_factor
         self.optimizer.step()
         self.version += 1
         if self.want_summary:
-            self._summary.add(metrics.loss_terms(losses))
-            self._summary.add(metrics.policy_change(evaluation, log_ratios, self.config.ppo_clip_ratio))
-            self._summary.add(metrics.value_change(self.policy, minibatch, evaluation))
+            self._summary.add(metrics.loss_terms(evaluation, minibatch, self.config))
+            self._summary.add(metrics.policy_change(evaluation, minibatch, self.config))
+            self._summary.add(metrics.value_change(evaluation, minibatch, self.policy))
             self._summary.add({"grad_norm": grad_norm})
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
         if self._schedule.needs_divergence:
-            self._schedule.after_minibatch(divergences(log_ratios.detach())[2].mean())
+            log_ratios = evaluation.log_probs.detach() - minibatch.behavior_log_probs
+            self._schedule.after_minibatch(divergences(log_ratios)[2].mean())
 
     def _summarize_data(self, report: StepReport, selection: Selection) -> None:
         moments = self.optimizer.state[self.policy.flat_parameters]
@@ -163,7 +165,7 @@ class Update:
             }
         )
 
-    def _log_skipped(self, selection: Selection, versions: Tensor) -> None:
+    def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
         if selection.num_own == 0:
             log.warning("Skipped a dataset of %d transitions: other policies chose all of them.", selection.num_total)
             return
@@ -174,7 +176,7 @@ class Update:
             selection.num_own,
             self.config.max_policy_lag,
             self.version,
-            int(versions.max()),
+            int(labels.max()),
         )
 
 

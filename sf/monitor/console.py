@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from sf.learner.reporter import prefix
+
+ERASE_LINE = "\r\x1b[2K"
 
 
 class Console:
@@ -19,21 +22,29 @@ class Console:
 
     def line(self, message: str) -> None:
         """Prints one message."""
-        self._print(f"{prefix(self._now(), os.getpid())}{message}\n")
+        self.plain(f"{prefix(self._now(), os.getpid())}{message}")
 
     def plain(self, text: str) -> None:
         """Prints text as it is, for tables."""
-        self._print(f"{text}\n")
+        with output_may_be_lost():
+            self._print(f"{text}\n")
 
     def print_with(self, printer: Callable[[str], None] | None) -> None:
         """Hands all further text to `printer`, which keeps a bar below it; None goes back to plain output."""
         self._print = printer or _write
 
 
-def _write(text: str) -> None:
+@contextmanager
+def output_may_be_lost() -> Iterator[None]:
+    """Around everything that writes to standard output: when its reader has gone, the rest goes nowhere."""
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError:  # the terminal or the reader of the pipe has gone
-        # Nobody reads any more. Otherwise the flush at the end of Python would fail again and change the exit code.
+        yield
+    except OSError:
+        # Also for Python's own flush at the end, which would change the exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write(text: str) -> None:
+    # On a terminal the line takes the place of the main process's bar, which is drawn again below it.
+    sys.stdout.write(ERASE_LINE + text if sys.stdout.isatty() else text)
+    sys.stdout.flush()

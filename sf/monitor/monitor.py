@@ -11,20 +11,23 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sf.config import Config, steps_per_round
 from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
 from sf.messages import CheckpointSaved
 from sf.monitor.cadence import Timer
-from sf.monitor.console import Console
+from sf.monitor.console import Console, output_may_be_lost
 from sf.monitor.episodes import EpisodeWindows
-from sf.monitor.progress import ProgressBar
 from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import Seconds, bottleneck, time_share_table
 from sf.records import Episode
+
+if TYPE_CHECKING:
+    from sf.monitor.progress import ProgressBar
 
 HIGH_LAG = 30.0
 """Mean policy lag above which learning often suffers."""
@@ -45,8 +48,11 @@ class Monitor:
         """
         self._config, self._directory, self._num_agents = config, experiment_dir, num_agents
         self._console = console or Console()
-        self._bar = ProgressBar(config.run) if console is None and sys.stdout.isatty() else None
-        if self._bar is not None:
+        self._bar: ProgressBar | None = None
+        if console is None and sys.stdout.isatty():
+            from sf.monitor.progress import ProgressBar  # rich, which nobody needs off a terminal
+
+            self._bar = ProgressBar(config.run)
             self._console.print_with(self._bar.print_above)
         policies = range(config.run.num_policies)
         self.episodes = EpisodeWindows(len(policies), config.run.stats_avg)
@@ -119,7 +125,8 @@ class Monitor:
     def _close_bar(self) -> None:
         if self._bar is not None:
             self._console.print_with(None)
-            self._bar.close()
+            with output_may_be_lost():
+                self._bar.close()
             self._bar = None
 
     def _report(self, snapshot: Snapshot) -> None:
@@ -162,7 +169,7 @@ class Monitor:
     def _draw(self, first: Snapshot, snapshot: Snapshot) -> None:
         if self._bar is None:
             return
-        try:
+        with output_may_be_lost():
             self._bar.update(
                 snapshot.frames,
                 snapshot.time_s - first.time_s,
@@ -170,6 +177,3 @@ class Monitor:
                 self.episodes.mean_rewards(),
                 snapshot.policies[0].lag.avg,
             )
-        except OSError:  # the terminal has gone
-            self._console.print_with(None)
-            self._bar = None

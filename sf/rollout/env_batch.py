@@ -127,7 +127,7 @@ class SingleAgentBatch(_Batch):
                     array is not None
                     and observation.__class__ is np.ndarray
                     and observation.shape == shape
-                    and observation.dtype == dtype
+                    and observation.dtype is dtype
                 ):
                     array[row] = observation
                 else:
@@ -265,10 +265,10 @@ class ObservationWriter:
 def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequence[Any]]:
     """A function from stored actions, [rows, ...], to what the environments execute, one per row."""
     if action.kind == "discrete":
-        start = action.start
+        start = action.start  # as numpy scalars, which `Discrete.contains` accepts faster than Python's integers
         if start == 0:
-            return lambda actions: actions.tolist()
-        return lambda actions: (actions + start).tolist()
+            return list
+        return lambda actions: list(actions + start)
     low, high, dtype = np.asarray(space.low), np.asarray(space.high), space.dtype
     # The stored action stays as it was drawn, because its log-probability belongs to it; the environment gets it clipped.
     return lambda actions: list(np.clip(actions, low, high).astype(dtype, copy=False))

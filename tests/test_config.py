@@ -1,0 +1,336 @@
+"""Configuration: sizes, what is filled in, what is refused and in which words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sf.config import (
+    Config,
+    LearnerConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+    check,
+    resolve,
+    samples_per_iteration,
+    samples_per_round,
+    steps_per_round,
+    sync_ratio,
+)
+from sf.errors import ConfigError
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+
+
+def env_info(num_agents: int = 1) -> EnvInfo:
+    action = ActionSpec("discrete", (), "int64", num_actions=2)
+    return EnvInfo("Toy-v0", num_agents, {"obs": LeafSpec((4,), "float32")}, action)
+
+
+def make(
+    run: dict[str, Any] | None = None,
+    rollout: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
+    learner: dict[str, Any] | None = None,
+) -> Config:
+    return Config(
+        run=RunConfig(**({"env": "Toy-v0"} | (run or {}))),
+        rollout=RolloutConfig(**(rollout or {})),
+        model=ModelConfig(**(model or {})),
+        learner=LearnerConfig(**(learner or {})),
+    )
+
+
+def from_oracle(inputs: dict[str, int], async_rl: bool = False) -> Config:
+    """The inputs of rows A8 and A11."""
+    return make(
+        run={"num_policies": inputs.get("num_policies", 1), "async_rl": async_rl},
+        rollout={name: inputs[name] for name in ("num_workers", "num_envs_per_worker", "rollout")},
+        learner={
+            name: inputs[name] for name in ("batch_size", "num_batches_per_epoch", "num_epochs") if name in inputs
+        },
+    )
+
+
+def refusal(config: Config, info: EnvInfo | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check(config, info)
+    return str(caught.value)
+
+
+class TestSyncSizes:
+    def test_a11_table_is_accepted_and_refused_exactly(self, oracles: dict[str, Any]) -> None:
+        for case in oracles["A11"]["cases"]:
+            config, expected = from_oracle(case["inputs"]), case["expected"]
+            info = env_info(case["inputs"]["agents_per_env"])
+            assert samples_per_round(config, info.num_agents) == expected["samples_per_round"]
+            assert samples_per_iteration(config) == expected["samples_per_iteration"]
+            assert float(sync_ratio(config, info.num_agents)) == expected["ratio"]
+            if expected["accepted"]:
+                check(config, info)
+                continue
+            message = refusal(config, info)
+            for number in ("samples_per_iteration", "samples_per_round", "ratio"):
+                assert str(expected[number]) in message
+            assert "--async_rl=True" in message
+
+    def test_a11_message_says_what_to_change(self) -> None:
+        config = make(
+            run={"async_rl": False},
+            rollout={"num_workers": 16, "num_envs_per_worker": 8},
+            learner={"batch_size": 512, "num_batches_per_epoch": 4},
+        )
+        assert refusal(config, env_info()) == (
+            "batch_size=512 x num_batches_per_epoch=4 = 2048 transitions in a training iteration, but num_workers=16 x "
+            "num_envs_per_worker=8 x rollout=32 = 4096 in a sampling round, a ratio of 0.5. Synchronous mode trains on "
+            "1, 2, 3, ... whole rounds: use --batch_size=1024, or collect asynchronously with --async_rl=True."
+        )
+
+    def test_a11_agents_and_policies_share_a_round(self) -> None:
+        config = make(
+            run={"async_rl": False, "num_policies": 2},
+            rollout={"num_workers": 2, "num_envs_per_worker": 4},
+            learner={"batch_size": 256, "num_batches_per_epoch": 1},
+        )
+        check(config, env_info(num_agents=2))  # 512 transitions in a round, half of them for each policy
+        assert "x 4 agents x rollout=32 / num_policies=2 = 512 in a sampling round" in refusal(config, env_info(4))
+
+    def test_a11_asynchronous_mode_accepts_every_ratio(self, oracles: dict[str, Any]) -> None:
+        for case in oracles["A11"]["cases"]:
+            check(from_oracle(case["inputs"], async_rl=True), env_info())
+
+    def test_a8_steps_per_round_and_the_lag_that_follows(self, oracles: dict[str, Any]) -> None:
+        for case in oracles["A8"]["cases"]:
+            steps = steps_per_round(from_oracle(case["inputs"]), case["inputs"]["agents_per_env"])
+            assert steps == case["expected"]["F"]
+            assert steps - 1 == case["expected"]["max_lag"]
+            assert float((steps - 1) / 2) == case["expected"]["mean_lag"]
+
+    def test_a10_flags_of_zero_lag_a2c_are_accepted(self) -> None:
+        config = make(
+            run={"async_rl": False},
+            rollout={"num_workers": 2, "num_envs_per_worker": 4},
+            learner={"batch_size": 256, "num_batches_per_epoch": 1, "num_epochs": 1},
+        )
+        check(config, env_info())
+
+
+class TestDefaults:
+    @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 8, 12, 24, 64, 256])
+    def test_environments_and_batch_do_not_depend_on_the_cores(self, cores: int) -> None:
+        resolved = resolve(make(), env_info(), cores)
+        workers, envs = resolved.rollout.num_workers, resolved.rollout.num_envs_per_worker
+        assert workers is not None
+        assert envs is not None
+        assert workers * envs == 64
+        assert workers <= min(cores, 32)
+        assert resolved.learner.batch_size == 64 * 32 // 4
+        check(resolved, env_info())
+        check(replace(resolved, run=replace(resolved.run, async_rl=False)), env_info())
+
+    @pytest.mark.parametrize(
+        ("rollout", "cores", "expected"),
+        [
+            ({}, 4, (4, 16)),
+            ({"worker_num_splits": 1}, 16, (16, 4)),
+            ({"worker_num_splits": 3}, 4, (2, 33)),
+            ({"num_workers": 3}, 8, (3, 22)),
+            ({"num_workers": 100}, 8, (100, 2)),
+            ({"num_envs_per_worker": 8}, 4, (4, 8)),
+            ({"num_envs_per_worker": 32}, 4, (2, 32)),
+            ({"num_envs_per_worker": 128}, 4, (1, 128)),
+            ({"num_workers": 2, "num_envs_per_worker": 6}, 4, (2, 6)),
+        ],
+    )
+    def test_missing_sizes_follow_from_given_ones(
+        self, rollout: dict[str, int], cores: int, expected: tuple[int, int]
+    ) -> None:
+        resolved = resolve(make(rollout=rollout, learner={"num_batches_per_epoch": 1}), env_info(), cores).rollout
+        assert (resolved.num_workers, resolved.num_envs_per_worker) == expected
+        check(make(rollout={"num_workers": expected[0], "num_envs_per_worker": expected[1]} | rollout))
+
+    def test_serial_mode_has_one_worker_with_all_environments(self) -> None:
+        resolved = resolve(make(run={"serial_mode": True}), env_info(), cores=8).rollout
+        assert (resolved.num_workers, resolved.num_envs_per_worker) == (1, 64)
+
+    def test_batch_size_is_the_share_of_one_policy(self) -> None:
+        resolved = resolve(make(run={"num_policies": 2}), env_info(num_agents=2), cores=2)
+        assert resolved.learner.batch_size == 64 * 2 * 32 // 2 // 4
+
+    def test_batch_size_that_cannot_be_derived_is_explained(self) -> None:
+        config = make(learner={"num_batches_per_epoch": 3})
+        with pytest.raises(
+            ConfigError, match=r"num_batches_per_epoch=3 does not divide the 2048 transitions of a sampl"
+        ):
+            resolve(config, env_info(), cores=4)
+
+    def test_seed_is_drawn_once_and_kept(self) -> None:
+        drawn = resolve(make(), env_info(), cores=2)
+        assert drawn.run.seed is not None
+        assert resolve(drawn, env_info(), cores=2) == drawn
+        assert resolve(make(run={"seed": 7}), env_info(), cores=2).run.seed == 7
+
+    def test_synchronous_mode_holds_one_dataset(self) -> None:
+        assert make(learner={"num_batches_to_accumulate": 3}).datasets_in_flight == 3
+        assert make(run={"async_rl": False}).datasets_in_flight == 1
+
+    def test_frames_count_the_frameskip_only_if_asked(self) -> None:
+        assert RolloutConfig(env_frameskip=4).frames_per_step == 4
+        assert RolloutConfig(env_frameskip=4, summaries_use_frameskip=False).frames_per_step == 1
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("role", "values", "message"),
+        [
+            ("rollout", {"num_workers": 0}, "num_workers=0 must be at least 1."),
+            ("rollout", {"rollout": -3}, "rollout=-3 must be at least 1."),
+            ("rollout", {"worker_num_splits": 0}, "worker_num_splits=0 must be at least 1."),
+            ("learner", {"gamma": 1.5}, "gamma=1.5 must be at least 0 and at most 1."),
+            ("learner", {"adam_beta2": 1.0}, "adam_beta2=1.0 must be at least 0 and below 1."),
+            ("learner", {"learning_rate": 0.0}, "learning_rate=0.0 must be above 0."),
+            ("learner", {"learning_rate": float("nan")}, "learning_rate=nan must be a finite number."),
+            ("learner", {"max_grad_norm": float("inf")}, "max_grad_norm=inf must be a finite number."),
+            ("model", {"encoder_mlp_layers": (64, 0)}, "encoder_mlp_layers=64 0 must be at least 1."),
+            ("run", {"keep_checkpoints": 1}, "keep_checkpoints=1 must be at least 2."),
+            ("run", {"seed": -1}, "seed=-1 must be at least 0 and at most 4294967295."),
+            ("run", {"stop_at_reward": float("-inf")}, "stop_at_reward=-inf must be a finite number."),
+            ("run", {"env": " "}, "env=' ' must be the id of an environment, for example --env=CartPole-v1."),
+            ("run", {"train_dir": ""}, "train_dir='' must be a path, for example --train_dir=train_dir."),
+            (
+                "model",
+                {"use_rnn": True},
+                "use_rnn=True: recurrent policies are not available yet. Use --use_rnn=False.",
+            ),
+            (
+                "learner",
+                {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
+                "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",
+            ),
+            (
+                "learner",
+                {"batch_size": 33, "num_batches_per_epoch": 2},
+                "batch_size=33 x num_batches_per_epoch=2 = 66 transitions are no whole number of trajectories of "
+                "rollout=32 steps. Use a --batch_size that is a multiple of 32.",
+            ),
+        ],
+    )
+    def test_g1_value_is_refused_in_one_sentence(self, role: str, values: dict[str, Any], message: str) -> None:
+        assert refusal(make(**{role: values})) == message
+
+    def test_s3_environments_that_form_no_equal_groups(self) -> None:
+        assert refusal(make(rollout={"num_envs_per_worker": 5})) == (
+            "num_envs_per_worker=5 cannot form worker_num_splits=2 equal groups. A worker steps its groups in turn, so "
+            "they need the same size: use --num_envs_per_worker=4 or 6, or --worker_num_splits=1."
+        )
+        assert "use --num_envs_per_worker=3, or" in refusal(
+            make(rollout={"num_envs_per_worker": 2, "worker_num_splits": 3})
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("{", "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+            ("[1]", "is not a JSON object. Write it like"),
+            ("null", "is not a JSON object. Write it like"),
+            ("{'a': 1}", "with double quotes inside"),
+        ],
+    )
+    def test_env_kwargs_that_are_no_json_object(self, text: str, why: str) -> None:
+        message = refusal(make(run={"env_kwargs": text}))
+        assert message.startswith(f"env_kwargs={text!r} is not a JSON object")
+        assert why in message
+
+    def test_env_kwargs_become_arguments(self) -> None:
+        config = make(run={"env_kwargs": '{"continuous": true, "gravity": -9.5}'})
+        check(config)
+        assert config.run.env_arguments == {"continuous": True, "gravity": -9.5}
+
+    def test_all_problems_are_told_at_once(self) -> None:
+        config = make(
+            run={"experiment": "../x", "env_kwargs": "[]"},
+            rollout={"num_envs_per_worker": 5},
+            learner={"gamma": 2.0, "num_epochs": 0},
+        )
+        with pytest.raises(ConfigError) as caught:
+            check(config)
+        assert len(caught.value.problems) == 5
+        assert str(caught.value) == "\n".join(caught.value.problems)
+
+
+class TestExperimentNames:
+    @pytest.mark.parametrize("name", ["default_experiment", "a", "_x", "run-1.2", "A" * 100])
+    def test_g3_plain_names_are_accepted(self, name: str) -> None:
+        check(make(run={"experiment": name}))
+
+    @pytest.mark.parametrize(
+        "name", ["", ".", "..", "a/b", "/a", "../a", "-a", ".hidden", "a\0b", "a b", "ä", "a\n", "A" * 101, "a:b", "~"]
+    )
+    def test_g3_names_that_could_leave_the_directory_are_refused(self, name: str) -> None:
+        message = refusal(make(run={"experiment": name}))
+        assert message.startswith(f"experiment={name!r} cannot name a directory: use 1 to 100 of the characters")
+
+    @given(st.text())
+    def test_g3_an_accepted_name_is_a_plain_entry_of_train_dir(self, name: str) -> None:
+        config = make(run={"experiment": name, "train_dir": "root"})
+        try:
+            check(config)
+        except ConfigError:
+            return
+        assert config.run.experiment_dir.parent == Path("root")
+        assert config.run.experiment_dir.resolve().parent == Path("root").resolve()
+
+
+class TestStorage:
+    def test_json_gives_back_the_same_configuration(self) -> None:
+        config = make(
+            run={"seed": 3, "stop_at_reward": -250.0},
+            rollout={"num_workers": 2},
+            model={"encoder_mlp_layers": (32, 16, 8)},
+            learner={"lr_schedule": "linear"},
+        )
+        assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+    def test_missing_parts_have_their_defaults(self) -> None:
+        assert Config.from_json({"run": {"env": "Toy-v0"}}) == make()
+        assert Config.from_json({"run": {"env": "Toy-v0"}, "learner": {"gamma": 1}}).learner.gamma == 1.0
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ([], "Configuration: the file must be a JSON object, found []."),
+            ({"run": 3}, "Configuration: run must be a JSON object, found 3."),
+            ({"run": {"env": "x", "sed": 1}}, "Configuration: run.sed is unknown. Did you mean seed?"),
+            ({"run": {"env": "x", "zzzz": 1}}, "Configuration: run.zzzz is unknown. Remove it."),
+            ({"run": {}}, "Configuration: run.env is missing."),
+            ({"run": {"env": 7}}, "Configuration: run.env must be a text, found 7."),
+            ({"run": {"env": "x", "seed": "1"}}, "Configuration: run.seed must be an integer or null, found '1'."),
+            ({"run": {"env": "x", "seed": True}}, "Configuration: run.seed must be an integer or null, found True."),
+            ({"run": {"env": "x", "async_rl": 1}}, "Configuration: run.async_rl must be true or false, found 1."),
+            (
+                {"run": {"env": "x", "device": "tpu"}},
+                "Configuration: run.device must be one of cpu, gpu, found 'tpu'.",
+            ),
+            (
+                {"run": {"env": "x"}, "model": {"encoder_mlp_layers": [64, "64"]}},
+                "Configuration: model.encoder_mlp_layers must be a list of numbers, found [64, '64'].",
+            ),
+        ],
+    )
+    def test_g4_a_file_edited_by_hand_is_checked(self, data: Any, message: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Config.from_json(data)
+        assert message in caught.value.problems
+
+
+def test_configuration_needs_neither_torch_nor_gymnasium_nor_numpy() -> None:
+    code = "import sf.config, sys; print([m for m in ('torch', 'gymnasium', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,302 @@
+"""Environments: found by id, made in any process, looked at before a run, and every fault of theirs in a sentence."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sf.envs import EnvSource, find_env, probe, register_env, registry
+from sf.errors import EnvError
+from sf.spaces import ActionSpec, LeafSpec
+from tests.toy_envs import Fickle, Raising, Toy, TwoToys
+
+
+@pytest.fixture(autouse=True)
+def clean_registries() -> Iterator[None]:
+    """No test sees what another one has registered."""
+    ours, theirs, modules = dict(registry._registered), dict(gymnasium.registry), set(sys.modules)
+    yield
+    for now, before in ((registry._registered, ours), (gymnasium.registry, theirs)):
+        now.clear()
+        now.update(before)  # type: ignore[arg-type]  # both are of the type of their registry
+    for module in set(sys.modules) - modules:
+        if module.startswith("temporary_"):
+            del sys.modules[module]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """Writes a module that can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *tables: Any) -> None:
+    """Pretends that packages with these tables are installed; an exception stands for one that cannot be loaded."""
+
+    def load(table: Any) -> Any:
+        if isinstance(table, Exception):
+            raise table
+        return table
+
+    points = [SimpleNamespace(value="some_package:ENVIRONMENTS", load=functools.partial(load, t)) for t in tables]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+
+
+def refusal(env_id: str, **kwargs: Any) -> str:
+    with pytest.raises(EnvError) as caught:
+        probe(find_env(env_id, kwargs))
+    return str(caught.value)
+
+
+class TestFinding:
+    def test_gymnasium_id_with_arguments(self) -> None:
+        source = find_env("CartPole-v1", {"sutton_barto_reward": True})
+        assert source.make().unwrapped._sutton_barto_reward
+        assert source.make(render_mode="rgb_array").render_mode == "rgb_array"
+
+    def test_registered_name_comes_first_and_travels(self) -> None:
+        register_env("CartPole-v1", Toy)
+        source: EnvSource = pickle.loads(pickle.dumps(find_env("CartPole-v1", {"reward": 2.0})))
+        env = source.make()
+        assert isinstance(env, Toy)
+        assert env.returned["reward"] == 2.0
+
+    def test_packages_offer_environments(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        offer(monkeypatch, {"A-v0": Toy}, {"B-v0": "tests.toy_envs:TwoToys"})
+        assert isinstance(find_env("A-v0").make(), Toy)
+        assert isinstance(find_env("B-v0").make(), TwoToys)
+        assert "Did you mean B-v0 or A-v0?" in refusal("BB-v0")
+
+    def test_broken_package_does_not_hide_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        offer(monkeypatch, ImportError("no numba"), {"A-v0": Toy})
+        with pytest.warns(UserWarning, match=r"some_package:ENVIRONMENTS are not available: ImportError: no numba"):
+            assert isinstance(find_env("A-v0").make(), Toy)
+
+    def test_module_that_registers_with_gymnasium(self, module: Callable[[str, str], str]) -> None:
+        name = module(
+            "temporary_a", "import gymnasium\ngymnasium.register('Temp-v0', entry_point='tests.toy_envs:Toy')\n"
+        )
+        source = find_env(f"{name}:Temp-v0")
+        assert source.modules == (name,)
+        del gymnasium.registry["Temp-v0"], sys.modules[name]
+        assert isinstance(source.make().unwrapped, Toy)  # as in a spawned process, which has not imported the module
+
+    def test_module_that_registers_with_sf(self, module: Callable[[str, str], str]) -> None:
+        name = module("temporary_b", "import sf.envs, tests.toy_envs as t\nsf.envs.register_env('Mine', t.Toy)\n")
+        assert isinstance(find_env(f"{name}:Mine").make(), Toy)
+
+    @pytest.mark.parametrize(
+        ("env_id", "message"),
+        [
+            ("CartPol-v1", "There is no environment 'CartPol-v1'. Did you mean CartPole-v1 or "),
+            ("cartpole-v1", "There is no environment 'cartpole-v1'. Did you mean CartPole-v1 or "),
+            ("LunarLander-v2", "Did you mean LunarLander-v3 or "),
+            (
+                "qqqqqqqqqqqq",
+                "There is no environment 'qqqqqqqqqqqq', and no similar name. Use a Gymnasium id such as CartPole-v1, "
+                "module:Id for an environment that a module registers, or sf.register_env.",
+            ),
+            (
+                "no_such_module.x:Foo-v0",
+                "env=no_such_module.x:Foo-v0 names the module no_such_module.x, which cannot be found. Check its name, "
+                "and that its directory is in PYTHONPATH or its package is installed.",
+            ),
+        ],
+    )
+    def test_g2_unknown_id_is_answered_with_the_nearest(self, env_id: str, message: str) -> None:
+        assert message in refusal(env_id)
+
+    def test_module_that_raises_is_blamed_with_its_traceback(self, module: Callable[[str, str], str]) -> None:
+        name = module("temporary_c", "import no_such_dependency\n")
+        message = refusal(f"{name}:Foo-v0")
+        assert message.startswith(
+            "temporary_c:Foo-v0 raised ModuleNotFoundError in the import of temporary_c. Its trac"
+        )
+        assert 'temporary_c.py", line 1' in message
+
+    def test_g2_missing_extra_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def make(*_: Any, **__: Any) -> None:
+            raise gymnasium.error.DependencyNotInstalled("run `pip install swig`") from ImportError("No module Box2D")
+
+        monkeypatch.setattr(gymnasium, "make", make)
+        assert refusal("LunarLander-v3") == (
+            "LunarLander-v3 needs a package that is not installed (No module Box2D). "
+            'Install it with: pip install "sf-rl[box2d]"'
+        )
+        assert '"sf-rl[mujoco]"' in refusal("HalfCheetah-v5")
+        assert refusal("CartPole-v1") == "CartPole-v1 needs a package that is not installed: run `pip install swig`"
+
+    def test_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        assert (
+            refusal("ALE/Pong-v5") == "The Atari environment 'ALE/Pong-v5' needs an extra: pip install \"sf-rl[atari]\""
+        )
+
+    def test_b20_function_that_cannot_travel_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        register_env("Lambda", lambda: Toy())
+        assert refusal("Lambda").startswith(
+            "The function that makes Lambda cannot be sent to the rollout workers: it cannot be pickled ("
+        )
+        monkeypatch.setattr(Toy, "__module__", "__main__")
+        monkeypatch.setattr(sys.modules["__main__"], "Toy", Toy, raising=False)
+        monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+        register_env("Interactive", Toy)
+        assert refusal("Interactive") == (
+            "The function that makes Interactive cannot be sent to the rollout workers: it is defined in an "
+            "interactive session. Define it with def or class at the top level of a module file."
+        )
+
+
+class TestProbe:
+    def test_facts_of_a_known_environment(self) -> None:
+        info = probe(find_env("CartPole-v1"))
+        assert (info.env_id, info.num_agents) == ("CartPole-v1", 1)
+        assert info.observations == {"obs": LeafSpec((4,), "float32")}
+        assert info.action == ActionSpec("discrete", (), "int64", num_actions=2)
+
+    def test_facts_of_two_agents(self) -> None:
+        register_env("Two", TwoToys)
+        assert probe(find_env("Two")).num_agents == 2
+
+    def test_episodes_that_end_in_every_step_are_fine(self) -> None:
+        register_env("Short", Toy)
+        probe(find_env("Short", {"terminated": True, "truncated": np.True_}))
+
+    @pytest.mark.parametrize(
+        "returned",
+        [
+            {"observation": np.zeros(2, np.float64)},
+            {"observation": [0.0, 0.5]},
+            {"reward": 1, "terminated": 0},
+            {"reward": np.float32(1), "terminated": np.False_},
+            {"reward": np.array([1.0])},
+            {"observation": 2, "observation_space": spaces.Discrete(3)},
+        ],
+    )
+    def test_b14_what_converts_without_loss_is_accepted(self, returned: dict[str, Any]) -> None:
+        register_env("Loose", Toy)
+        probe(find_env("Loose", returned))
+
+    @pytest.mark.parametrize(
+        ("returned", "message"),
+        [
+            (
+                {"observation": np.zeros(1, np.float32)},
+                "Bad returned an observation 'obs' of shape (1,), but its observation space promises (2,). Correct the "
+                "space or what reset and step return.",
+            ),
+            (
+                {"observation": np.array([0.0, np.nan])},
+                "Bad returned an observation 'obs' that holds NaN: [ 0. nan]. Observations must be finite.",
+            ),
+            ({"observation": np.array([np.inf, 0.0])}, "an observation 'obs' that holds infinity: [inf  0.]."),
+            (
+                {"observation": np.zeros(2, np.float64), "observation_space": spaces.Box(0, 9, (2,), np.uint8)},
+                "of dtype float64, which does not fit into uint8 as its observation space promises.",
+            ),
+            (
+                {"observation": 3, "observation_space": spaces.Discrete(3)},
+                "an observation 'obs' with the value 3, but its observation space promises 0 to 2.",
+            ),
+            (
+                {"observation": {"a": 0}, "observation_space": spaces.Dict({"b": spaces.Discrete(2)})},
+                "returned an observation with the keys ['a'], but its observation space has ['b']. Return",
+            ),
+            ({"reward": np.nan}, "Bad returned the reward nan from step, expected a finite number."),
+            ({"reward": None}, "Bad returned the reward None from step, expected a finite number."),
+            (
+                {"reward": np.ones(3)},
+                "Bad returned the reward array([1., 1., 1.]) from step, expected a finite number.",
+            ),
+            ({"terminated": "no"}, "Bad returned terminated='no' from step, expected True or False."),
+            ({"truncated": np.zeros(2, bool)}, "Bad returned truncated=array([False, False]) from step, expected True"),
+            (
+                {"step": (np.zeros(2, np.float32), 1.0, False, {})},
+                "Bad returned a tuple of 4 values from step, expected the tuple observation, reward, terminated, "
+                "truncated, info. Environments for gym before 0.26 need a wrapper",
+            ),
+            (
+                {"reset": np.zeros(2, np.float32)},
+                "Bad returned one ndarray from reset, expected the tuple observation, info. Environments for",
+            ),
+            (
+                {"observation_space": spaces.MultiBinary(2)},
+                "Bad: The observation space is MultiBinary(2), but observations are Box, Discrete or a flat Dict",
+            ),
+            ({"action_space": spaces.MultiBinary(2)}, "Bad: The action space is MultiBinary(2), but actions are"),
+            ({"action_space": None}, "Bad: The action space is None, but actions are Discrete or Box."),
+        ],
+    )
+    def test_b10_broken_promise_is_told_with_both_sides(self, returned: dict[str, Any], message: str) -> None:
+        register_env("Bad", Toy)
+        assert message in refusal("Bad", **returned)
+
+    @pytest.mark.parametrize(
+        ("step", "message"),
+        [
+            (
+                ([np.zeros(2)] * 2, [1.0], [False] * 2, [False] * 2, [{}, {}]),
+                "Bad returned a list of 1 values from step, expected a list of 2 entries, one for each agent, in every",
+            ),
+            (
+                ([np.zeros(2)] * 2, [1.0] * 2, [True, False], [False] * 2, [{}, {}]),
+                "Bad returned terminated=[True, False] from step, expected the same for all 2 agents. An episode ends "
+                "for all of them in the same step.",
+            ),
+        ],
+    )
+    def test_agents_that_do_not_keep_the_protocol(self, step: Any, message: str) -> None:
+        register_env("Bad", TwoToys)
+        assert message in refusal("Bad", step=step)
+
+    @pytest.mark.parametrize(
+        ("call", "named"),
+        [("constructor", "the constructor"), ("reset", "reset"), ("step", "step"), ("close", "close")],
+    )
+    def test_b5_exception_is_blamed_with_the_environments_traceback(self, call: str, named: str) -> None:
+        register_env("Bad", Raising)
+        message = refusal("Bad", where=call)
+        assert message.startswith(
+            f"Bad raised Unprintable in {named}. Its traceback:\nTraceback (most recent call last)"
+        )
+        assert "toy_envs.py" in message
+        assert "sf/envs" not in message
+        assert message.endswith("Unprintable: <exception str() failed>")
+
+    def test_wrong_argument_is_blamed_on_the_constructor(self) -> None:
+        assert "CartPole-v1 raised TypeError in the constructor." in refusal("CartPole-v1", gravitas=9.8)
+
+    def test_b21_instances_that_differ_are_refused_with_both(self) -> None:
+        Fickle.instances = 0
+        register_env("Fickle", Fickle)
+        source = find_env("Fickle")
+        info = probe(source)
+        with pytest.raises(EnvError) as caught:
+            source.make_checked(info)
+        assert str(caught.value) == (
+            "Fickle is not what it should be. "
+            "Expected: 1 agent, observations {obs: float32[2]}, actions choices 0 to 2. "
+            "Found: 1 agent, observations {obs: float32[3]}, actions choices 0 to 2. "
+            "All environments of a run need the same agents and spaces, and a policy needs those that it was trained "
+            "with."
+        )
+        register_env("Steady", Toy)
+        steady = find_env("Steady")
+        assert isinstance(steady.make_checked(probe(steady)), Toy)

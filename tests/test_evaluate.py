@@ -1,0 +1,199 @@
+"""`sf-eval`: which checkpoint it plays, how it counts episodes, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sf.cli import evaluate
+from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
+from sf.envs import EnvSource, find_env, probe, register_env
+from sf.errors import CheckpointError
+from sf.evaluation import Episodes, Tally, load_policy, play
+from sf.learner import checkpoint
+from sf.policy import Policy
+from sf.spaces import EnvInfo
+from tests.toy_envs import Toy, TwoToys
+
+SMALL = ModelConfig(encoder_mlp_layers=(8,))
+
+
+class Counting(Toy):
+    """Instance i of a series ends its episodes after i + 1 steps; reward 1 in each."""
+
+    series = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length, self.steps = Counting.series + 1, 0
+        Counting.series += 1
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return super().reset()
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.steps == self.length, truncated, info
+
+
+def save(directory: Path, version: int = 3, env: str = "CartPole-v1", changes: Any = None) -> Policy:
+    """Writes what a learner would write, with an untrained policy."""
+    config = Config(RunConfig(env=env), RolloutConfig(), model=SMALL)
+    info = probe(find_env("CartPole-v1"))
+    policy = Policy(info, SMALL)
+    tensors = {f"policy.{name}": tensor for name, tensor in policy.variables().items()} | {"version": torch.tensor(3)}
+    data: dict[str, Any] = {"config": config.to_json(), "env": info.to_json(), "reward": 1.0}
+    checkpoint.save(directory, version, 100 * version, tensors, data | (changes or {}))
+    return policy
+
+
+def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> tuple[int, str]:
+    code = evaluate.main([f"--train_dir={tmp_path}", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+class TestCounting:
+    def test_every_environment_plays_its_share_so_that_short_episodes_are_not_preferred(self) -> None:
+        Counting.series = 0
+        register_env("Counting", Counting)
+        source = find_env("Counting")
+        info = probe(source)
+        Counting.series = 0
+        (episodes,) = play([Policy(info, SMALL)], source, info, num_episodes=7, seed=0, greedy=False)
+        assert sorted(episodes.lengths) == [1, 2, 3, 4, 5, 6, 7]
+        assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
+
+    def test_shares_differ_by_one_at_most(self) -> None:
+        tally = Tally(num_episodes=5, num_envs=2, policy_ids=np.zeros(2, np.int64))
+        for _ in range(9):
+            tally.add(np.array([1.0, 10.0], np.float32), ended=[0, 1])
+        assert tally.is_complete
+        assert sorted(tally.episodes[0].rewards) == [1.0, 1.0, 1.0, 10.0, 10.0]
+
+    def test_reward_of_an_unfinished_episode_does_not_count(self) -> None:
+        tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
+        for ended in ([], [0], [], []):
+            tally.add(np.ones(1, np.float32), ended)
+        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2])], False)
+
+    def test_two_policies_play_two_agents(self) -> None:
+        register_env("Two", TwoToys)
+        source = EnvSource("Two", {"truncated": True}, TwoToys)
+        info = probe(source)
+        policies = [Policy(info, SMALL), Policy(info, SMALL)]
+        played = play(policies, source, info, num_episodes=40, seed=0, greedy=False)
+        assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
+
+    def test_same_seed_plays_the_same_episodes(self) -> None:
+        source = find_env("CartPole-v1")
+        info = probe(source)
+        policy = Policy(info, SMALL)
+        first, second = (play([policy], source, info, 5, seed=4, greedy=False) for _ in range(2))
+        assert first == second
+        assert first != play([policy], source, info, 5, seed=5, greedy=False)
+
+
+class TestLoading:
+    def test_newest_checkpoint_gives_the_same_policy(self, tmp_path: Path) -> None:
+        save(tmp_path, version=3)
+        policy = save(tmp_path, version=4)
+        saved = load_policy(tmp_path)
+        assert (saved.version, saved.frames, saved.info.env_id) == (4, 400, "CartPole-v1")
+        assert torch.equal(saved.policy.flat, policy.flat)
+
+    def test_no_checkpoint(self, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"There is no checkpoint in .*\. Train longer, or look at"):
+            load_policy(tmp_path)
+
+    def test_d7_checkpoint_of_another_shape_lists_the_differences(self, tmp_path: Path) -> None:
+        other = Config(RunConfig(env="CartPole-v1"), model=ModelConfig(encoder_mlp_layers=(16,))).to_json()
+        save(tmp_path, changes={"config": other})
+        with pytest.raises(CheckpointError, match=r"(?s)does not fit the policy that it describes:.*float32\[16, 4\]"):
+            load_policy(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"config": {"run": {"evn": "x"}}}, "run.evn is unknown. Did you mean env"),
+            ({"config": {"run": {"env": "x"}, "model": {"use_rnn": True}}}, "recurrent policies are not available yet"),
+            ({"env": {"env_id": "x"}}, "does not say what its policy is for: KeyError"),
+            ({"env": None}, "does not say what its policy is for"),
+        ],
+    )
+    def test_g4_checkpoint_edited_by_hand_is_refused(self, tmp_path: Path, changes: Any, message: str) -> None:
+        save(tmp_path, changes=changes)
+        with pytest.raises(CheckpointError, match=message):
+            load_policy(tmp_path)
+
+
+class TestCommand:
+    def test_result_of_an_experiment(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0")
+        code, shown = command(capsys, tmp_path, "--experiment=run1", "--num_episodes=3")
+        assert code == 0
+        number = r"\d+\.\d{3}"
+        assert re.fullmatch(
+            r"Policy 0: .*/run1/checkpoint_p0/checkpoint_000000003_300 \(policy_version 3, 300 frames\)\n"
+            rf"  3 episodes of CartPole-v1: reward {number} \+- {number} \(min {number}, max {number}\), "
+            r"length \d+\.\d\n",
+            shown,
+        )
+
+    def test_best_checkpoint_and_deterministic_actions(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0", version=5)
+        save(tmp_path / "run1" / "checkpoint_p0" / "best", version=2)
+        flags = ("--experiment=run1", "--num_episodes=1", "--checkpoint=best", "--deterministic=True")
+        code, shown = command(capsys, tmp_path, *flags)
+        assert code == 0
+        assert "policy_version 2" in shown
+
+    def test_statistics_of_the_result(self) -> None:
+        line = evaluate.result_line("Toy-v0", Episodes([1.0, 3.0], [10, 20]))
+        assert line == "2 episodes of Toy-v0: reward 2.000 +- 1.000 (min 1.000, max 3.000), length 15.0"
+
+    @pytest.mark.parametrize(
+        ("flags", "code", "message"),
+        [
+            ([], 2, "UsageError: --experiment is missing. Give it like --experiment=default_experiment."),
+            (["--experiment=run1", "--num_episodes=0"], 2, "ConfigError: num_episodes=0 must be at least 1."),
+            (["--experiment=run1", "--env_kwargs=["], 2, "ConfigError: env_kwargs='[' is not a JSON object ("),
+            (["--experiment=run2"], 4, "ExperimentError: There is no experiment 'run2' with checkpoints in "),
+            (["--experiment=run2"], 4, "There is run1."),
+            (["--experiment=run1", "--checkpoint=best"], 4, "CheckpointError: There is no checkpoint in "),
+            (
+                ["--experiment=run1", "--env=Acrobot-v1"],
+                3,
+                "EnvError: Acrobot-v1 is not what it should be. Expected: 1",
+            ),
+        ],
+    )
+    def test_refusals(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, message: str
+    ) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0")
+        found, shown = command(capsys, tmp_path, *flags)
+        assert found == code
+        assert message in shown
+
+    def test_g4_file_does_not_get_to_import_a_module(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0", env="os:CartPole-v1")
+        code, shown = command(capsys, tmp_path, "--experiment=run1")
+        assert code == 2
+        assert "which imports a module. If you trust it, name it: --env=os:CartPole-v1" in shown
+        code, _ = command(capsys, tmp_path, "--experiment=run1", "--num_episodes=1", "--env=os:CartPole-v1")
+        assert code == 0
+
+
+def test_env_info_of_a_checkpoint_is_the_probed_one(tmp_path: Path) -> None:
+    save(tmp_path)
+    assert load_policy(tmp_path).info == EnvInfo.from_json(probe(find_env("CartPole-v1")).to_json())

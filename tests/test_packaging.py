@@ -1,0 +1,79 @@
+"""What is installed: dependencies, folders, commands. Row S1."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DEPENDENCIES = {
+    "torch", "numpy", "gymnasium", "faster-fifo", "signal-slot-mp", "tensorboardx",
+    "tyro", "rich", "safetensors", "setproctitle", "psutil",
+}  # fmt: skip
+EXTRAS = {"atari", "box2d", "mujoco", "dev"}
+SUBPACKAGES = (
+    "sf",
+    "sf.cli",
+    "sf.config",
+    "sf.envs",
+    "sf.inference",
+    "sf.learner",
+    "sf.monitor",
+    "sf.policy",
+    "sf.rollout",
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built without network."""
+    pytest.importorskip("hatchling")
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "-w", str(target), str(ROOT)], check=True, capture_output=True)
+    (path,) = target.glob("*.whl")
+    return path
+
+
+def test_s1_dependencies_of_the_wheel_are_the_documented_ones(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    required = metadata.get_all("Requires-Dist") or []
+    hard = {re.split(r"[^\w.-]", line)[0].lower() for line in required if "extra ==" not in line}
+    assert hard == DEPENDENCIES
+    assert set(metadata.get_all("Provides-Extra") or []) == EXTRAS
+
+
+def test_s1_wheel_holds_sf_and_sf_envs_and_nothing_called_envs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        top = {name.partition("/")[0] for name in archive.namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"sf", "sf_envs"}
+
+
+def test_s1_installed_wheel_imports_and_its_commands_run(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path, with_pip=False)
+    python = tmp_path / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    # The dependencies of this environment, without its own copy of sf: links in there are not followed from here.
+    (site,) = tmp_path.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for module in (*SUBPACKAGES, "sf_envs"):
+        code = f"import {module}; print({module}.__file__)"
+        done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path, env={})
+        assert done.stdout.startswith(str(site)), module
+    for name in ("sf-train", "sf-eval"):
+        done = subprocess.run([tmp_path / "bin" / name, "--help"], check=True, capture_output=True, text=True, env={})
+        assert f"usage: {name}" in done.stdout
+    code = "from sf.envs import find_env; print(find_env('sf/CatchPixels-v0').make())"
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path, env={})
+    assert "CatchPixels" in done.stdout

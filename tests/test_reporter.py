@@ -1,0 +1,113 @@
+"""Console lines to the character, and the windows behind their numbers; rows A15 to A20."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from sf.learner.reporter import (
+    REFRESHES_PER_LINE,
+    FpsWindows,
+    Throughput,
+    collected_line,
+    prefix,
+    report_line,
+    reward_line,
+    weight_line,
+)
+
+NOW = datetime(2000, 1, 2, 3, 4, 5, 678_900)
+
+
+def number(value: Any) -> float:
+    return math.nan if value == "nan" else float(value)
+
+
+def groups(oracle: dict[str, Any], line: str) -> dict[str, str]:
+    match = re.fullmatch(oracle["regex"], line)
+    assert match, line
+    return match.groupdict()
+
+
+def test_a15_prefix_is_local_time_with_milliseconds_and_padded_pid() -> None:
+    assert prefix(NOW, 1234) == "[2000-01-02 03:04:05,678][01234] "
+    assert prefix(NOW.replace(microsecond=999), 4194304) == "[2000-01-02 03:04:05,000][4194304] "
+
+
+def test_a15_report_line_to_the_character(oracles: dict[str, Any]) -> None:
+    full, empty = (case["inputs"]["line"] for case in oracles["A15"]["cases"])
+    start = prefix(NOW, 1234)
+    assert start + report_line([20480.0, 19660.8, 19660.8], 983040, [4956.2], 247808, (0.0, 1.4, 4.0)) == full
+    nothing = report_line([math.nan] * 3, 0, [math.nan, math.nan], 0, (-1.0, -1.0, -1.0))
+    assert start + nothing == empty
+
+
+def test_a15_report_line_is_parsed_by_its_expression(oracles: dict[str, Any]) -> None:
+    for case in oracles["A15"]["cases"]:
+        assert groups(oracles["A15"], case["inputs"]["line"]) == case["expected"]
+    line = prefix(NOW, 7) + report_line([1.0, 2.0, 3.0], 12, [4.0, 5.55], 9, (0.0, 0.25, 1.0))
+    found = groups(oracles["A15"], line)
+    assert (found["throughput"], found["lag_avg"]) == ("0: 4.0, 1: 5.5", "0.2")  # one decimal, halves to even
+
+
+def test_a16_reward_line_to_the_character(oracles: dict[str, Any]) -> None:
+    assert reward_line({0: 1.25}) == oracles["A16"]["cases"][0]["expected"]["message"]
+    two = prefix(NOW.replace(microsecond=679_000), 1234) + reward_line({1: -3.5, 0: 1.25})
+    assert two == oracles["A16"]["cases"][1]["inputs"]["line"]
+    groups(oracles["A16"], two)
+
+
+def test_a17_weight_line_to_the_character(oracles: dict[str, Any]) -> None:
+    line = prefix(NOW.replace(microsecond=677_000), 1240) + weight_line(0, 926, 0.0015)
+    assert line == oracles["A17"]["cases"][0]["inputs"]["line"]
+    assert groups(oracles["A17"], line) == oracles["A17"]["cases"][0]["expected"]
+
+
+def test_a17_every_tenth_refresh_has_a_line(oracles: dict[str, Any]) -> None:
+    for case in oracles["A17"]["cases"][1:]:
+        refreshes = case["inputs"]["refreshes"]
+        lines = sum(count % REFRESHES_PER_LINE == 0 for count in range(1, refreshes + 1))
+        assert lines == case["expected"]["lines"]
+
+
+def test_a19_windows_look_back_2_12_and_60_reports(oracles: dict[str, Any]) -> None:
+    for case in oracles["A19"]["cases"]:
+        windows = FpsWindows()
+        for time_s, frames in zip(case["inputs"]["report_times_s"], case["inputs"]["frames"], strict=True):
+            windows.record(time_s, frames)
+        expected = [number(value) for value in case["expected"]["fps"]]
+        assert windows.values() == pytest.approx(expected, abs=oracles["A19"]["tolerance"], nan_ok=True)
+
+
+def test_a19_the_longest_window_forgets_what_is_older() -> None:
+    windows = FpsWindows()
+    for report in range(200):
+        windows.record(5.0 * report, report * report)
+    newest = 199
+    expected = [(newest**2 - (newest - back) ** 2) / (5 * back) for back in (2, 12, 60)]
+    assert windows.values() == pytest.approx(expected)
+
+
+def test_a20_throughput_spans_ten_reports_at_most() -> None:
+    throughput = Throughput()
+    assert math.isnan(throughput.value())
+    throughput.record(0.0, 0)
+    assert math.isnan(throughput.value())
+    for report in range(1, 30):
+        throughput.record(5.0 * report, report * report)
+    assert throughput.value() == pytest.approx((29**2 - 20**2) / 45)
+
+
+def test_a20_two_reports_at_one_moment_are_no_division_by_zero() -> None:
+    throughput = Throughput()
+    throughput.record(1.0, 5)
+    throughput.record(1.0, 9)
+    assert math.isnan(throughput.value())
+
+
+def test_collected_line() -> None:
+    assert collected_line({0: 500, 1: 700}, 123.45) == "Collected {0: 500, 1: 700}, FPS: 123.5"
