@@ -19,7 +19,13 @@ from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots
 from sf.wiring import Shared, wire
 
-ROLES = {"run": RunConfig, "rollout": RolloutConfig, "inference": InferenceConfig, "model": ModelConfig, "learner": LearnerConfig}
+ROLES = {
+    "run": RunConfig,
+    "rollout": RolloutConfig,
+    "inference": InferenceConfig,
+    "model": ModelConfig,
+    "learner": LearnerConfig,
+}
 
 
 def make_config(env: str = "CartPole-v1", **flags: Any) -> Config:

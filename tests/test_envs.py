@@ -280,6 +280,10 @@ class TestProbe:
         assert "sf/envs" not in message
         assert message.endswith("Unprintable: <exception str() failed>")
 
+    def test_environment_without_agents_is_refused(self) -> None:
+        register_env("Nobody", Toy)
+        assert refusal("Nobody", num_agents=0) == "Nobody has num_agents=0, expected at least 1."
+
     def test_wrong_argument_is_blamed_on_the_constructor(self) -> None:
         assert "CartPole-v1 raised TypeError in the constructor." in refusal("CartPole-v1", gravitas=9.8)
 

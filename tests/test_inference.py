@@ -106,7 +106,9 @@ def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) 
     assert cut.sum() == cut[3].sum() == cut.shape[1]
     final = lab.slots.observations["obs"][slot, 3].copy()
     final[:, 2] = 4  # the observation that was replaced by the first one of the next episode
-    np.testing.assert_allclose(lab.slots.final_values[slot, 3], policy.values({"obs": torch.from_numpy(final)}), rtol=1e-5)
+    np.testing.assert_allclose(
+        lab.slots.final_values[slot, 3], policy.values({"obs": torch.from_numpy(final)}), rtol=1e-5
+    )
     last = {"obs": torch.from_numpy(lab.slots.observations["obs"][slot, 6])}
     np.testing.assert_allclose(lab.slots.values[slot, 6], policy.values(last), rtol=1e-5)
 

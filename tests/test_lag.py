@@ -31,11 +31,13 @@ class Recorder:
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         self.versions_at_start.append(self._learner.update.version)
-        self.batches.append({
-            "policy_version": batch.policy_version.clone(),
-            "valid": batch.valid.clone(),
-            "rewards": batch.rewards.clone(),
-        })
+        self.batches.append(
+            {
+                "policy_version": batch.policy_version.clone(),
+                "valid": batch.valid.clone(),
+                "rewards": batch.rewards.clone(),
+            }
+        )
         for report in self._steps(batch):
             self.reports.append(report)
             yield report

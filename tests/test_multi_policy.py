@@ -24,7 +24,9 @@ def test_two_policies_share_slots_and_train_on_their_own_rows(tmp_path: Path) ->
 
         def spy(pieces, policy_id=policy_id, assemble=assemble):  # type: ignore[no-untyped-def]
             batch = assemble(pieces)
-            seen.append({"policy": torch.tensor(policy_id), "valid": batch.valid.clone(), "version": batch.policy_version})
+            seen.append(
+                {"policy": torch.tensor(policy_id), "valid": batch.valid.clone(), "version": batch.policy_version}
+            )
             assert torch.isfinite(batch.values[batch.valid]).all()
             assert torch.isfinite(batch.behavior_log_probs[batch.valid]).all()
             assert torch.isfinite(batch.final_values[batch.valid & batch.truncated]).all()
@@ -40,7 +42,9 @@ def test_two_policies_share_slots_and_train_on_their_own_rows(tmp_path: Path) ->
 
 
 def test_a_row_keeps_its_policy_for_the_whole_episode(tmp_path: Path) -> None:
-    lab = make_lab(tmp_path, "test/TwoAgentEcho", num_policies=2, num_envs_per_worker=8, rollout=24, worker_num_splits=1)
+    lab = make_lab(
+        tmp_path, "test/TwoAgentEcho", num_policies=2, num_envs_per_worker=8, rollout=24, worker_num_splits=1
+    )
     roles = lab.build_all()
     owners: list[np.ndarray] = []
     release = roles[0].batcher.release

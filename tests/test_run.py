@@ -82,7 +82,9 @@ def test_a22_tags(tmp_path: Path) -> None:
     curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
     spread = ("", "_min", "_max")
     wanted = {"perf/_fps", "perf/_sample_throughput"}
-    wanted |= {f"{tag}{end}" for tag in ("reward/reward", "len/len", "policy_stats/avg_true_objective") for end in spread}
+    wanted |= {
+        f"{tag}{end}" for tag in ("reward/reward", "len/len", "policy_stats/avg_true_objective") for end in spread
+    }
     wanted |= {
         f"stats/{name}"
         for name in (

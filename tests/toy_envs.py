@@ -24,9 +24,9 @@ class Toy(gymnasium.Env[Any, Any]):
             "terminated": False,
             "truncated": False,
         } | returned
-        for space in ("observation_space", "action_space"):
-            if space in returned:
-                setattr(self, space, returned[space])
+        for name in ("observation_space", "action_space", "num_agents"):
+            if name in returned:
+                setattr(self, name, returned[name])
 
     def reset(self, **_: Any) -> Any:
         return self.returned.get("reset", (self.returned["observation"], {}))

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from sf.errors import ExitCode, InternalError, SfError
+from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 
 
 def run_command(command: Callable[[], int]) -> int:
@@ -14,8 +14,8 @@ def run_command(command: Callable[[], int]) -> int:
     try:
         return command()
     except SfError as error:
-        if type(error) is InternalError:  # ours to debug; the message of a crashed worker holds its traceback already
-            traceback.print_exc()
+        if isinstance(error, InternalError) and not isinstance(error, WorkerCrashed):
+            traceback.print_exc()  # ours to debug; the message of a crashed worker holds its traceback already
         else:
             print(_message(error), file=sys.stderr)
         return error.exit_code

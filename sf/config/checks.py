@@ -24,8 +24,8 @@ EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 def check(config: Config, info: EnvInfo | None = None) -> None:
     """Refuse values that cannot work.
 
-    Before the environment is known (`info` is None) the checks of sizes are left out; fields that are still None are
-    never a problem.
+    Before the environment is known (`info` is None) sizes that depend on it are left out, and fields may still be None.
+    With `info` the configuration must be resolved.
 
     Raises:
         ConfigError: with all problems.

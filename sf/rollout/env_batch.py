@@ -207,7 +207,11 @@ def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
     if array.dtype.kind in "fiub" and array.size == len(rewards):
         rewards[:] = array.reshape(-1)
         return
-    row, reward = next((row, reward) for row, reward in enumerate(received) if np.asarray(reward).dtype.kind not in "fiub" or np.size(reward) != 1)
+    row, reward = next(
+        (row, reward)
+        for row, reward in enumerate(received)
+        if np.asarray(reward).dtype.kind not in "fiub" or np.size(reward) != 1
+    )
     raise EnvError(
         f"{env_id}, row {row}: step() returned the reward {reward!r} ({type(reward).__name__}), expected a number."
     )
