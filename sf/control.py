@@ -1,7 +1,7 @@
 """Control between the supervisor and the learners: few, small, typed signals over signal-slot-mp.
 
-Only processes whose end stops the run take part, because the queue underneath has a lock that dies with its holder. What
-must be known at once (stop) is a word in the arena. A full queue raises here instead of dropping the signal.
+Only processes whose end stops the run take part, because the queue underneath has a lock that dies with its holder.
+What must be known at once (stop) is a word in the arena. A full queue raises here instead of dropping the signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has n
         super().__init__(EventLoop(f"{name}-loop", serial_mode=serial), name)
         self.received: list[Any] = []
 
-    @signal
+    @signal  # type: ignore[untyped-decorator]  # as above
     def message(self) -> None:
         """Carries one message dataclass to the other end."""
 

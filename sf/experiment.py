@@ -39,8 +39,8 @@ class Experiment:
         occupied = self.path.exists() and any(self.path.iterdir()) if self.path.is_dir() else self.path.exists()
         if occupied and not (self.path / MARKER).is_file():
             raise ExperimentError(
-                f"{self.path} exists and is not an experiment of sf (it has no {MARKER}). Choose another --experiment or "
-                "--train_dir."
+                f"{self.path} exists and is not an experiment of sf (it has no {MARKER}). Choose another "
+                "--experiment or --train_dir."
             )
         self._open_and_lock()
         if occupied and restart_behavior != "resume":
@@ -53,8 +53,8 @@ class Experiment:
             self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ExperimentError(
-                f"The experiment directory {self.path} cannot be written: {error.strerror}. Choose another --train_dir, or "
-                "change its permissions."
+                f"The experiment directory {self.path} cannot be written: {error.strerror}. Choose another "
+                "--train_dir, or change its permissions."
             ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,8 +62,8 @@ class Experiment:
             holder = os.pread(self._lock, 4096, 0).decode(errors="replace").strip()
             os.close(self._lock)
             raise ExperimentError(
-                f"The experiment {self.path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, stop it, "
-                "or choose another --experiment."
+                f"The experiment {self.path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
+                "stop it, or choose another --experiment."
             ) from None
 
     def _set_aside(self, keep: bool) -> None:

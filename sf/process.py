@@ -1,8 +1,8 @@
 """The life of a child process: name, ties to its parent, build, ready, loop, and what it says when it fails.
 
-A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run in
-turn in one process in serial mode. What goes wrong in a child travels home as text over a pipe of its own, because an
-exception may not survive pickling; the exit code says it a second time.
+A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run
+in turn in one process in serial mode. What goes wrong in a child travels home as text over a pipe of its own, because
+an exception may not survive pickling; the exit code says it a second time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Trajectories in shared memory: how they are laid out, who may change what, and in which order.
 
-A *slot* holds T steps of all rows of one environment group, time-major, so that one step of a group is contiguous. Each
-group has its own few slots and fills them in turn. Four counters per slot say in which state it is; each has one writer:
+A *slot* holds T steps of all rows of one environment group, time-major, so that one step of a group is contiguous.
+Each group has its own few slots and fills them in turn. Four counters per slot say in which state it is; each has one
+writer:
 
     counter        written by                       meaning
     filling        the rollout worker of the group  how often filling has begun
@@ -15,9 +16,10 @@ group has its own few slots and fills them in turn. Four counters per slot say i
     FULL           filled > released[p] for some p, and none has taken  TRAINING, the learners
     TRAINING       taken[p] > released[p] for some p                    FREE, the last learner to release
 
-A full slot is always offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the only currency of back-pressure: a
-group without a free slot does not sample. Datasets in flight are therefore bounded by the number of slots, and nothing
-is ever dropped. Each writer finishes its data before it raises its counter, and rings a doorbell after it.
+A full slot is offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the
+only currency of back-pressure: a group without a free slot does not sample. Datasets in flight are therefore bounded by
+the number of slots, and nothing is ever dropped. Each writer finishes its data before it raises its counter, and rings
+a doorbell after it.
 
 A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
 them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is

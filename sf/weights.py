@@ -6,9 +6,8 @@
 Version v lives in buffer v % 2. The learner writes `begun`, the data, and last `latest`. A reader takes `latest`,
 copies that buffer and accepts the copy if `begun` still names the version: the learner has not come back to this buffer
 meanwhile, and if it has, the reader takes the newer one. The words hold the version plus one, so that fresh memory
-says "nothing yet". Neither side ever waits for the other, and a label can never
-disagree with its weights (row A14 of the policy-lag contract). The order of stores is that of x86-64; the ring of a doorbell
-after publishing orders them elsewhere.
+says "nothing yet". Neither side ever waits for the other, and a label can never disagree with its weights. This rests
+on stores becoming visible in order, as they do on x86-64.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def make_config(env: str = "CartPole-v1", **flags: Any) -> Config:
     flags = {"num_batches_per_epoch": 1, "num_epochs": 1} | small | flags
     parts = {}
     for name, role in ROLES.items():
-        own = {key: flags.pop(key) for key in list(flags) if key in role.__dataclass_fields__}
+        own = {key: flags.pop(key) for key in list(flags) if key in {field.name for field in fields(role)}}
         parts[name] = role(**own)
     assert not flags, f"unknown flags {flags}"
     return Config(**parts)

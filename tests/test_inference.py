@@ -53,10 +53,12 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
     (worker,), inference = make_roles(lab)
     sizes: list[int] = []
     action = inference.policy.action
-    inference.policy.action = lambda observations, **kwargs: (  # type: ignore[method-assign]
-        sizes.append(len(observations["obs"])),
-        action(observations, **kwargs),
-    )[1]
+
+    def spy(observations: Any, **kwargs: Any) -> Any:
+        sizes.append(len(observations["obs"]))
+        return action(observations, **kwargs)
+
+    inference.policy.action = spy  # type: ignore[assignment,method-assign]
     for _ in range(3):
         worker.step()
         assert inference.step()

@@ -1,4 +1,4 @@
-"""Policy lag with the real roles, stepped in turn: what serial mode does (row A29), and what the processes do as well."""
+"""Policy lag with the real roles, stepped in turn: what serial mode does (row A29), and the processes as well."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a2_version_counts_optimizer_steps_and_survives_a_resume(tmp_path: Path)
 
 
 def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
-    """(a), (b), (c), (d) and (f) over 60 iterations; (e) is in test_update.py, 200 iterations with processes in test_run.py."""
+    """(a) to (d) and (f) over 60 iterations; (e) is in test_update.py, 200 with processes in test_run.py."""
     lab = make_lab(tmp_path, num_envs_per_worker=8, rollout=16)
     roles = lab.build_all()
     learner, inference = roles[0], roles[1]
@@ -149,7 +149,7 @@ def test_a12_sampling_stops_at_the_quota_while_the_learner_is_frozen(tmp_path: P
 
 def test_a6_more_data_than_one_update_needs_is_old_before_it_is_used(tmp_path: Path) -> None:
     """S = 8 mb B against S = mb, asynchronous."""
-    common = {"async_rl": True, "num_envs_per_worker": 8, "rollout": 8}
+    common: dict[str, Any] = {"async_rl": True, "num_envs_per_worker": 8, "rollout": 8}
     surplus, _ = run_lab(make_lab(tmp_path / "a", batch_size=8, **common), 160)
     exact, _ = run_lab(make_lab(tmp_path / "b", batch_size=64, **common), 160)
     mean_surplus = np.mean([lag for _, lag, _ in surplus.lags[-80:]])
@@ -166,7 +166,7 @@ def test_a13_back_pressure_bounds_the_datasets_in_flight(tmp_path: Path) -> None
     for _ in range(3):
         while any([role.step() for role in others]):
             full = len(lab.slots.waiting_for(0)) * lab.shared.topology.rows * lab.shared.topology.rollout
-            assert full <= 3 * lab.config.learner.batch_size
+            assert full <= 3 * (lab.config.learner.batch_size or 0)
         plateaus.append(others[0].record["samples"])
         assert learner.step()
     round_ = lab.shared.topology.samples_per_round
@@ -183,7 +183,7 @@ def test_nothing_is_dropped_or_learned_twice(tmp_path: Path) -> None:
     assemble = batcher._assemble
 
     def spy(pieces: Any) -> Batch:
-        batch = assemble(pieces)
+        batch: Batch = assemble(pieces)
         numbers, _, steps = batch.observations["obs"][:-1].unbind(-1)
         seen.extend(zip(numbers.flatten().int().tolist(), steps.flatten().int().tolist(), strict=True))
         return batch

@@ -51,7 +51,8 @@ def test_a_row_keeps_its_policy_for_the_whole_episode(tmp_path: Path) -> None:
 
     def spy() -> int:
         owners.append(lab.slots.policy_id[0].copy())
-        return release()
+        released: int = release()
+        return released
 
     roles[0].batcher.release = spy
     step_until(roles, lambda: len(owners) >= 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_c1_no_gap_and_no_repeat_over_slot_borders(tmp_path: Path) -> None:
         assert rewards.tolist() == [step + 1 for _, step in expected_stream(5, len(stream))]
         terminated = np.concatenate([copy["terminated"][:, 0] for copy in own])
         assert terminated.tolist() == [step == 4 for _, step in expected_stream(5, len(stream))]
-        for before, after in zip(own, own[1:], strict=False):
+        for before, after in itertools.pairwise(own):
             assert (before["obs"][-1] == after["obs"][0]).all()
 
 
@@ -146,7 +147,12 @@ def test_b9_environment_gets_the_clipped_action_and_the_slot_keeps_the_drawn_one
     executed: list[float] = []
     env = worker.groups[0].envs.envs[0].unwrapped
     step = env.step
-    env.step = lambda action: (executed.append(float(action[0])), step(action))[1]
+
+    def spy(action: Any) -> Any:
+        executed.append(float(action[0]))
+        return step(action)
+
+    env.step = spy
     for _ in range(6):
         worker.step()
         player.step()

@@ -96,11 +96,11 @@ def test_a22_tags(tmp_path: Path) -> None:
         f"train/{name}"
         for name in (
             "version_diff_min", "version_diff_avg", "version_diff_max", "lr", "actual_lr", "grad_norm",
-            "adam_max_second_moment", "num_sgd_steps", "loss", "policy_loss", "value_loss", "exploration_loss", "kl_loss",
-            "entropy", "fraction_clipped", "kl_divergence", "kl_divergence_max", "ratio_min", "ratio_mean", "ratio_max",
-            "max_abs_logprob", "value", "value_delta", "value_delta_max", "adv_min", "adv_max", "adv_std",
-            "returns_running_mean", "returns_running_std", "valids_fraction", "same_policy_fraction", "obs_running_mean",
-            "obs_running_std",
+            "adam_max_second_moment", "num_sgd_steps", "loss", "policy_loss", "value_loss", "exploration_loss",
+            "kl_loss", "entropy", "fraction_clipped", "kl_divergence", "kl_divergence_max", "ratio_min", "ratio_mean",
+            "ratio_max", "max_abs_logprob", "value", "value_delta", "value_delta_max", "adv_min", "adv_max", "adv_std",
+            "returns_running_mean", "returns_running_std", "valids_fraction", "same_policy_fraction",
+            "obs_running_mean", "obs_running_std",
         )
     }  # fmt: skip
     assert wanted <= set(curves), wanted - set(curves)
@@ -248,7 +248,7 @@ def test_two_policies_on_a_two_agent_environment(tmp_path: Path, oracles: dict[s
 
 
 def test_a20_frames_count_the_frame_skip(tmp_path: Path, oracles: dict[str, Any]) -> None:
-    """fps / throughput = 4 within 2 %, over the whole run."""
+    """Frames learned over samples taken is 4 within 2 %, over the whole run."""
     finished = run(tmp_path, *SMALL, "--env_frameskip=4", "--train_for_env_steps=200000", "--async_rl=False")
     assert finished.code == 0, finished.err
     summary = summary_of(tmp_path)

@@ -19,8 +19,8 @@ LEFT, STAY, RIGHT = 0, 1, 2
 class CatchPixels(gymnasium.Env[Image, np.int64]):
     """A ball falls one row per step from a random column; a paddle in the lowest row moves left, stays or moves right.
 
-    Observations: uint8 [1, 36, 36], ball and paddle in white. The episode ends after 8 steps with reward 1 if the paddle is
-    under the ball and -1 if not. The optimum is 1; a random policy reaches about -0.7.
+    Observations: uint8 [1, 36, 36], ball and paddle in white. The episode ends after 8 steps with reward 1 if the
+    paddle is under the ball and -1 if not. The optimum is 1; a random policy reaches about -0.7.
     """
 
     def __init__(self) -> None:

@@ -102,6 +102,8 @@ def _combinations(config: Config) -> list[str]:
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
             "Exchange them."
         )
+    if config.run.device != "cpu":
+        problems.append(f"device={config.run.device}: only the CPU is supported so far. Use --device=cpu.")
     if config.model.use_rnn:
         problems.append("use_rnn=True: recurrent policies are not available yet. Use --use_rnn=False.")
     return problems

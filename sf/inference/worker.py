@@ -1,9 +1,9 @@
 """An inference worker: one forward pass for everything that waits.
 
-In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version that
-computed them, written in place. It owns a copy of the policy. It is woken by requests and serves whatever is there at
-once: while a forward pass runs, the next requests gather by themselves, so the batch grows exactly when the worker is
-the bottleneck and nobody ever waits for a batch to fill.
+In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
+that computed them, written in place. It owns a copy of the policy. It is woken by requests and serves whatever is there
+at once: while a forward pass runs, the next requests gather by themselves, so the batch grows exactly when the worker
+is the bottleneck and nobody ever waits for a batch to fill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sf.config import ModelConfig
 from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
-from sf.policy import Policy
+from sf.policy import Policy, PolicyStep
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -98,7 +98,7 @@ class InferenceWorker:
         self.record.lap("gather")
         chosen = self.policy.action(observations, generator=self.generator)
         self.record.lap("forward")
-        self._scatter(tasks, finals, counts, chosen.action.numpy(), chosen.info.log_probability.numpy(), chosen.info.value_prediction.numpy())  # fmt: skip
+        self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)
         return True
 
@@ -156,10 +156,9 @@ class InferenceWorker:
         tasks: list[Task],
         finals: list[tuple[Task, Array]],
         counts: list[int],
-        actions: Array,
-        log_probs: Array,
-        values: Array,
+        chosen: PolicyStep,
     ) -> None:
+        actions, log_probs, values = (x.numpy() for x in (chosen.action, *chosen.info))
         slots, start = self.slots, 0
         for task, count in zip(tasks, counts, strict=True):
             stop = start + count

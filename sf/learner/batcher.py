@@ -1,9 +1,9 @@
 """Makes the datasets of one learner out of full slots.
 
-A dataset has a fixed number of trajectories, taken in the order in which slots became full. It may begin or end inside a
-slot; a slot is given back when its last trajectory has been trained on. Copying into [T, B] happens here and nowhere
-else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted, so
-that its dataset varies in size but no slot can wait for ever.
+A dataset has a fixed number of trajectories, taken in the order in which slots became full. It may begin or end inside
+a slot; a slot is given back when its last trajectory has been trained on. Copying into [T, B] happens here and nowhere
+else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted,
+so that its dataset varies in size but no slot can wait for ever.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ class _Piece:
 class Batcher:
     """Takes slots, hands out datasets, gives slots back."""
 
-    def __init__(self, policy_id: int, slots: Slots, trajectories: int, device: torch.device):
+    def __init__(self, policy_id: int, slots: Slots, trajectories: int):
         """Allocates room for one dataset.
 
         Args:
             policy_id: whose transitions are valid.
             slots: the shared trajectories.
             trajectories: rows of all policies together that make one dataset.
-            device: where the learner trains.
         """
-        self.policy_id, self.slots, self.trajectories, self.device = policy_id, slots, trajectories, device
+        self.policy_id, self.slots, self.trajectories = policy_id, slots, trajectories
         self._open: list[_OpenSlot] = []
         self._in_training: list[_Piece] = []
         self._fields = {
@@ -108,11 +107,10 @@ class Batcher:
             for name, array in self._fields.items():
                 self._buffers[name][:, start:stop] = array[piece.slot, :, piece.rows]
             start = stop
-        arrays = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
         if self.slots.topology.num_policies > 1:
             own = torch.from_numpy((self._buffers["policy_id"] == self.policy_id).any(axis=0))
-            arrays = {name: tensor[:, own] for name, tensor in arrays.items()}
-        tensors = {name: tensor.to(self.device) for name, tensor in arrays.items()}
+            tensors = {name: tensor[:, own] for name, tensor in tensors.items()}
         values = tensors["values"]
         return Batch(
             observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},

@@ -18,9 +18,9 @@ from sf.arena import Arena
 from sf.config import Config, samples_per_iteration
 from sf.control import ControlEnd
 from sf.doorbell import Doorbell
+from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.saving import Saver
-from sf.learner.batch import Batch
 from sf.learner.update import Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
@@ -84,7 +84,7 @@ class Learner:
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self.saver.resume()
         trajectories = samples_per_iteration(config) * topology.num_policies // topology.rollout
-        self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories, torch.device("cpu"))
+        self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories)
         self.record = learner_record(arena, policy_id)
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0

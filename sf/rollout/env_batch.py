@@ -274,5 +274,5 @@ def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequen
             return list
         return lambda actions: list(actions + start)
     low, high, dtype = np.asarray(space.low), np.asarray(space.high), space.dtype
-    # The stored action stays as it was drawn, because its log-probability belongs to it; the environment gets it clipped.
+    # The stored action stays as it was drawn, because its log-probability belongs to it.
     return lambda actions: list(np.clip(actions, low, high).astype(dtype, copy=False))

@@ -155,7 +155,7 @@ class Group:
         t, row, *_ = np.argwhere(~np.isfinite(values))[0]
         raise EnvError(
             f"Environment {row // self.agents_per_env} of group {self.index} returned a non-finite {what}: "
-            f"{values[t, row]}. Rewards and observations must be finite numbers; correct or clip them in the environment."
+            f"{values[t, row]}. Rewards and observations must be finite; correct or clip them in the environment."
         )
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A rollout worker: steps its groups of environments in turn.
 
-In: actions, written in place by inference workers, and free slots. Out: requests, full slots, finished episodes. It owns
-its environments and the slots of its groups, and imports no torch. It stops between two steps.
+In: actions, written in place by inference workers, and free slots. Out: requests, full slots, finished episodes. It
+owns its environments and the slots of its groups, and imports no torch. It stops between two steps.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ class RolloutWorker:
                 slots.has_final_observation[group],
             )
             random = np.random.default_rng(sequence)
+            bells = self._ring_inference, self._ring_learners
             self.groups.append(
-                Group(group, config, slots, requests, envs, random, self.record, self._ring_inference, self._ring_learners, episodes.append)
-            )  # fmt: skip
+                Group(group, config, slots, requests, envs, random, self.record, *bells, episodes.append)
+            )
 
     def step(self) -> bool:
         """Advances every group that can go on; False if all of them wait."""
