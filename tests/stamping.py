@@ -1,0 +1,86 @@
+"""Roles for the label tests: a learner whose weights encode their version, and environments that cost nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sf.arena import Array
+from sf.learner.batch import Batch
+from sf.learner.worker import Learner
+from sf.rollout.env_batch import Ended
+from sf.rollout.worker import RolloutWorker
+
+
+class StampingLearner(Learner):
+    """Publishes policies that act with the number of their version, as fast as it can, and checks every label.
+
+    All weights are 0, the bias of the mean is the version and the deviation is tiny, so that an action rounds to the
+    version of the weights that computed it (exact below 2^24). Version 0 is the policy as it was made, which says nothing.
+    """
+
+    def __init__(self, publications_per_dataset: int, report: Path, **arguments: Any):
+        super().__init__(**arguments)
+        self.publications, self.report = publications_per_dataset, report
+        self.checked = self.wrong = self.mixed = 0
+        self.lags: set[int] = set()
+
+    def _stamp(self) -> None:
+        self.policy.flat.zero_()
+        with torch.no_grad():
+            self.policy.policy_head.bias.fill_(self.update.version)
+            self.policy.distribution.log_std.fill_(-10.0)  # type: ignore[union-attr,operator]
+        self.weights.publish(self._flat, self.update.version)
+
+    def _train(self, batch: Batch) -> None:
+        labels = batch.policy_version
+        acted = batch.actions[..., 0].round().to(torch.int64)
+        self.checked += int((labels > 0).sum())
+        self.wrong += int(((acted != labels) & (labels > 0)).sum())
+        self.mixed += int((labels.amax(dim=0) > labels.amin(dim=0)).sum())
+        self.lags |= set((self.update.version - labels).flatten().unique().tolist())
+        for _ in range(self.publications):
+            self.update.version += 1
+            self._stamp()
+        self.frames += labels.numel()
+        self.record["env_steps"], self.record["version"] = self.frames, self.update.version
+        self.batcher.release()
+        for worker in self.workers:
+            worker.ring()
+        self.supervisor.ring()
+
+    def close(self) -> None:
+        facts = {"checked": self.checked, "wrong": self.wrong, "mixed": self.mixed, "version": self.update.version}
+        self.report.write_text(json.dumps(facts | {"lags": sorted(self.lags)}))
+
+
+OBSERVATION = np.float32(0.5)
+"""Not 0, which a normalizer that is all zeros would turn into nan."""
+
+
+class FreeEnvs:
+    """A group of environments that are only an array."""
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        observations["obs"][:] = OBSERVATION
+
+    def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        observations["obs"][:] = OBSERVATION
+        rewards[:] = 1
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def worker_with_free_envs(**arguments: Any) -> RolloutWorker:
+    """A rollout worker that steps as fast as its own code allows."""
+    worker = RolloutWorker(**arguments)
+    for group in worker.groups:
+        group.envs.close()
+        group.envs = FreeEnvs()
+    return worker

@@ -1,0 +1,61 @@
+"""Every transition carries the version of the weights that chose its action, under stress and with real processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sf.config import check, resolve
+from sf.envs import find_env, probe
+from sf.experiment import Experiment
+from sf.process import RoleSpec
+from sf.supervisor import run
+from sf.wiring import wire
+from tests.lab import make_config
+from tests.stamping import StampingLearner, worker_with_free_envs
+
+
+def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -> dict[str, Any]:
+    """Runs real processes around a stamping learner; returns what it found."""
+    flags = {"num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True} | flags
+    config = make_config("Pendulum-v1", train_dir=str(path), num_workers=2, train_for_env_steps=transitions, **flags)
+    check(config)
+    source = find_env(config.run.env)
+    info = probe(source)
+    config = resolve(config, info, cores=2)
+    check(config, info)
+    experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+    report = path / "report.json"
+
+    def stamping(spec: RoleSpec) -> RoleSpec:
+        if spec.name.startswith("learner"):
+            arguments = spec.arguments | {"publications_per_dataset": publications, "report": report}
+            return replace(spec, factory=StampingLearner, arguments=arguments)
+        return replace(spec, factory=worker_with_free_envs) if spec.name.startswith("rollout") else spec
+
+    try:
+        shared, specs = wire(config, info, source, experiment)
+        assert run(config, shared, [stamping(spec) for spec in specs], experiment) == 0
+    finally:
+        experiment.close()
+    facts: dict[str, Any] = json.loads(report.read_text())
+    return facts
+
+
+def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
+    """The learner publishes hundreds of versions per dataset while others act; a million transitions."""
+    facts = stamped_run(tmp_path, transitions=1_000_000, publications=200)
+    assert facts["wrong"] == 0
+    assert facts["checked"] > 990_000
+    assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
+    assert facts["version"] > 10_000
+
+
+def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> None:
+    """One publication per dataset in sync mode: zero lag for every transition, over 200 iterations and more."""
+    facts = stamped_run(tmp_path, transitions=420_000, publications=1, async_rl=False)
+    assert facts["version"] >= 200
+    assert facts["wrong"] == facts["mixed"] == 0
+    assert facts["lags"] == [0]
