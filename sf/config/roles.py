@@ -142,7 +142,7 @@ class LearnerConfig:
 
     batch_size: Annotated[int, AT_LEAST_1] | None = None
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
-    num_batches_per_epoch: Annotated[int, AT_LEAST_1] = 4
+    num_batches_per_epoch: Annotated[int, AT_LEAST_1] = 2
     """Minibatches in one batch."""
     num_epochs: Annotated[int, AT_LEAST_1] = 4
     """Passes over each batch."""
@@ -156,7 +156,7 @@ class LearnerConfig:
     """Decay of the advantage estimate over time."""
     ppo_clip_ratio: Annotated[float, ABOVE_0] = 0.2
     """The probability ratio is clipped to 1 minus and plus this."""
-    ppo_clip_value: Annotated[float, AT_LEAST_0] = 0.2
+    ppo_clip_value: Annotated[float, AT_LEAST_0] = 1.0
     """Largest change of a value in one iteration that is rewarded by the value loss; 0 switches clipping off."""
     value_loss_coeff: Annotated[float, AT_LEAST_0] = 0.5
     """Weight of the value loss."""
@@ -164,7 +164,7 @@ class LearnerConfig:
     """Weight of the entropy bonus."""
     kl_loss_coeff: Annotated[float, AT_LEAST_0] = 0.0
     """Weight of a penalty on the KL divergence from the policy that acted."""
-    learning_rate: Annotated[float, ABOVE_0] = 3e-4
+    learning_rate: Annotated[float, ABOVE_0] = 5e-4
     """Step size of Adam."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
     """How the learning rate changes: not at all, to zero over train_for_env_steps, or with the policy's change."""
