@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from sf_envs.counter import Counter
 from sf.envs import register_env
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
+from sf.monitor import Console, Monitor
+from sf.session import Session
 from tests.lab import Lab, make_lab, step_until
 
 register_env("test/Counter", Counter)
@@ -209,3 +212,73 @@ def test_sync_repeats_bit_by_bit(tmp_path: Path) -> None:
         _, roles = run_lab(make_lab(tmp_path / name, num_epochs=2, num_batches_per_epoch=2), 20)
         flats.append(roles[0].policy.flat.clone())
     assert torch.equal(*flats)
+
+
+def mean_lag(lab: Lab, learner_is_slow: bool, steps: int = 120) -> float:
+    """A slow learner gets its turn only when everybody else has gone as far as the slots allow."""
+    learner, *others = lab.build_all()
+    recorder = Recorder(learner)
+    while len(recorder.reports) < steps:
+        while any([role.step() for role in others]) and learner_is_slow:
+            pass
+        learner.step()
+    return float(np.mean([lag for _, lag, _ in recorder.lags[steps // 2 :]]))
+
+
+BASE: dict[str, Any] = {
+    "async_rl": True, "num_envs_per_worker": 8, "rollout": 8, "batch_size": 16, "num_epochs": 1, "num_batches_per_epoch": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "direction", "learner_is_slow"),
+    [
+        ("batch_size", 32, -1, False),
+        ("num_epochs", 3, 1, False),
+        ("num_batches_per_epoch", 4, 1, True),
+        ("num_envs_per_worker", 16, 1, False),
+        ("rollout", 16, 1, False),
+        ("async_rl", False, -1, True),
+    ],
+)
+def test_a9_direction_of_each_flag(
+    tmp_path: Path, flag: str, value: Any, direction: int, learner_is_slow: bool
+) -> None:
+    """The order of turns is fixed, so the comparison is exact; more workers are more environments."""
+    base = BASE | ({"num_batches_per_epoch": 4} if flag == "async_rl" else {})
+    before = mean_lag(make_lab(tmp_path / "before", **base), learner_is_slow)
+    after = mean_lag(make_lab(tmp_path / "after", **(base | {flag: value})), learner_is_slow)
+    assert (after - before) * direction > 0, (before, after)
+
+
+def test_a28_lag_does_not_grow(tmp_path: Path) -> None:
+    """The slope of the average lag over time is about 0."""
+    recorder, _ = run_lab(make_lab(tmp_path, **BASE), 400)
+    lags = np.array([lag for _, lag, _ in recorder.lags[20:]])
+    slope = np.polyfit(np.arange(len(lags)), lags, 1)[0]
+    assert abs(slope) * len(lags) < 1, "less than one version over the whole run"
+    assert lags.max() < 20
+
+
+def test_a18_the_line_shows_the_last_minibatch_processed(tmp_path: Path) -> None:
+    """A print right after the step with index 3 of a sync iteration with E = 2, B = 4 shows 3.0 three times."""
+    lab = make_lab(tmp_path, num_epochs=2, num_batches_per_epoch=4)
+    lines: list[str] = []
+    monitor = Monitor(lab.config, tmp_path, 1, Console(now=lambda: datetime(2000, 1, 2, 3, 4, 5)))
+    monitor._console.print_with(lines.append)
+    session = Session(lab.config, lab.shared, monitor)
+    monitor.poll(session.snapshot(0.0))
+    roles = lab.build_all()
+    learner = roles[0]
+    publish = learner.record.publish
+
+    def spy() -> None:
+        publish()
+        if learner.record["version"] == 8 + 4:
+            monitor.poll(session.snapshot(5.0))
+
+    learner.record.publish = spy
+    step_until(roles, lambda: learner.update.version >= 16)
+    reports = [line for line in lines if "Policy #0 lag" in line]
+    assert reports[0].endswith("Policy #0 lag: (min: -1.0, avg: -1.0, max: -1.0)\n")
+    assert reports[1].endswith("Policy #0 lag: (min: 3.0, avg: 3.0, max: 3.0)\n")

@@ -1,0 +1,45 @@
+"""The documentation says what the code does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from sf.config import Config
+from sf.config.fields import typed_fields
+
+DOCS = Path(__file__).parent.parent / "docs"
+SAMPLE_FACTORY = {
+    "async_rl": "True", "serial_mode": "False", "num_epochs": "1", "num_batches_per_epoch": "1", "batch_size": "1024",
+    "rollout": "32", "num_envs_per_worker": "2", "worker_num_splits": "2", "policy_workers_per_policy": "1",
+    "num_batches_to_accumulate": "2", "max_policy_lag": "1000", "gamma": "0.99", "gae_lambda": "0.95",
+    "ppo_clip_ratio": "0.1", "ppo_clip_value": "1.0", "learning_rate": "0.0001", "adam_eps": "1e-06",
+    "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5", "shuffle_minibatches": "False",
+    "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True",
+}  # fmt: skip
+
+
+def default_values() -> dict[str, object]:
+    """Flag to default, over all roles."""
+    defaults: dict[str, object] = {}
+    for role in typed_fields(Config).values():
+        defaults |= {field.name: field.default for field in fields(role)}
+    return defaults
+
+
+def test_a27_documented_defaults_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", (DOCS / "configuration.md").read_text(), re.M)
+    ours = {name: mine.strip() for name, mine, _ in rows}
+    theirs = {name: other.strip() for name, _, other in rows}
+    assert theirs.items() >= SAMPLE_FACTORY.items()
+    defaults = default_values()
+    for name in ours:
+        expected = "derived" if defaults[name] is None else str(defaults[name])
+        assert ours[name] == expected, name
+
+
+def test_every_train_tag_is_documented() -> None:
+    text = (DOCS / "metrics.md").read_text()
+    for tag in ("lr", "actual_lr", "grad_norm", "loss", "kl_loss", "entropy", "fraction_clipped", "adv_std"):
+        assert f"`{tag}`" in text

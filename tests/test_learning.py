@@ -1,0 +1,50 @@
+"""Training to a known score; `make test-slow`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run
+
+pytestmark = pytest.mark.slow
+
+MODES = {"async": (), "sync": ("--async_rl=False",), "serial": ("--serial_mode=True",)}
+
+
+def reaches(path: Path, env: str, target: float, frames: int, *flags: str) -> None:
+    """The mean return of 100 episodes gets to `target` within `frames`."""
+    limits = (f"--stop_at_reward={target}", f"--train_for_env_steps={frames}")
+    finished = run(path, f"--env={env}", *limits, *flags, timeout_s=900)
+    assert finished.code == 0, finished.err
+    summary = json.loads((path / "train_dir/default_experiment/summary.json").read_text())
+    assert summary["exit_reason"] == "stop_at_reward reached", summary["policies"]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_cartpole_reaches_475_within_500k_steps(tmp_path: Path, mode: str, seed: int) -> None:
+    reaches(tmp_path, "CartPole-v1", 475, 500_000, *MODES[mode], f"--seed={seed}")
+
+
+def test_pendulum_reaches_minus_250(tmp_path: Path) -> None:
+    reaches(tmp_path, "Pendulum-v1", -250, 2_000_000, "--seed=1")
+
+
+def test_cnn_solves_an_image_environment(tmp_path: Path) -> None:
+    reaches(tmp_path, "sf/CatchPixels-v0", 0.95, 1_000_000, "--seed=1", *CATCH)
+
+
+CATCH = ("--encoder_conv_mlp_layers", "64")
+
+
+def test_vtrace_learns_as_well(tmp_path: Path) -> None:
+    reaches(tmp_path, "CartPole-v1", 475, 700_000, "--with_vtrace=True", "--seed=1")
+
+
+@pytest.mark.parametrize("env", ["Acrobot-v1", "MountainCarContinuous-v0", "LunarLander-v3", "MountainCar-v0"])
+def test_environments_run_without_further_flags(tmp_path: Path, env: str) -> None:
+    finished = run(tmp_path, f"--env={env}", "--train_for_env_steps=20000")
+    assert finished.code == 0, finished.err

@@ -1,0 +1,127 @@
+"""What happens at the same time: the real roles on threads, with environments and answers that only sleep."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sf.envs import register_env
+from sf.slots import Requests
+from tests.lab import Lab, make_lab
+
+
+class Sleepy(gymnasium.Env[Any, Any]):
+    """A step takes a fixed time and no computation."""
+
+    def __init__(self, step_s: float):
+        self.step_s = step_s
+        self.observation_space, self.action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.step_s)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+register_env("test/Sleepy", Sleepy)
+
+
+@contextlib.contextmanager
+def on_threads(*loops: Callable[[], None]) -> Iterator[None]:
+    """Repeats each function on a thread of its own until the block ends."""
+    stop = threading.Event()
+
+    def repeat(loop: Callable[[], None]) -> None:
+        while not stop.is_set():
+            loop()
+
+    threads = [threading.Thread(target=repeat, args=(loop,), daemon=True) for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+class DelayedAnswers:
+    """Answers each request a fixed time after it was asked, as inference with its latency does."""
+
+    def __init__(self, lab: Lab, delay_s: float):
+        self.requests, self.delay_s = Requests(lab.shared.topology, lab.arena), delay_s
+        self.asked_at: dict[int, float] = {}
+        self.bell = lab.shared.doorbells[-1]
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        for group in np.flatnonzero(self.requests.request != self.requests.answered[:, 0]).tolist():
+            if now - self.asked_at.setdefault(group, now) >= self.delay_s:
+                del self.asked_at[group]
+                self.requests.answered[group, 0] = self.requests.request[group]
+                self.bell.ring()
+        time.sleep(0.0005)
+
+
+def test_s3_double_buffering_hides_inference(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """One pass over all environments takes s + d with one group and max(s, s/G + d) with more."""
+    periods: dict[int, float] = {}
+    for case in oracles["S3"]["cases"][:3]:
+        inputs = case["inputs"]
+        groups, step_s, delay_s = (inputs[name] for name in ("groups", "step_all_envs_s", "inference_delay_s"))
+        flags = {"env_kwargs": f'{{"step_s": {step_s / 4}}}', "num_envs_per_worker": 4, "rollout": 64}
+        lab = make_lab(tmp_path / str(groups), "test/Sleepy", worker_num_splits=groups, **flags)
+        worker = lab.build("rollout-0")
+        lab.slots.actions[:] = 0
+
+        def loop(worker: Any = worker) -> None:
+            if not worker.step():
+                worker.wait(0.1)
+
+        with on_threads(loop, DelayedAnswers(lab, delay_s)):
+            time.sleep(2 * (step_s + delay_s))
+            before, started = worker.record["env_steps"], time.monotonic()
+            time.sleep(10 * (step_s + delay_s))
+            passes = (worker.record["env_steps"] - before) / 4
+            periods[groups] = (time.monotonic() - started) / passes
+        assert periods[groups] == pytest.approx(case["expected"]["period_s"], rel=0.3)
+    assert periods[2] < 0.9 * periods[1]
+
+
+def test_a26_async_collects_while_it_trains(tmp_path: Path) -> None:
+    """With environments that sleep and a slow learner, async mode is at least 1.3 times as fast."""
+    rates = {}
+    for is_async in (False, True):
+        flags = {"env_kwargs": '{"step_s": 0.0005}', "num_envs_per_worker": 4, "rollout": 16, "async_rl": is_async}
+        lab = make_lab(tmp_path / str(is_async), "test/Sleepy", **flags)
+        learner, *others = lab.build_all()
+        train = learner._train
+
+        def slow(batch: Any, train: Callable[[Any], None] = train) -> None:
+            time.sleep(0.04)
+            train(batch)
+
+        learner._train = slow
+
+        def loop(role: Any) -> None:
+            if not role.step():
+                role.wait(0.1)
+
+        with on_threads(*(lambda role=role: loop(role) for role in (learner, *others))):  # type: ignore[misc]
+            time.sleep(0.5)
+            before, started = learner.frames, time.monotonic()
+            time.sleep(3.0)
+            rates[is_async] = (learner.frames - before) / (time.monotonic() - started)
+    assert rates[True] >= 1.3 * rates[False], rates
