@@ -20,7 +20,7 @@ class StampingLearner(Learner):
     """Publishes policies that act with the number of their version, as fast as it can, and checks every label.
 
     All weights are 0, the bias of the mean is the version and the deviation is tiny, so that an action rounds to the
-    version of the weights that computed it (exact below 2^24). Version 0 is the policy as it was made, which says nothing.
+    version of the weights that computed it (exact below 2^24). Version 0 is the policy as it was made and says nothing.
     """
 
     def __init__(self, publications_per_dataset: int, report: Path, **arguments: Any):
@@ -42,7 +42,7 @@ class StampingLearner(Learner):
         self.checked += int((labels > 0).sum())
         self.wrong += int(((acted != labels) & (labels > 0)).sum())
         self.mixed += int((labels.amax(dim=0) > labels.amin(dim=0)).sum())
-        self.lags |= set((self.update.version - labels).flatten().unique().tolist())
+        self.lags |= set((self.update.version - labels).flatten().tolist())
         for _ in range(self.publications):
             self.update.version += 1
             self._stamp()

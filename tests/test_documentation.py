@@ -15,7 +15,8 @@ SAMPLE_FACTORY = {
     "rollout": "32", "num_envs_per_worker": "2", "worker_num_splits": "2", "policy_workers_per_policy": "1",
     "num_batches_to_accumulate": "2", "max_policy_lag": "1000", "gamma": "0.99", "gae_lambda": "0.95",
     "ppo_clip_ratio": "0.1", "ppo_clip_value": "1.0", "learning_rate": "0.0001", "adam_eps": "1e-06",
-    "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5", "shuffle_minibatches": "False",
+    "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5",
+    "shuffle_minibatches": "False",
     "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True",
 }  # fmt: skip
 

@@ -226,7 +226,8 @@ def mean_lag(lab: Lab, learner_is_slow: bool, steps: int = 120) -> float:
 
 
 BASE: dict[str, Any] = {
-    "async_rl": True, "num_envs_per_worker": 8, "rollout": 8, "batch_size": 16, "num_epochs": 1, "num_batches_per_epoch": 2,
+    "async_rl": True, "num_envs_per_worker": 8, "rollout": 8,
+    "batch_size": 16, "num_epochs": 1, "num_batches_per_epoch": 2,
 }  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def test_a26_async_collects_while_it_trains(tmp_path: Path) -> None:
             if not role.step():
                 role.wait(0.1)
 
-        with on_threads(*(lambda role=role: loop(role) for role in (learner, *others))):  # type: ignore[misc]
+        with on_threads(*(lambda role=role: loop(role) for role in (learner, *others))):
             time.sleep(0.5)
             before, started = learner.frames, time.monotonic()
             time.sleep(3.0)
