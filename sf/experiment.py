@@ -2,7 +2,7 @@
 
 <train_dir>/<experiment>/
   .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
-                      the life of a run, and its text says by whom
+                          the life of a run; it has a line for each start
   config.json         the resolved configuration
   checkpoint_p<i>/    checkpoints of policy i
   .summary/<i>/       TensorBoard files of policy i
@@ -45,6 +45,8 @@ class Experiment:
         self._open_and_lock()
         if occupied and restart_behavior != "resume":
             self._set_aside(keep=restart_behavior == "restart")
+        self.num_earlier_starts = len(self._starts())
+        """Runs that this one continues; it must not repeat their random numbers."""
         self._sign()
 
     def _open_and_lock(self) -> None:
@@ -59,7 +61,7 @@ class Experiment:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._lock, 4096, 0).decode(errors="replace").strip()
+            holder = (self._starts() or [""])[-1]
             os.close(self._lock)
             raise ExperimentError(
                 f"The experiment {self.path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
@@ -72,7 +74,8 @@ class Experiment:
         old = self.path.with_name(f"{self.path.name}.before-{stamp}")
         if keep:
             old.mkdir()
-            (old / MARKER).touch()
+            (old / MARKER).write_text("\n".join(self._starts()) + "\n")
+        os.ftruncate(self._lock, 0)
         for entry in self.path.iterdir():
             if entry.name == MARKER:
                 continue
@@ -86,8 +89,10 @@ class Experiment:
     def _sign(self) -> None:
         now = datetime.datetime.now().isoformat(timespec="seconds")
         text = f"pid {os.getpid()} on {socket.gethostname()}, started {now}\n"
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, text.encode(), 0)
+        os.pwrite(self._lock, text.encode(), os.fstat(self._lock).st_size)
+
+    def _starts(self) -> list[str]:
+        return os.pread(self._lock, os.fstat(self._lock).st_size, 0).decode(errors="replace").splitlines()
 
     def checkpoints(self, policy_id: int) -> Path:
         return self.path / f"checkpoint_p{policy_id}"

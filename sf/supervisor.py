@@ -62,7 +62,7 @@ def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: E
         except Exception as failure:
             error = failure
         problems = roles.stop(signals)
-        if error is None and problems:
+        if error is None and problems and not signals.is_urgent:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
         code = _exit_code(reason, error)
         try:

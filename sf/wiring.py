@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import faster_fifo
+import numpy as np
 
 from sf.arena import Arena, Array, Field
 from sf.config import Config, samples_per_iteration, samples_per_round
@@ -49,6 +50,13 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
         num_policies=run.num_policies,
         inference_per_policy=config.inference.policy_workers_per_policy,
     )
+
+
+def run_seed(seed: int, num_earlier_starts: int) -> int:
+    """The seed of this start: the one of the run, or one of its own if the run is continued."""
+    if num_earlier_starts == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, num_earlier_starts]).generate_state(1)[0])
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     for control, learner_end in zip(controls, learner_ends, strict=True):
         connect(control, learner_end)
     summaries = faster_fifo.Queue(SUMMARY_QUEUE_BYTES)
-    common = {"topology": topology, "info": info, "seed": config.run.seed, "arena": arena}
+    seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
+    common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
 
     learners = [
         RoleSpec(

@@ -19,8 +19,9 @@ from tests.stamping import StampingLearner, worker_with_free_envs
 
 def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -> dict[str, Any]:
     """Runs real processes around a stamping learner; returns what it found."""
-    flags = {"num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True} | flags
-    config = make_config("Pendulum-v1", train_dir=str(path), num_workers=2, train_for_env_steps=transitions, **flags)
+    shape = {"num_workers": 2, "num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True}
+    limits = {"train_dir": str(path), "train_for_env_steps": transitions}
+    config = make_config("Pendulum-v1", **(shape | limits | flags))
     check(config)
     source = find_env(config.run.env)
     info = probe(source)
@@ -51,6 +52,15 @@ def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
     assert facts["checked"] > 990_000
     assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
     assert facts["version"] > 10_000
+
+
+def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path) -> None:
+    flags = {"async_rl": False, "batch_size": 1024, "num_envs_per_worker": 64}
+    serial = stamped_run(tmp_path / "serial", 20 * 1024, 1, num_workers=1, serial_mode=True, **flags)
+    processes = stamped_run(tmp_path / "processes", 20 * 1024, 1, num_workers=1, **flags)
+    assert serial == processes
+    assert serial["lags"] == [0]
+    assert serial["version"] == 20
 
 
 def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class Learner:
                 worker.ring()
         if self.update.want_summary:
             self.last_summary_s = now
-            self.summaries.put(TrainSummary(self.policy_id, self.update.version, self.frames, self.update.summary()))
+            self.summaries.put(TrainSummary.of(self.policy_id, self.update.version, self.frames, self.update.summary()))
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()
         self.record.lap("batch")
