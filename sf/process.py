@@ -8,6 +8,7 @@ an exception may not survive pickling; the exit code says it a second time.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import signal
@@ -105,6 +106,8 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
         signal.signal(ignored, signal.SIG_IGN)  # the supervisor decides; it kills what does not follow
     try:
         role = spec.build()
+        gc.collect()
+        gc.freeze()  # what was built stays, so that later collections need not look at it
         reports.send(Ready())
         run_state = arena["run_state"]
         while run_state[0] == RUNNING:

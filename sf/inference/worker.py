@@ -1,9 +1,8 @@
 """An inference worker: one forward pass for everything that waits.
 
 In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
-that computed them, written in place. It owns a copy of the policy. It is woken by requests and serves whatever is there
-at once: while a forward pass runs, the next requests gather by themselves, so the batch grows exactly when the worker
-is the bottleneck and nobody ever waits for a batch to fill.
+that computed them, written in place. It owns a copy of the policy. It is woken by requests; `batching.py` says when it
+serves them.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import torch
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
 from sf.doorbell import Doorbell
+from sf.inference.batching import Batching
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import Policy, PolicyStep
@@ -82,15 +82,16 @@ class InferenceWorker:
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = np.array(served, np.int64)
+        self.batching = Batching(self.groups, self.slots, self.requests, policy_id)
         self.record = inference_record(arena, policy_id * topology.inference_per_policy + index)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""
-        asked = self.requests.request[self.groups]
-        waiting = np.flatnonzero(asked != self.requests.answered[self.groups, self.policy_id])
+        waiting = self.batching.waiting()
         if not waiting.size or not self._refresh_weights():
             return False
-        tasks = [self._task(int(self.groups[i]), int(asked[i])) for i in waiting]
+        started = time.perf_counter()
+        tasks = [self._task(group) for group in self.groups[waiting].tolist()]
         finals = [
             (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
         ]
@@ -100,11 +101,12 @@ class InferenceWorker:
         self.record.lap("forward")
         self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)
+        self.batching.served(time.perf_counter() - started)
         return True
 
     def wait(self, timeout_s: float) -> None:
-        """Sleeps until a group asks."""
-        self.doorbell.wait(timeout_s)
+        """Sleeps until a group asks or a request has been held back long enough."""
+        self.doorbell.wait(min(timeout_s, self.batching.hold_left_s))
         self.record.lap("wait")
 
     def close(self) -> None:
@@ -124,8 +126,8 @@ class InferenceWorker:
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 
-    def _task(self, group: int, request: int) -> Task:
-        slot, t = int(self.requests.slot[group]), int(self.requests.step[group])
+    def _task(self, group: int) -> Task:
+        request, slot, t = (int(x[group]) for x in (self.requests.request, self.requests.slot, self.requests.step))
         rows = None
         if self.topology.num_policies > 1:
             # The last observation belongs to the policy that acted before it.
