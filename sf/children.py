@@ -80,7 +80,7 @@ class Processes:
         for spec in specs:
             reports, child_end = context.Pipe(duplex=False)
             process = context.Process(
-                target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name, daemon=True
+                target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name
             )
             process.start()
             child_end.close()

@@ -132,7 +132,7 @@ class TestDefaults:
         assert envs is not None
         assert workers * envs == 64
         assert workers <= min(cores, 32)
-        assert resolved.learner.batch_size == 64 * 32 // 4
+        assert resolved.learner.batch_size == 64 * 32 // resolved.learner.num_batches_per_epoch
         check(resolved, env_info())
         check(replace(resolved, run=replace(resolved.run, async_rl=False)), env_info())
 
@@ -163,7 +163,7 @@ class TestDefaults:
 
     def test_batch_size_is_the_share_of_one_policy(self) -> None:
         resolved = resolve(make(run={"num_policies": 2}), env_info(num_agents=2), cores=2)
-        assert resolved.learner.batch_size == 64 * 2 * 32 // 2 // 4
+        assert resolved.learner.batch_size == 64 * 2 * 32 // 2 // resolved.learner.num_batches_per_epoch
 
     def test_batch_size_that_cannot_be_derived_is_explained(self) -> None:
         config = make(learner={"num_batches_per_epoch": 3})

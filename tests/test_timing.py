@@ -75,6 +75,19 @@ class DelayedAnswers:
         time.sleep(0.0005)
 
 
+def seconds_per_pass(worker: Any, num_envs: int, passes: int = 3) -> float:
+    """Time in which every environment takes one step, over some passes that begin and end with a step."""
+
+    def wait_until(steps: int) -> float:
+        while worker.record["env_steps"] < steps:
+            time.sleep(0.0005)
+        return time.monotonic()
+
+    first = int(worker.record["env_steps"]) + num_envs
+    started = wait_until(first)
+    return (wait_until(first + passes * num_envs) - started) / passes
+
+
 def test_s3_double_buffering_hides_inference(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """One pass over all environments takes s + d with one group and max(s, s/G + d) with more."""
     periods: dict[int, float] = {}
@@ -91,13 +104,16 @@ def test_s3_double_buffering_hides_inference(tmp_path: Path, oracles: dict[str, 
                 worker.wait(0.1)
 
         with on_threads(loop, DelayedAnswers(lab, delay_s)):
-            time.sleep(2 * (step_s + delay_s))
-            before, started = worker.record["env_steps"], time.monotonic()
-            time.sleep(10 * (step_s + delay_s))
-            passes = (worker.record["env_steps"] - before) / 4
-            periods[groups] = (time.monotonic() - started) / passes
+            # The shortest of several measurements: a busy machine can only add time.
+            periods[groups] = min(seconds_per_pass(worker, num_envs=4) for _ in range(5))
         assert periods[groups] == pytest.approx(case["expected"]["period_s"], rel=0.3)
     assert periods[2] < 0.9 * periods[1]
+
+
+def frames_per_second(learner: Any, seconds: float) -> float:
+    before, started = learner.frames, time.monotonic()
+    time.sleep(seconds)
+    return float(learner.frames - before) / (time.monotonic() - started)
 
 
 def test_a26_async_collects_while_it_trains(tmp_path: Path) -> None:
@@ -121,7 +137,5 @@ def test_a26_async_collects_while_it_trains(tmp_path: Path) -> None:
 
         with on_threads(*(lambda role=role: loop(role) for role in (learner, *others))):
             time.sleep(0.5)
-            before, started = learner.frames, time.monotonic()
-            time.sleep(3.0)
-            rates[is_async] = (learner.frames - before) / (time.monotonic() - started)
+            rates[is_async] = max(frames_per_second(learner, seconds=1.0) for _ in range(4))
     assert rates[True] >= 1.3 * rates[False], rates
