@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, InternalError, SfError, WorkerCrashed
-from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, call_in_child, run_child
+from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, call_in_child, run_child, stop_signals_blocked
 from sf.signals import Signals
 from sf.wiring import Shared
 
@@ -82,7 +82,8 @@ class Processes:
             process = context.Process(
                 target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name
             )
-            process.start()
+            with stop_signals_blocked():
+                process.start()
             child_end.close()
             self.children.append(Child(spec.name, process, reports))
 
@@ -149,6 +150,10 @@ class Processes:
                 problems.append(str(child.ending()))
         return problems
 
+    def ended_well(self, prefix: str) -> bool:
+        """Whether no process of this role was killed; says nothing of those that never started."""
+        return all((child.process.exitcode or 0) >= 0 for child in self.children if child.name.startswith(prefix))
+
     def kill(self) -> None:
         """Ends whatever still runs, at once."""
         for child in self._alive():
@@ -171,7 +176,8 @@ def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeou
     context = multiprocessing.get_context("spawn")
     reports, child_end = context.Pipe(duplex=False)
     process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()), daemon=True)
-    process.start()
+    with stop_signals_blocked():
+        process.start()
     child_end.close()
     try:
         if not reports.poll(timeout_s):

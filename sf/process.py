@@ -7,6 +7,7 @@ an exception may not survive pickling; the exit code says it a second time.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -14,7 +15,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -102,8 +103,7 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
     """The main function of every child process."""
     end_with_parent(parent_pid)
     set_title(spec.name)
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # the supervisor decides; it kills what does not follow
+    leave_signals_to_parent()
     try:
         role = spec.build()
         gc.collect()
@@ -118,6 +118,29 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
         failure = failure_of(error)
         reports.send(failure)
         sys.exit(failure.exit_code)
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Around the start of a child: it inherits the mask, so that a signal cannot end it before it knows what to do."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_signals_to_parent() -> None:
+    """The supervisor decides, and kills what does not follow.
+
+    The handler does nothing, unlike SIG_IGN, which simulators started by an environment would inherit.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def end_with_parent(parent_pid: int) -> None:
@@ -141,7 +164,7 @@ def call_in_child(
 ) -> None:
     """The main function of a disposable child that computes one value and ends."""
     end_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_parent()
     try:
         reports.send(function(*arguments))
     except BaseException as error:

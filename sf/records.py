@@ -39,6 +39,10 @@ EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 
 
+READ_ATTEMPTS = 1000
+"""A write takes about a microsecond; who has not finished after so many looks never will."""
+
+
 def record_fields(num_workers: int, num_inference: int, num_policies: int) -> dict[str, Field]:
     """The shared arrays behind all records."""
     kinds = {"rollout": (num_workers, ROLLOUT_COUNTERS), "inference": (num_inference, INFERENCE_COUNTERS)}
@@ -71,6 +75,7 @@ class Record:
         self._shared: Array = arena[f"records/{kind}"][index]
         self._sequence: Array = arena[f"records/{kind}/sequence"][index : index + 1]
         self.local = [0.0] * len(names)
+        self._last_good = self._shared.tolist()
         self._last_lap = time.perf_counter()
 
     def __setitem__(self, name: str, value: float) -> None:
@@ -94,11 +99,14 @@ class Record:
         self._sequence[0] += 1
 
     def read(self) -> dict[str, float]:
-        while True:
+        """A consistent copy; the last good one if the writer was killed while it wrote."""
+        for _ in range(READ_ATTEMPTS):
             before = self._sequence[0]
             values = self._shared.tolist()
             if before % 2 == 0 and self._sequence[0] == before:
-                return dict(zip(self.names, values, strict=True))
+                self._last_good = values
+                break
+        return dict(zip(self.names, self._last_good, strict=True))
 
 
 def rollout_record(arena: Arena, worker: int) -> Record:

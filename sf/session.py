@@ -76,13 +76,22 @@ class Session:
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
 
-    def finish(self, exit_reason: str, exit_code: int) -> None:
-        """Reads what came last and writes how the run ended.
+    def finish(self, exit_reason: str, exit_code: int, learners_are_well: bool) -> None:
+        """Reads what came last and writes how the run ended; nothing if it never began.
+
+        Args:
+            exit_reason: for the summary.
+            exit_code: of the command.
+            learners_are_well: False if one was killed; it may have held the lock of a queue, which then stays locked.
 
         Raises:
             ExperimentError: the final checkpoint could not be written.
         """
-        self._take_messages()
+        if self.started_s == math.inf:
+            self.monitor.close()
+            return
+        if learners_are_well:
+            self._take_messages()
         self.monitor.poll(self.snapshot(time.monotonic()), self._new_episodes())
         self.monitor.finish(exit_reason, exit_code, self._time_shares())
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:

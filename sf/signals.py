@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ REASONS = {
 class Signals:
     """The stop signals received so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, second_one_exits: bool) -> None:
+        self.second_one_exits = second_one_exits
         self.received: list[int] = []
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
@@ -48,6 +50,8 @@ class Signals:
     def note(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
         self.received.append(number)
+        if self.second_one_exits and self.is_urgent:
+            os._exit(128 + self.received[0])  # what hangs is in this process, and the loop cannot act
 
     def close(self) -> None:
         self._reader.close()
@@ -55,9 +59,9 @@ class Signals:
 
 
 @contextlib.contextmanager
-def noted_signals() -> Iterator[Signals]:
+def noted_signals(second_one_exits: bool) -> Iterator[Signals]:
     """Notes stop signals inside the block; the handlers that were there come back after it."""
-    signals = Signals()
+    signals = Signals(second_one_exits)
     before = {number: signal.signal(number, signals.note) for number in REASONS}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
     try:

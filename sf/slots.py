@@ -29,6 +29,7 @@ about step `request_step[g]` of slot `request_slot[g]`; step T asks for values o
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 from typing import NewType
 
@@ -93,9 +94,21 @@ class Topology:
         return range(index, self.num_workers, self.inference_per_policy)
 
 
-def slots_per_group(dataset: int, samples_per_round: float, datasets_in_flight: int) -> int:
-    """Slots that hold at most `datasets_in_flight` datasets of `dataset` transitions, but one per group at least."""
-    return max(1, int(dataset * datasets_in_flight // samples_per_round))
+def slots_per_group(dataset: int, rows: int, num_groups: int, datasets_in_flight: int) -> int:
+    """Slots that each group needs to hold at most `datasets_in_flight` datasets, and enough for one in any case.
+
+    A dataset may end inside a slot. The rows that it took stay occupied until the rest of that slot has been trained
+    on, at most `rows - gcd(dataset, rows)` of them; without room for a dataset beside them nobody could ever go on.
+
+    Args:
+        dataset: trajectories, of all policies together.
+        rows: of one group, that is trajectories in one slot.
+        num_groups: of all workers.
+        datasets_in_flight: that may be collected, wait or train.
+    """
+    per_slot_of_each = rows * num_groups
+    needed = dataset + rows - math.gcd(dataset, rows)
+    return max(dataset * datasets_in_flight // per_slot_of_each, -(-needed // per_slot_of_each))
 
 
 def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:

@@ -7,14 +7,17 @@ order and saves, the second one kills.
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sf.children import Processes, in_disposable_child
 from sf.config import Config, check, resolve
 from sf.envs import find_env, probe
-from sf.errors import ExitCode, InternalError, SfError
+from sf.errors import ExitCode, InternalError, ResourceError, SfError
 from sf.experiment import Experiment
 from sf.monitor import Monitor
 from sf.process import RoleSpec, set_title
@@ -33,6 +36,7 @@ def train(config: Config) -> ExitCode:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
     check(config)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.SIGTERM))  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
@@ -40,9 +44,15 @@ def train(config: Config) -> ExitCode:
     set_title("train")
     experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
     try:
-        experiment.write_config(config.to_json())
         shared, specs = wire(config, info, source, experiment)
         return run(config, shared, specs, experiment)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+            raise
+        raise ResourceError(
+            f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit -u) or "
+            "use fewer --num_workers."
+        ) from error
     finally:
         experiment.close()
 
@@ -54,11 +64,11 @@ def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: E
     session = Session(config, shared, monitor)
     reason: ExitReason | None = None
     error: Exception | None = None
-    with noted_signals() as signals:
+    with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         try:
             roles.start(specs)
             monitor.watch_processes(roles.pids())
-            reason = _watch(roles, session, signals)
+            reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
         except Exception as failure:
             error = failure
         problems = roles.stop(signals)
@@ -66,7 +76,8 @@ def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: E
             error = InternalError("The run did not end in order: " + "; ".join(problems))
         code = _exit_code(reason, error)
         try:
-            session.finish(reason.value if reason else f"{type(error).__name__}: {error}", code)
+            why = reason.value if reason else f"{type(error).__name__}: {error}"
+            session.finish(why, code, learners_are_well=roles.ended_well("learner"))
         except SfError as failure:
             error = error or failure
     if error is not None:
@@ -74,13 +85,19 @@ def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: E
     return code
 
 
-def _watch(roles: SerialRoles | Processes, session: Session, signals: Signals) -> ExitReason:
-    """The main loop."""
+def _watch(
+    roles: SerialRoles | Processes, session: Session, signals: Signals, on_ready: Callable[[], None]
+) -> ExitReason:
+    """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = time.monotonic()
+    has_begun = False
     while True:
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
         if signals.reason is not None:
             return signals.reason
+        if roles.is_ready and not has_begun:
+            has_begun = True
+            on_ready()
         if roles.is_ready and (time.monotonic() >= next_poll or roles.has_news):
             next_poll = time.monotonic() + POLL_S
             if (reason := session.poll()) is not None:

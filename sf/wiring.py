@@ -19,7 +19,7 @@ import faster_fifo
 import numpy as np
 
 from sf.arena import Arena, Array, Field
-from sf.config import Config, samples_per_iteration, samples_per_round
+from sf.config import Config, trajectories_per_dataset
 from sf.control import ControlEnd, connect
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
@@ -38,14 +38,18 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     rollout, run = config.rollout, config.run
     assert rollout.num_workers is not None
     assert rollout.num_envs_per_worker is not None
+    envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
     return Topology(
         num_workers=rollout.num_workers,
         groups_per_worker=rollout.worker_num_splits,
-        envs_per_group=rollout.num_envs_per_worker // rollout.worker_num_splits,
+        envs_per_group=envs_per_group,
         agents_per_env=info.num_agents,
         rollout=rollout.rollout,
         slots_per_group=slots_per_group(
-            samples_per_iteration(config), float(samples_per_round(config, info.num_agents)), config.datasets_in_flight
+            trajectories_per_dataset(config),
+            envs_per_group * info.num_agents,
+            rollout.num_workers * rollout.worker_num_splits,
+            config.datasets_in_flight,
         ),
         num_policies=run.num_policies,
         inference_per_policy=config.inference.policy_workers_per_policy,

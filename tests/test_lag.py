@@ -176,6 +176,20 @@ def test_a13_back_pressure_bounds_the_datasets_in_flight(tmp_path: Path) -> None
     assert plateaus == [3 * round_, 4 * round_, 5 * round_]
 
 
+@pytest.mark.parametrize(
+    ("envs", "splits", "batch_size", "accumulate"),
+    [(10, 2, 36 * 8, 2), (3, 1, 8 * 8, 2), (8, 2, 28 * 8, 2), (8, 2, 12 * 8, 1), (4, 2, 3 * 8, 1), (6, 3, 8, 2)],
+)
+def test_a13_sampling_continues_whatever_the_sizes(
+    tmp_path: Path, envs: int, splits: int, batch_size: int, accumulate: int
+) -> None:
+    """Datasets that end inside a slot must not keep the slots from filling."""
+    sizes: dict[str, Any] = {"num_envs_per_worker": envs, "worker_num_splits": splits, "batch_size": batch_size}
+    lab = make_lab(tmp_path, **sizes, async_rl=True, num_batches_to_accumulate=accumulate)
+    recorder, _ = run_lab(lab, 8)
+    assert len(recorder.reports) >= 8
+
+
 def test_nothing_is_dropped_or_learned_twice(tmp_path: Path) -> None:
     """Every step of every environment reaches the learner once, in order, whatever the sizes."""
     flags = {"env_kwargs": '{"episode_steps": 0}', "async_rl": True, "batch_size": 24, "rollout": 8}

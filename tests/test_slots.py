@@ -119,11 +119,21 @@ def test_requests_are_answered_by_every_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "in_flight", "expected"),
-    [(4096, 1, 1), (4096, 2, 2), (8192, 1, 2), (8192, 2, 4), (512, 2, 1), (6144, 2, 3)],
+    ("dataset", "in_flight", "expected"), [(128, 1, 1), (128, 2, 2), (256, 1, 2), (256, 2, 4), (16, 2, 1), (192, 2, 3)]
 )
 def test_a13_slots_hold_the_datasets_in_flight(dataset: int, in_flight: int, expected: int) -> None:
-    assert slots_per_group(dataset, 4096, in_flight) == expected
+    """Four groups of 32 rows: 128 trajectories in a sampling round."""
+    assert slots_per_group(dataset, rows=32, num_groups=4, datasets_in_flight=in_flight) == expected
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
+def test_a13_sampling_always_continues(dataset: int, rows: int, num_groups: int, in_flight: int) -> None:
+    """Whatever the sizes: when every slot is full there is a dataset in them, the open slot's used rows aside."""
+    num_slots = num_groups * slots_per_group(dataset, rows, num_groups, in_flight)
+    used = 0
+    for _ in range(50):
+        assert num_slots * rows - used >= dataset
+        used = (used + dataset) % rows
 
 
 def test_shape_of_the_shared_memory() -> None:

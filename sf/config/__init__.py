@@ -5,7 +5,13 @@ from __future__ import annotations
 from sf.config.checks import check
 from sf.config.resolution import resolve
 from sf.config.roles import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig
-from sf.config.sizes import samples_per_iteration, samples_per_round, steps_per_round, sync_ratio
+from sf.config.sizes import (
+    samples_per_iteration,
+    samples_per_round,
+    steps_per_round,
+    sync_ratio,
+    trajectories_per_dataset,
+)
 
 __all__ = [
     "Config",
@@ -20,4 +26,5 @@ __all__ = [
     "samples_per_round",
     "steps_per_round",
     "sync_ratio",
+    "trajectories_per_dataset",
 ]

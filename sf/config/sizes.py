@@ -40,3 +40,8 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
     """
     steps_per_iteration = config.learner.num_epochs * config.learner.num_batches_per_epoch
     return steps_per_iteration / sync_ratio(config, num_agents)
+
+
+def trajectories_per_dataset(config: Config) -> int:
+    """Trajectories, of all policies together, from which each learner takes its own for one training iteration."""
+    return samples_per_iteration(config) * config.run.num_policies // config.rollout.rollout

@@ -127,7 +127,8 @@ class Update:
                 tensor.copy_(state[name])
         self.version = int(state["version"])
         self.optimizer.num_steps = int(state["optimizer.num_steps"])
-        self._schedule.value = float(state["learning_rate"])
+        if self._schedule.needs_divergence:  # the others follow from the flags and the progress
+            self._schedule.value = float(state["learning_rate"])
 
     def _step(self, minibatch: Transitions, lr_factor: float) -> None:
         """One optimizer step."""

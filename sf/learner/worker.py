@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from sf.arena import Arena
-from sf.config import Config, samples_per_iteration
+from sf.config import Config, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.doorbell import Doorbell
 from sf.learner.batch import Batch
@@ -76,6 +76,7 @@ class Learner:
         self.workers, self.supervisor = list(workers), supervisor
         self.control, self.summaries = control, summaries
         self.frames_per_step = config.rollout.frames_per_step
+        self.num_policies = topology.num_policies
         self.frames_wanted = config.run.train_for_env_steps
         torch.manual_seed(seed + policy_id)
         torch.set_num_threads(1)  # the other cores belong to other roles
@@ -83,8 +84,7 @@ class Learner:
         self.update = Update(self.policy, config.learner)
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self.saver.resume()
-        trajectories = samples_per_iteration(config) * topology.num_policies // topology.rollout
-        self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories)
+        self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories_per_dataset(config))
         self.record = learner_record(arena, policy_id)
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
@@ -122,7 +122,7 @@ class Learner:
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
         self.update.want_summary = now - self.last_summary_s >= train_summary_interval_s(self.update.version)
-        self.update.set_progress(min(1.0, self.frames / self.frames_wanted))
+        self.update.set_progress(min(1.0, self.frames * self.num_policies / self.frames_wanted))
         for step in self.update.steps(batch):
             self.record.lap("update")
             self.weights.publish(self._flat, step.version)

@@ -111,7 +111,7 @@ class Monitor:
         self._record(last)
         self._write_scalars(last)
         self._scalars.close()
-        self._close_bar()
+        self.close()
         summary = run_summary(first, last, self._config, self.episodes, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code}
         try:
@@ -122,7 +122,8 @@ class Monitor:
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         self._console.line(collected_line(frames, summary["fps"]))
 
-    def _close_bar(self) -> None:
+    def close(self) -> None:
+        """Gives the terminal back; `finish` does it too."""
         if self._bar is not None:
             self._console.print_with(None)
             with output_may_be_lost():

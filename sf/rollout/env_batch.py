@@ -7,6 +7,7 @@ kept where a value may have to be computed from it.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,8 +89,11 @@ class _Batch:
         self.to_env_actions = action_converter(info.action, self.envs[0].action_space)
 
     def close(self) -> None:
-        for env in self.envs:
-            env.close()
+        for index, env in enumerate(self.envs):
+            try:
+                env.close()
+            except Exception as error:  # the others are closed all the same, and the run is over
+                print(f"{self.info.env_id}, environment {index}: close() raised {error!r}", file=sys.stderr)
 
     def fail(self, call: str, index: int, error: Exception) -> NoReturn:
         """Reports an exception of the environment, with its own traceback as text."""
@@ -139,6 +143,8 @@ class SingleAgentBatch(_Batch):
 
     def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
         """Records the end of an episode and returns the first observation of the next one."""
+        if not isinstance(info, Mapping):
+            raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
         ended.append(Ended(row, bool(terminated), bool(truncated), info))
         if not terminated:
             self.write(self.final_observations, row, observation)
@@ -202,19 +208,17 @@ def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
     """Stores one number per row, [rows] float32; an array that holds one number is one."""
     try:
         array = np.asarray(received)
-    except ValueError:  # arrays of several shapes
+    except ValueError:  # arrays among numbers
         array = np.empty(0)
     if array.dtype.kind in "fiub" and array.size == len(rewards):
         rewards[:] = array.reshape(-1)
         return
-    row, reward = next(
-        (row, reward)
-        for row, reward in enumerate(received)
-        if np.asarray(reward).dtype.kind not in "fiub" or np.size(reward) != 1
-    )
-    raise EnvError(
-        f"{env_id}, row {row}: step() returned the reward {reward!r} ({type(reward).__name__}), expected a number."
-    )
+    for row, reward in enumerate(received):
+        number = np.asarray(reward)
+        if number.dtype.kind not in "fiub" or number.size != 1:
+            kind = type(reward).__name__
+            raise EnvError(f"{env_id}, row {row}: step() returned the reward {reward!r} ({kind}), expected a number.")
+        rewards[row] = number.item()
 
 
 class ObservationWriter:
@@ -263,7 +267,9 @@ class ObservationWriter:
         """Python numbers and narrower types are welcome as long as no digit is lost; float64 noise is not a digit."""
         if array.dtype == np.float64 and dtype.kind == "f":
             return True
-        return bool(np.can_cast(array.dtype, dtype, "safe") or (array.dtype.kind in "iu" and dtype.kind in "iu"))
+        if np.can_cast(array.dtype, dtype, "safe"):
+            return True
+        return array.dtype.kind in "iu" and dtype.kind in "iu" and bool((array.astype(dtype) == array).all())
 
 
 def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequence[Any]]:

@@ -8,6 +8,7 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -98,12 +99,16 @@ class Group:
         slots.truncated[slot, t] = False
         self.ended = bool(ended)
         if ended:
+            self._check_final_observations()
             self._end_episodes(slot, t, ended)
         self.t = t + 1
         self.record["env_steps"] += len(rewards)
         self._ask(slot)
 
     def _ask(self, slot: int) -> None:
+        for key, array in self.slots.observations.items():
+            if array.dtype.kind == "f" and not np.isfinite(array[slot, self.t]).all():
+                self._refuse("observation" if key == "obs" else f"observation[{key!r}]", array[slot, self.t])
         if self.num_policies > 1 and self.t < self.rollout:
             self.slots.policy_id[slot, self.t] = self.policies
         self.requests.ask(self.index, slot, self.t)
@@ -112,7 +117,7 @@ class Group:
     def _finish_slot(self) -> None:
         assert self.slot is not None
         self.ended = False
-        self._check_finite(self.slot)
+        self._check_rewards(self.slot)
         self.slots.finish_filling(self.slot)
         self.slots_filled += 1
         self.last_slot, self.slot = self.slot, None
@@ -142,20 +147,26 @@ class Group:
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
 
-    def _check_finite(self, slot: int) -> None:
-        """Once per trajectory, so that it costs next to nothing, and before the learner can see it."""
-        self._expect_finite("reward", self.slots.rewards[slot])
-        for key, array in self.slots.observations.items():
-            if array.dtype.kind == "f":
-                self._expect_finite("observation" if key == "obs" else f"observation[{key!r}]", array[slot])
+    def _check_final_observations(self) -> None:
+        rows = self.slots.has_final_observation[self.index]
+        for key, array in self.slots.final_observations.items():
+            if array.dtype.kind == "f" and not np.isfinite(array[self.index][rows]).all():
+                seen = np.where(rows.reshape(-1, *(1,) * (array.ndim - 2)), array[self.index], 0)
+                self._refuse(f"final observation {key!r}", seen)
 
-    def _expect_finite(self, what: str, values: Array) -> None:
-        if np.isfinite(values).all():
-            return
-        t, row, *_ = np.argwhere(~np.isfinite(values))[0]
+    def _check_rewards(self, slot: int) -> None:
+        """Once per trajectory, so that it costs next to nothing, and before the learner can see it."""
+        rewards = self.slots.rewards[slot]
+        if not np.isfinite(rewards).all():
+            t = int(np.flatnonzero(~np.isfinite(rewards).all(axis=1))[0])
+            self._refuse("reward", rewards[t])
+
+    def _refuse(self, what: str, values: Array) -> NoReturn:
+        """Raises for the first row of [rows, ...] that is not finite."""
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
         raise EnvError(
             f"Environment {row // self.agents_per_env} of group {self.index} returned a non-finite {what}: "
-            f"{values[t, row]}. Rewards and observations must be finite; correct or clip them in the environment."
+            f"{values[row]}. Rewards and observations must be finite; correct or clip them in the environment."
         )
 
     def close(self) -> None:
