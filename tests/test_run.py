@@ -310,7 +310,7 @@ def test_environment_that_fails_ends_the_run_with_its_name(
     assert finished.code == 3, finished.err
     assert "EnvError: rollout-0 (pid " in finished.err
     assert message in finished.err
-    assert fault != "raise" or "line 2" in finished.err
+    assert fault != "raise" or 'faulty.py", line 18, in step' in finished.err
 
 
 def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
