@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
@@ -52,6 +54,13 @@ def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
     assert facts["checked"] > 990_000
     assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
     assert facts["version"] > 10_000
+
+
+@pytest.mark.slow
+def test_a3_a14_millions_of_transitions(tmp_path: Path) -> None:
+    facts = stamped_run(tmp_path, transitions=5_000_000, publications=200)
+    assert facts["wrong"] == 0
+    assert facts["checked"] > 4_990_000
 
 
 def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path) -> None:
