@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from sf.arena import Array
 from sf.learner.batch import Batch
+from sf.learner.update import StepReport
 from sf.learner.worker import Learner
 from sf.rollout.env_batch import Ended
 from sf.rollout.worker import RolloutWorker
@@ -56,6 +58,29 @@ class StampingLearner(Learner):
     def close(self) -> None:
         facts = {"checked": self.checked, "wrong": self.wrong, "mixed": self.mixed, "version": self.update.version}
         self.report.write_text(json.dumps(facts | {"lags": sorted(self.lags)}))
+
+
+class RecordingLearner(Learner):
+    """The real learner, which also writes down the lag of every optimizer step and the labels of every dataset."""
+
+    def __init__(self, report: Path, **arguments: Any):
+        super().__init__(**arguments)
+        self.report = report
+        self.lags: list[tuple[float, float, float]] = []
+        self.labels: list[tuple[int, int]] = []
+        steps = self.update.steps
+
+        def recorded(batch: Batch) -> Iterator[StepReport]:
+            self.labels.append((int(batch.policy_version.min()), int(batch.policy_version.max())))
+            for step in steps(batch):
+                self.lags.append((step.lag_min, step.lag_avg, step.lag_max))
+                yield step
+
+        self.update.steps = recorded  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        self.report.write_text(json.dumps({"lags": self.lags, "labels": self.labels}))
+        super().close()
 
 
 OBSERVATION = np.float32(0.5)

@@ -16,14 +16,12 @@ from sf.process import RoleSpec
 from sf.supervisor import run
 from sf.wiring import wire
 from tests.lab import make_config
-from tests.stamping import StampingLearner, worker_with_free_envs
+from tests.stamping import RecordingLearner, StampingLearner, worker_with_free_envs
 
 
-def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -> dict[str, Any]:
-    """Runs real processes around a stamping learner; returns what it found."""
-    shape = {"num_workers": 2, "num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True}
-    limits = {"train_dir": str(path), "train_for_env_steps": transitions}
-    config = make_config("Pendulum-v1", **(shape | limits | flags))
+def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: Any) -> dict[str, Any]:
+    """Runs real processes around another learner; returns what it wrote into its report."""
+    config = make_config(env, train_dir=str(path), **flags)
     check(config)
     source = find_env(config.run.env)
     info = probe(source)
@@ -32,19 +30,39 @@ def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -
     experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
     report = path / "report.json"
 
-    def stamping(spec: RoleSpec) -> RoleSpec:
+    def changed(spec: RoleSpec) -> RoleSpec:
         if spec.name.startswith("learner"):
-            arguments = spec.arguments | {"publications_per_dataset": publications, "report": report}
-            return replace(spec, factory=StampingLearner, arguments=arguments)
-        return replace(spec, factory=worker_with_free_envs) if spec.name.startswith("rollout") else spec
+            return replace(learner, arguments=spec.arguments | learner.arguments | {"report": report})
+        return replace(spec, factory=worker_with_free_envs) if free_envs and spec.name.startswith("rollout") else spec
 
     try:
         shared, specs = wire(config, info, source, experiment)
-        assert run(config, shared, [stamping(spec) for spec in specs], experiment) == 0
+        assert run(config, shared, [changed(spec) for spec in specs], experiment) == 0
     finally:
         experiment.close()
     facts: dict[str, Any] = json.loads(report.read_text())
     return facts
+
+
+def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -> dict[str, Any]:
+    """Labels checked by a stamping learner, with environments that cost nothing."""
+    shape = {"num_workers": 2, "num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True}
+    learner = RoleSpec("learner-0", StampingLearner, {"publications_per_dataset": publications})
+    return run_with(path, learner, "Pendulum-v1", True, **(shape | {"train_for_env_steps": transitions} | flags))
+
+
+def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """Exact integers at every optimizer step: 0 ... F - 1, and all labels of an iteration are its first version."""
+    for index, case in enumerate(oracles["A8"]["cases"]):
+        inputs, expected = dict(case["inputs"]), case["expected"]
+        inputs.pop("agents_per_env")
+        iterations = 8
+        limit = {"async_rl": False, "train_for_env_steps": iterations * expected["samples_per_round"]}
+        learner = RoleSpec("learner-0", RecordingLearner)
+        facts = run_with(tmp_path / str(index), learner, "CartPole-v1", False, **(inputs | limit))
+        staircase = [[n, n, n] for n in range(expected["F"])]
+        assert facts["lags"] == staircase * iterations
+        assert facts["labels"] == [[n * expected["F"]] * 2 for n in range(iterations)]
 
 
 def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
