@@ -41,45 +41,47 @@ def train(config: Config) -> ExitCode:
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     check(config, info)
-    set_title("train")
-    experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
-    try:
-        shared, specs = wire(config, info, source, experiment)
-        return run(config, shared, specs, experiment)
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
-            raise
-        raise ResourceError(
-            f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit -u) or "
-            "use fewer --num_workers."
-        ) from error
-    finally:
-        experiment.close()
+    with noted_signals(second_one_exits=config.run.serial_mode) as signals:
+        set_title("train")
+        experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+        try:
+            shared, specs = wire(config, info, source, experiment)
+            return run(config, shared, specs, experiment, signals)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+                raise
+            raise ResourceError(
+                f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit "
+                "-u) or use fewer --num_workers."
+            ) from error
+        finally:
+            experiment.close()
 
 
-def run(config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: Experiment) -> ExitCode:
+def run(
+    config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: Experiment, signals: Signals
+) -> ExitCode:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
     roles = SerialRoles() if config.run.serial_mode else Processes(shared)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor)
     reason: ExitReason | None = None
     error: Exception | None = None
-    with noted_signals(second_one_exits=config.run.serial_mode) as signals:
-        try:
-            roles.start(specs)
-            monitor.watch_processes(roles.pids())
-            reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
-        except Exception as failure:
-            error = failure
-        problems = roles.stop(signals)
-        if error is None and problems and not signals.is_urgent:
-            error = InternalError("The run did not end in order: " + "; ".join(problems))
-        code = _exit_code(reason, error)
-        try:
-            why = reason.value if reason else f"{type(error).__name__}: {error}"
-            session.finish(why, code, learners_are_well=roles.ended_well("learner"))
-        except SfError as failure:
-            error = error or failure
+    try:
+        roles.start(specs)
+        monitor.watch_processes(roles.pids())
+        reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
+    except Exception as failure:
+        error = failure
+    problems = roles.stop(signals)
+    if error is None and problems and not signals.is_urgent:
+        error = InternalError("The run did not end in order: " + "; ".join(problems))
+    code = _exit_code(reason, error)
+    try:
+        why = reason.value if reason else f"{type(error).__name__}: {error}"
+        session.finish(why, code, learners_are_well=roles.ended_well("learner"))
+    except SfError as failure:
+        error = error or failure
     if error is not None:
         raise error
     return code

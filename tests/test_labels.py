@@ -13,6 +13,7 @@ from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.process import RoleSpec
+from sf.signals import noted_signals
 from sf.supervisor import run
 from sf.wiring import wire
 from tests.lab import make_config
@@ -37,7 +38,8 @@ def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: 
 
     try:
         shared, specs = wire(config, info, source, experiment)
-        assert run(config, shared, [changed(spec) for spec in specs], experiment) == 0
+        with noted_signals(second_one_exits=False) as signals:
+            assert run(config, shared, [changed(spec) for spec in specs], experiment, signals) == 0
     finally:
         experiment.close()
     facts: dict[str, Any] = json.loads(report.read_text())

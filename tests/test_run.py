@@ -147,6 +147,19 @@ def test_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: in
     assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])
+def test_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for(lambda: command.named("sf-train"), "the first process")
+        time.sleep(delay_s)
+        for process in command.members():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == 130
+    assert "Traceback" not in finished.err
+
+
 def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
