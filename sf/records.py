@@ -8,7 +8,7 @@ newest ones.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def record_fields(num_workers: int, num_inference: int, num_policies: int) -> di
         fields[f"records/{kind}"] = Field((count, len(names)), "float64")
         fields[f"records/{kind}/sequence"] = Field((count,), "int64")
     return fields | {
-        "episodes": Field((num_workers, EPISODES_KEPT, len(EPISODE_FIELDS)), "float64", float("nan")),
+        "episodes": Field((num_workers, EPISODES_KEPT, len(Episode._fields)), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
     }
 
@@ -121,11 +121,7 @@ def learner_record(arena: Arena, policy: int) -> Record:
     return Record(arena, "learner", policy, LEARNER_COUNTERS)
 
 
-EPISODE_FIELDS = ("policy_id", "reward", "length", "true_objective")
-
-
-@dataclass(frozen=True)
-class Episode:
+class Episode(NamedTuple):
     """One finished episode of one agent, with the raw return whatever the wrappers change for training."""
 
     policy_id: int
@@ -145,9 +141,7 @@ class EpisodeRing:
     def append(self, episode: Episode) -> None:
         """Writer: adds one episode."""
         count = int(self._count[0])
-        self._episodes[count % EPISODES_KEPT] = (
-            episode.policy_id, episode.reward, episode.length, episode.true_objective,
-        )  # fmt: skip
+        self._episodes[count % EPISODES_KEPT] = episode
         self._count[0] = count + 1
 
     def new_episodes(self) -> list[Episode]:

@@ -1,8 +1,7 @@
 """An inference worker: one forward pass for everything that waits.
 
 In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
-that computed them, written in place. It owns a copy of the policy. It is woken by requests; `batching.py` says when it
-serves them.
+that computed them, written in place. It owns a copy of the policy and is woken by requests.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import torch
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
 from sf.doorbell import Doorbell
-from sf.inference.batching import Batching
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import Policy, PolicyStep
@@ -82,16 +80,14 @@ class InferenceWorker:
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = np.array(served, np.int64)
-        self.batching = Batching(self.groups, self.slots, self.requests, policy_id)
         self.record = inference_record(arena, policy_id * topology.inference_per_policy + index)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""
-        waiting = self.batching.waiting()
-        if not waiting.size or not self._refresh_weights():
+        waits = self.requests.request[self.groups] != self.requests.answered[self.groups, self.policy_id]
+        if not waits.any() or not self._refresh_weights():
             return False
-        started = time.perf_counter()
-        tasks = [self._task(group) for group in self.groups[waiting].tolist()]
+        tasks = [self._task(group) for group in self.groups[waits].tolist()]
         finals = [
             (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
         ]
@@ -101,12 +97,11 @@ class InferenceWorker:
         self.record.lap("forward")
         self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)
-        self.batching.served(time.perf_counter() - started)
         return True
 
     def wait(self, timeout_s: float) -> None:
-        """Sleeps until a group asks or a request has been held back long enough."""
-        self.doorbell.wait(min(timeout_s, self.batching.hold_left_s))
+        """Sleeps until a group asks."""
+        self.doorbell.wait(timeout_s)
         self.record.lap("wait")
 
     def close(self) -> None:

@@ -52,7 +52,8 @@ class Group:
         self.slots_filled = 0
         self.ended = False
         self.policies = np.zeros(topology.rows, np.int64)
-        self.returns, self.lengths = np.zeros(topology.rows), np.zeros(topology.rows, np.int64)
+        self.steps = 0
+        self.returns, self.started_at = np.zeros(topology.rows), [0] * topology.rows
 
     def advance(self) -> bool:
         """Takes the next step if it can be taken now; says whether anything was done."""
@@ -75,6 +76,7 @@ class Group:
         if self.slots.state(slot) is not SlotState.FREE:
             return False
         self.slots.start_filling(slot)
+        self.slots.terminated[slot] = self.slots.truncated[slot] = False
         if self.last_slot is None:
             self._draw_policies(range(0, len(self.policies), self.agents_per_env))
             self.envs.reset(self._observations(slot, 0))
@@ -92,11 +94,9 @@ class Group:
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
         self.returns += rewards
-        self.lengths += 1
+        self.steps += 1
         if self.reward_is_shaped:
             np.clip(rewards * self.config.reward_scale, -self.config.reward_clip, self.config.reward_clip, out=rewards)
-        slots.terminated[slot, t] = False
-        slots.truncated[slot, t] = False
         self.ended = bool(ended)
         if ended:
             self._check_final_observations()
@@ -130,10 +130,12 @@ class Group:
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
             reward = float(self.returns[row])
             objective = float(end.info.get("true_objective", reward))
-            self.on_episode(Episode(int(self.policies[row]), reward, int(self.lengths[row]), objective))
-            self.returns[row] = self.lengths[row] = 0
+            length, self.started_at[row] = self.steps - self.started_at[row], self.steps
+            self.on_episode(Episode(int(self.policies[row]), reward, length, objective))
+            self.returns[row] = 0
         self.record["episodes"] += len(ended)
-        self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))
+        if self.num_policies > 1:
+            self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))
 
     def _draw_policies(self, first_rows: Sequence[int]) -> None:
         """Deals the policies to the agents of each environment that starts an episode, in random order."""
