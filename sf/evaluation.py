@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from sf.errors import CheckpointError, ConfigError
 from sf.learner import checkpoint
 from sf.learner.differences import tensor_differences
 from sf.policy import Policy
-from sf.rollout.env_batch import make_env_batch
+from sf.rollout.env_batch import Ended, make_env_batch
+from sf.rollout.scores import Scores
 from sf.spaces import EnvInfo
 
 MAX_ENVS = 32
@@ -81,7 +83,13 @@ def _description(saved: checkpoint.Checkpoint) -> tuple[Config, EnvInfo]:
 
 
 def play(
-    policies: Sequence[Policy], source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, greedy: bool
+    policies: Sequence[Policy],
+    source: EnvSource,
+    info: EnvInfo,
+    num_episodes: int,
+    seed: int,
+    greedy: bool,
+    action_bounds: Literal["clip", "tanh"] = "clip",
 ) -> list[Episodes]:
     """Plays episodes and returns what each policy reached in them.
 
@@ -95,25 +103,29 @@ def play(
         num_episodes: in total.
         seed: of the environments and of the actions.
         greedy: take the most likely actions instead of drawing them.
+        action_bounds: how Box actions are kept in their bounds.
     """
     num_envs, agents = min(num_episodes, MAX_ENVS), info.num_agents
     rows = num_envs * agents
     observations, actions = _leaves(info, rows), np.zeros((rows, *info.action.shape), info.action.dtype)
     rewards = np.zeros(rows, np.float32)
     seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs)]
-    envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool))
+    envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool), action_bounds)
+    memory = torch.zeros(rows, policies[0].state_size)
     generator = torch.Generator().manual_seed(seed)
     policy_ids = np.arange(rows) % agents % len(policies)
-    tally = Tally(num_episodes, num_envs, policy_ids)
+    tally = Tally(num_episodes, num_envs, policy_ids, envs.counts_episodes)
     try:
         envs.reset(observations)
         while not tally.is_complete:
             for policy_id, policy in enumerate(policies):
                 own = np.flatnonzero(policy_ids == policy_id)
                 seen = {name: torch.from_numpy(array[own]) for name, array in observations.items()}
-                actions[own] = policy.action(seen, generator, greedy).action.numpy()
+                step = policy.action(seen, memory[own], generator, greedy)
+                actions[own], memory[own] = step.action.numpy(), step.state
             ended = envs.step(actions, observations, rewards)
-            tally.add(rewards, [end.row for end in ended])
+            memory[[end.row for end in ended]] = 0
+            tally.add(rewards, ended)
     finally:
         envs.close()
     return tally.episodes
@@ -122,36 +134,38 @@ def play(
 class Tally:
     """Sums up rewards row by row and keeps the episodes that count."""
 
-    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array) -> None:
+    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array, from_info: bool) -> None:
         """Deals the episodes to the environments.
 
         Args:
             num_episodes: in total.
             num_envs: environments that play them.
             policy_ids: [rows] the policy that acts for each row; the rows of an environment lie side by side.
+            from_info: whether the environments count episodes themselves, see `Scores`.
         """
         self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // num_envs
         self._remaining = np.array([num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)])
-        self._returns, self._lengths = np.zeros(len(policy_ids)), np.zeros(len(policy_ids), np.int64)
+        self._scores = Scores(len(policy_ids), from_info)
 
     @property
     def is_complete(self) -> bool:
         """Whether every environment has played its episodes."""
         return not self._remaining.any()
 
-    def add(self, rewards: Array, ended: Sequence[int]) -> None:
+    def add(self, rewards: Array, ended: Sequence[Ended]) -> None:
         """Takes in one step: the rewards of all rows, and the rows whose episode it ended."""
-        self._returns += rewards
-        self._lengths += 1
-        for row in ended:
-            if self._remaining[row // self._rows_per_env]:
-                episodes = self.episodes[self._policy_ids[row]]
-                episodes.rewards.append(float(self._returns[row]))
-                episodes.lengths.append(int(self._lengths[row]))
-            self._returns[row] = self._lengths[row] = 0
-        over = sorted({row // self._rows_per_env for row in ended})
-        self._remaining[over] = np.maximum(self._remaining[over] - 1, 0)
+        self._scores.add(rewards)
+        over = set()
+        for end in ended:
+            score, env = self._scores.end(end), end.row // self._rows_per_env
+            if score is None or not self._remaining[env]:
+                continue
+            episodes = self.episodes[self._policy_ids[end.row]]
+            episodes.rewards.append(score[0])
+            episodes.lengths.append(score[1])
+            over.add(env)
+        self._remaining[sorted(over)] -= 1
 
 
 def _leaves(info: EnvInfo, rows: int) -> dict[str, Array]:

@@ -15,13 +15,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from sf.arena import Arena
 from sf.errors import EnvError, ExitCode, SfError
+from sf.models import register_models
 from sf.records import Record
 
 RUNNING, STOPPING = 0, 1
@@ -57,8 +58,11 @@ class RoleSpec:
     factory: str | Callable[..., Role]
     """`module:Class`, imported in the child, or something that can be pickled."""
     arguments: dict[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """Encoders that the user has registered."""
 
     def build(self) -> Role:
+        register_models(self.models)
         factory: Any = self.factory
         if isinstance(factory, str):
             module, _, name = factory.partition(":")

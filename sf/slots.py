@@ -24,6 +24,10 @@ a doorbell after it.
 A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
 them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is
 about step `request_step[g]` of slot `request_slot[g]`; step T asks for values only, those of the last observation.
+
+The *memory* of a recurrent policy lies with the group, one row per agent. The inference worker that answers step t
+takes it, as zeros where step t-1 ended an episode, and leaves the next one; step T leaves it as it is. A slot keeps the
+memory that its trajectories began with.
 """
 
 from __future__ import annotations
@@ -58,6 +62,8 @@ class Topology:
     slots_per_group: int
     num_policies: int
     inference_per_policy: int
+    memory_size: int = 0
+    """Numbers in the memory of one agent."""
 
     @property
     def rows(self) -> int:
@@ -126,6 +132,8 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
     }
     action = info.action
     return fields | {
+        "memory": Field((groups, rows, topology.memory_size), "float32"),
+        "initial_memory": Field((slots, rows, topology.memory_size), "float32"),
         "has_final_observation": Field((groups, rows), "bool"),
         "actions": Field((slots, t, rows, *action.shape), action.dtype, _poison(action.dtype)),
         "log_probs": Field((slots, t, rows), "float32", nan),
@@ -173,12 +181,18 @@ class Slots:
             key: arena[f"final_observations/{key}"] for key in info.observations
         }
         self.has_final_observation = arena["has_final_observation"]
+        self.memory, self.initial_memory = arena["memory"], arena["initial_memory"]
         self.actions, self.log_probs, self.values = arena["actions"], arena["log_probs"], arena["values"]
         self.final_values, self.rewards = arena["final_values"], arena["rewards"]
         self.terminated, self.truncated = arena["terminated"], arena["truncated"]
         self.policy_id, self.policy_version = arena["policy_id"], arena["policy_version"]
         self.filling, self.filled = arena["filling"], arena["filled"]
         self.taken, self.released = arena["taken"], arena["released"]
+
+    def ended(self, slot: int, t: int) -> Array:
+        """[rows] bool, whether step t ended an episode."""
+        ended: Array = self.terminated[slot, t] | self.truncated[slot, t]
+        return ended
 
     def state(self, slot: int) -> SlotState:
         filled = self.filled[slot]

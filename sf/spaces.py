@@ -1,13 +1,16 @@
-"""Gymnasium spaces as flat leaves: the facts about an environment that every process needs.
+"""Gymnasium spaces as flat tables: the facts about an environment that every process needs.
 
-An observation is a dict of arrays, one per leaf; an observation space that is not a Dict has the one leaf ``"obs"``.
+An observation is a dict of arrays, one per *leaf* of the observation space; an entry of nested Dict and Tuple spaces is
+named by its path, such as ``"camera/0"``, and a space that is neither has the one leaf ``"obs"``. An action is a row of
+numbers, one per *column*: the choices of a Discrete, MultiDiscrete or MultiBinary space, and the components of a Box.
 The facts are plain numbers and texts, so that they travel to spawned processes and into checkpoints without Gymnasium.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,6 +36,15 @@ STORED_DTYPES = {
 }
 
 
+ACTION_MASK = "action_mask"
+"""Name of the leaf that says which choices are legal; no network reads it."""
+
+ROOT_LEAF = "obs"
+
+SMALLEST_IMAGE_SIDE = 36
+"""What the larger convolutions need; smaller grids are read as vectors."""
+
+
 @dataclass(frozen=True)
 class LeafSpec:
     """One array of an observation."""
@@ -40,39 +52,82 @@ class LeafSpec:
     shape: tuple[int, ...]
     dtype: str
     """Name of the numpy type in which the leaf is stored."""
-    num_categories: int = 0
-    """Number of categories of a Discrete leaf, 0 for a Box."""
-    start: int = 0
-    """What the environment calls the first category of a Discrete leaf; it is stored as it comes."""
+    categories: tuple[int, ...] = ()
+    """Number of categories of each element of a Discrete or MultiDiscrete leaf, in C order; empty for numbers."""
+    starts: tuple[int, ...] = ()
+    """What the environment calls the first category of each element; they are stored as they come."""
+    path: tuple[str | int, ...] = ()
+    """Keys and indices that lead from the observation to the leaf."""
 
     def __str__(self) -> str:
         """For messages."""
-        if self.num_categories:
-            return f"categories {self.start} to {self.start + self.num_categories - 1}"
-        return f"{self.dtype}{list(self.shape)}"
+        if not self.categories:
+            return f"{self.dtype}{list(self.shape)}"
+        ranges = (f"{start} to {start + n - 1}" for start, n in zip(self.starts, self.categories, strict=True))
+        return f"categories {', '.join(ranges)}"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ActionColumn:
+    """One number of an action: a choice, or one component of a Box."""
+
+    num_choices: int = 0
+    """0 for a component of a Box."""
+    start: int = 0
+    """What the environment calls the first choice; stored actions count from 0."""
+    low: float = -inf
+    high: float = inf
+    """Bounds of a component, infinite where there is none."""
+
+    def __str__(self) -> str:
+        """For messages."""
+        if self.num_choices:
+            return f"choices {self.start} to {self.start + self.num_choices - 1}"
+        return f"a number from {self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The actions of one agent."""
+    """The actions of one agent as they are stored."""
 
-    kind: Literal["discrete", "box"]
-    shape: tuple[int, ...]
-    """``()`` for discrete actions, ``(d,)`` for a box."""
-    dtype: Literal["int64", "float32"]
-    num_actions: int = 0
-    """Number of choices of a discrete action, 0 for a box."""
-    start: int = 0
-    """What the environment calls the first choice; stored actions count from 0."""
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    """Bounds of a box, infinite where there is none."""
+    columns: tuple[ActionColumn, ...]
+    is_scalar: bool = False
+    """A Discrete action, stored without an axis of its own."""
 
     def __str__(self) -> str:
         """For messages."""
-        if self.kind == "discrete":
-            return f"choices {self.start} to {self.start + self.num_actions - 1}"
-        return f"{self.dtype}{list(self.shape)} from {list(self.low)} to {list(self.high)}"
+        kinds: list[list[Any]] = []
+        for column in self.columns:
+            if kinds and kinds[-1][0] == column:
+                kinds[-1][1] += 1
+            else:
+                kinds.append([column, 1])
+        return ", ".join(f"{count} x {column}" if count > 1 else str(column) for column, count in kinds)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """() for a Discrete action, (number of columns,) for all others."""
+        return () if self.is_scalar else (len(self.columns),)
+
+    @property
+    def dtype(self) -> Literal["int64", "float32"]:
+        """Of the stored action; choices beside the components of a Box are stored as floats."""
+        return "int64" if all(column.num_choices for column in self.columns) else "float32"
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Number of choices of each column that is a choice."""
+        return tuple(column.num_choices for column in self.columns if column.num_choices)
+
+    @classmethod
+    def discrete(cls, num_choices: int, start: int = 0) -> ActionSpec:
+        """The action of a Discrete space."""
+        return cls((ActionColumn(num_choices, start),), is_scalar=True)
 
 
 @dataclass(frozen=True)
@@ -83,6 +138,23 @@ class EnvInfo:
     num_agents: int
     observations: dict[str, LeafSpec]
     action: ActionSpec
+    mask_from_info: bool = False
+    """Whether the mask among the observations is the one that the environment reports in its info."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no policy could read.
+
+        Raises:
+            EnvError: an image with channels in the middle, or a mask that does not fit the actions.
+        """
+        for leaf in self.observations.values():
+            image_layout(leaf)
+        mask, num_choices = self.observations.get(ACTION_MASK), sum(self.action.choices)
+        if mask is not None and (mask.shape != (num_choices,) or mask.categories):
+            raise EnvError(
+                f"The observation {ACTION_MASK!r} is {mask}, but actions have {num_choices} choices: {self.action}. "
+                f"A mask is a vector of {num_choices} numbers, 0 for what is not allowed, column after column."
+            )
 
     def __str__(self) -> str:
         """For messages."""
@@ -92,80 +164,160 @@ class EnvInfo:
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
         data = asdict(self)
-        for bound in ("low", "high"):
-            data["action"][bound] = [x if np.isfinite(x) else str(x) for x in data["action"][bound]]
+        for column in data["action"]["columns"]:
+            for bound in ("low", "high"):
+                column[bound] = column[bound] if isfinite(column[bound]) else str(column[bound])
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnvInfo:
         """The inverse of `to_json`."""
-        action = data["action"]
-        return cls(
-            env_id=str(data["env_id"]),
-            num_agents=int(data["num_agents"]),
-            observations={
-                name: LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])}) for name, leaf in data["observations"].items()
-            },
-            action=ActionSpec(
-                **{
-                    **action,
-                    "shape": tuple(action["shape"]),
-                    "low": tuple(float(x) for x in action["low"]),
-                    "high": tuple(float(x) for x in action["high"]),
-                }
-            ),
+        leaves = {
+            name: LeafSpec(
+                tuple(leaf["shape"]),
+                leaf["dtype"],
+                tuple(leaf["categories"]),
+                tuple(leaf["starts"]),
+                tuple(leaf["path"]),
+            )
+            for name, leaf in data["observations"].items()
+        }
+        columns = tuple(
+            ActionColumn(**{**column, "low": float(column["low"]), "high": float(column["high"])})
+            for column in data["action"]["columns"]
         )
+        action = ActionSpec(columns, bool(data["action"]["is_scalar"]))
+        return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]))
 
 
 def observation_leaves(space: gymnasium.Space[Any]) -> dict[str, LeafSpec]:
-    """The leaves of an observation space: Box, Discrete, or a flat Dict of these."""
+    """The leaves of a space: Box, Discrete, MultiDiscrete, MultiBinary, and nested Dicts and Tuples of these.
+
+    Raises:
+        EnvError: a part of the space is none of these, is empty, or has no type that can be stored.
+    """
+    leaves: dict[str, LeafSpec] = {}
+    for path, leaf in _leaves_of(space, ()):
+        name = "/".join(str(key) for key in path) or ROOT_LEAF
+        if name in leaves:
+            raise EnvError(f"Two entries of the observation space have the path {name!r}. Rename one of them.")
+        leaves[name] = leaf
+    return leaves
+
+
+def _leaves_of(
+    space: gymnasium.Space[Any], path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], LeafSpec]]:
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Dict):
-        if not space.spaces:
-            raise EnvError("The observation space is an empty Dict. It needs at least one Box or Discrete entry.")
-        return {name: _observation_leaf(leaf, f"Entry {name!r}") for name, leaf in space.spaces.items()}
-    return {"obs": _observation_leaf(space, "The observation space")}
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        yield path, _leaf(space, path)
+        return
+    parts: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+    if not parts:
+        kind = type(space).__name__
+        raise EnvError(f"{_place(path)} is an empty {kind}. It needs at least one entry that holds numbers.")
+    for key, part in parts.items():
+        yield from _leaves_of(part, (*path, key))
 
 
-def _observation_leaf(space: gymnasium.Space[Any], what: str) -> LeafSpec:
+def _place(path: tuple[str | int, ...]) -> str:
+    return f"Entry {'/'.join(str(key) for key in path)!r} of the observation space" if path else "The observation space"
+
+
+def _leaf(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> LeafSpec:
     from gymnasium import spaces
 
+    what = _place(path)
     if isinstance(space, spaces.Discrete):
-        return LeafSpec((), "int64", num_categories=int(space.n), start=int(space.start))
-    if not isinstance(space, spaces.Box):
+        return LeafSpec((), "int64", (int(space.n),), (int(space.start),), path)
+    if isinstance(space, spaces.MultiDiscrete):
+        categories = tuple(int(n) for n in np.ravel(space.nvec))
+        starts = tuple(int(n) for n in np.ravel(np.broadcast_to(space.start, space.nvec.shape)))
+        return LeafSpec(_lengths(space.shape, what), "int64", categories, starts, path)
+    if not isinstance(space, (spaces.Box, spaces.MultiBinary)):
         raise EnvError(
-            f"{what} is {space}, but observations are Box, Discrete or a flat Dict of these. "
-            "Convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation."
+            f"{what} is {space}, but observations are Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of "
+            "these. Convert it with a wrapper, for example gymnasium.wrappers.FlattenObservation."
         )
-    if 0 in space.shape:
-        raise EnvError(f"{what} has shape {space.shape}, which holds no numbers. Every observation needs at least one.")
     dtype = STORED_DTYPES.get(np.dtype(space.dtype).name)
     if dtype is None:
         raise EnvError(
             f"{what} has dtype {space.dtype}, but observations are one of {', '.join(STORED_DTYPES)}. "
             "Convert it with gymnasium.wrappers.TransformObservation."
         )
-    return LeafSpec(tuple(int(n) for n in space.shape), dtype)
+    return LeafSpec(_lengths(space.shape, what), dtype, path=path)
+
+
+def _lengths(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+    if 0 in shape:
+        raise EnvError(f"{what} has shape {shape}, which holds no numbers. Every observation needs at least one.")
+    return tuple(int(n) for n in shape)
 
 
 def action_spec(space: gymnasium.Space[Any]) -> ActionSpec:
-    """The actions of a Discrete space or of a one-dimensional Box of floats."""
+    """The columns of an action space: Discrete, MultiDiscrete, MultiBinary, Box of floats, Dict and Tuple of these.
+
+    Raises:
+        EnvError: a part of the space is none of these.
+    """
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", (), "int64", num_actions=int(space.n), start=int(space.start))
-    if not isinstance(space, spaces.Box):
-        raise EnvError(f"The action space is {space}, but actions are Discrete or Box. Convert it with a wrapper.")
-    if len(space.shape) != 1 or 0 in space.shape or not np.issubdtype(space.dtype, np.floating):
+    spec = ActionSpec(tuple(_columns_of(space)), is_scalar=isinstance(space, spaces.Discrete))
+    if not spec.columns:
+        raise EnvError(f"The action space is {space}, which holds no action. It needs at least one.")
+    return spec
+
+
+def _columns_of(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        for part in space.spaces.values():
+            yield from _columns_of(part)
+    elif isinstance(space, spaces.Tuple):
+        for part in space.spaces:
+            yield from _columns_of(part)
+    elif isinstance(space, spaces.Discrete):
+        yield ActionColumn(int(space.n), int(space.start))
+    elif isinstance(space, spaces.MultiDiscrete):
+        starts = np.broadcast_to(space.start, space.nvec.shape)
+        for n, start in zip(np.ravel(space.nvec), np.ravel(starts), strict=True):
+            yield ActionColumn(int(n), int(start))
+    elif isinstance(space, spaces.MultiBinary):
+        yield from [ActionColumn(2)] * prod(int(n) for n in np.atleast_1d(space.n))
+    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        for low, high in zip(np.ravel(space.low), np.ravel(space.high), strict=True):
+            yield ActionColumn(low=float(low), high=float(high))
+    else:
         raise EnvError(
-            f"The action space is a Box of shape {space.shape} and dtype {space.dtype}, but a Box of actions has one "
-            "axis with at least one float. Convert it with gymnasium.wrappers.TransformAction."
+            f"The action space is or contains {space}, but actions are Discrete, MultiDiscrete, MultiBinary, Box of "
+            "floats, or Dict and Tuple of these. Convert it with gymnasium.wrappers.TransformAction."
         )
-    return ActionSpec(
-        "box",
-        tuple(int(n) for n in space.shape),
-        "float32",
-        low=tuple(float(x) for x in space.low),
-        high=tuple(float(x) for x in space.high),
-    )
+
+
+def image_layout(leaf: LeafSpec, smallest_side: int = SMALLEST_IMAGE_SIDE) -> Literal["HW", "CHW", "HWC"] | None:
+    """How the axes of a leaf that is an image are ordered; None for a leaf that is none.
+
+    The channels of three axes are the one that differs from two equal ones, and otherwise the shortest. Height and
+    width of an image are at least `smallest_side`.
+
+    Raises:
+        EnvError: the channels are in the middle.
+    """
+    shape = leaf.shape
+    if leaf.categories or len(shape) not in (2, 3):
+        return None
+    if len(shape) == 2:
+        return "HW" if min(shape) >= smallest_side else None
+    first, middle, last = shape
+    channels = 0 if middle == last else 2 if first == middle else 1 if first == last else shape.index(min(shape))
+    if min(shape[:channels] + shape[channels + 1 :]) < smallest_side:
+        return None
+    if channels == 1:
+        raise EnvError(
+            f"The observation {'/'.join(map(str, leaf.path)) or ROOT_LEAF!r} has shape {shape}, an image with its "
+            "channels neither first nor last but in the middle. Transpose it in the environment, for example with "
+            "gymnasium.wrappers.TransformObservation."
+        )
+    return "CHW" if channels == 0 else "HWC"

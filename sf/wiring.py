@@ -24,6 +24,7 @@ from sf.control import ControlEnd, connect
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.experiment import Experiment
+from sf.models import models_to_send
 from sf.process import RoleSpec
 from sf.records import mark_lag_unknown, record_fields
 from sf.slots import Topology, slot_fields, slots_per_group
@@ -53,6 +54,7 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
         ),
         num_policies=run.num_policies,
         inference_per_policy=config.inference.policy_workers_per_policy,
+        memory_size=config.model.memory_size,
     )
 
 
@@ -85,6 +87,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
 
     Raises:
         ResourceError: there is not enough memory.
+        ConfigError: a registered encoder cannot be sent to other processes.
     """
     topology = topology_of(config, info)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
@@ -106,6 +109,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     summaries = faster_fifo.Queue(SUMMARY_QUEUE_BYTES)
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
+    models = models_to_send()
 
     learners = [
         RoleSpec(
@@ -117,6 +121,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
                 "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
             },
+            models,
         )
         for p in policies
     ]  # fmt: skip
@@ -129,6 +134,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
                 "doorbell": inference_bells[p][j], "workers": rollout_bells,
             },
+            models,
         )
         for p in policies
         for j in inference

@@ -90,6 +90,8 @@ OBSERVATION = np.float32(0.5)
 class FreeEnvs:
     """A group of environments that are only an array."""
 
+    counts_episodes = False
+
     def reset(self, observations: dict[str, Array]) -> None:
         observations["obs"][:] = OBSERVATION
 

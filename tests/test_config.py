@@ -31,7 +31,7 @@ from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 
 def env_info(num_agents: int = 1) -> EnvInfo:
-    action = ActionSpec("discrete", (), "int64", num_actions=2)
+    action = ActionSpec.discrete(2)
     return EnvInfo("Toy-v0", num_agents, {"obs": LeafSpec((4,), "float32")}, action)
 
 
@@ -206,9 +206,9 @@ class TestRefusals:
             ("run", {"env": " "}, "env=' ' must be the id of an environment, for example --env=CartPole-v1."),
             ("run", {"train_dir": ""}, "train_dir='' must be a path, for example --train_dir=train_dir."),
             (
-                "model",
-                {"use_rnn": True},
-                "use_rnn=True: recurrent policies are not available yet. Use --use_rnn=False.",
+                "run",
+                {"device": "gpu"},
+                "device=gpu: only the CPU is supported so far. Use --device=cpu.",
             ),
             (
                 "learner",

@@ -169,7 +169,7 @@ class TestProbe:
         info = probe(find_env("CartPole-v1"))
         assert (info.env_id, info.num_agents) == ("CartPole-v1", 1)
         assert info.observations == {"obs": LeafSpec((4,), "float32")}
-        assert info.action == ActionSpec("discrete", (), "int64", num_actions=2)
+        assert info.action == ActionSpec.discrete(2)
 
     def test_facts_of_two_agents(self) -> None:
         register_env("Two", TwoToys)
@@ -213,7 +213,7 @@ class TestProbe:
             ),
             (
                 {"observation": 3, "observation_space": spaces.Discrete(3)},
-                "an observation 'obs' with the value 3, but its observation space promises 0 to 2.",
+                "an observation 'obs' with the value 3, but its observation space promises categories 0 to 2.",
             ),
             (
                 {"observation": {"a": 0}, "observation_space": spaces.Dict({"b": spaces.Discrete(2)})},
@@ -237,11 +237,11 @@ class TestProbe:
                 "Bad returned one ndarray from reset, expected the tuple observation, info. Environments for",
             ),
             (
-                {"observation_space": spaces.MultiBinary(2)},
-                "Bad: The observation space is MultiBinary(2), but observations are Box, Discrete or a flat Dict",
+                {"observation_space": spaces.Text(2)},
+                "but observations are Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.",
             ),
-            ({"action_space": spaces.MultiBinary(2)}, "Bad: The action space is MultiBinary(2), but actions are"),
-            ({"action_space": None}, "Bad: The action space is None, but actions are Discrete or Box."),
+            ({"action_space": spaces.Text(2)}, "Bad: The action space is or contains Text"),
+            ({"action_space": None}, "Bad: The action space is or contains None, but actions are Discrete, "),
         ],
     )
     def test_b10_broken_promise_is_told_with_both_sides(self, returned: dict[str, Any], message: str) -> None:

@@ -17,6 +17,7 @@ from sf.errors import CheckpointError
 from sf.evaluation import Episodes, Tally, load_policy, play
 from sf.learner import checkpoint
 from sf.policy import Policy
+from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
 from tests.toy_envs import Toy, TwoToys
 
@@ -60,6 +61,10 @@ def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str)
     return code, captured.out + captured.err
 
 
+def end(row: int, **info: Any) -> Ended:
+    return Ended(row, terminated=True, truncated=False, info=info)
+
+
 class TestCounting:
     def test_every_environment_plays_its_share_so_that_short_episodes_are_not_preferred(self) -> None:
         Counting.series = 0
@@ -72,16 +77,16 @@ class TestCounting:
         assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
 
     def test_shares_differ_by_one_at_most(self) -> None:
-        tally = Tally(num_episodes=5, num_envs=2, policy_ids=np.zeros(2, np.int64))
+        tally = Tally(num_episodes=5, num_envs=2, policy_ids=np.zeros(2, np.int64), from_info=False)
         for _ in range(9):
-            tally.add(np.array([1.0, 10.0], np.float32), ended=[0, 1])
+            tally.add(np.array([1.0, 10.0], np.float32), [end(0), end(1)])
         assert tally.is_complete
         assert sorted(tally.episodes[0].rewards) == [1.0, 1.0, 1.0, 10.0, 10.0]
 
     def test_reward_of_an_unfinished_episode_does_not_count(self) -> None:
-        tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
-        for ended in ([], [0], [], []):
-            tally.add(np.ones(1, np.float32), ended)
+        tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64), from_info=False)
+        for rows in ([], [0], [], []):
+            tally.add(np.ones(1, np.float32), [end(row) for row in rows])
         assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2])], False)
 
     def test_two_policies_play_two_agents(self) -> None:
@@ -123,7 +128,7 @@ class TestLoading:
         ("changes", "message"),
         [
             ({"config": {"run": {"evn": "x"}}}, "run.evn is unknown. Did you mean env"),
-            ({"config": {"run": {"env": "x"}, "model": {"use_rnn": True}}}, "recurrent policies are not available yet"),
+            ({"config": {"run": {"env": "x", "device": "gpu"}}}, "only the CPU is supported so far"),
             ({"env": {"env_id": "x"}}, "does not say what its policy is for: KeyError"),
             ({"env": None}, "does not say what its policy is for"),
         ],

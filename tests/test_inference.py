@@ -54,9 +54,9 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
     sizes: list[int] = []
     action = inference.policy.action
 
-    def spy(observations: Any, **kwargs: Any) -> Any:
+    def spy(observations: Any, *arguments: Any) -> Any:
         sizes.append(len(observations["obs"]))
-        return action(observations, **kwargs)
+        return action(observations, *arguments)
 
     inference.policy.action = spy  # type: ignore[assignment,method-assign]
     for _ in range(3):

@@ -19,17 +19,17 @@ from sf.policy.activations import ACTIVATIONS
 from sf.policy.distributions import Categorical, DiagonalGaussian
 from sf.policy.networks import HIDDEN_GAIN
 from sf.policy.normalizer import Normalizer
-from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
 
 def discrete(num_actions: int) -> ActionSpec:
-    return ActionSpec("discrete", (), "int64", num_actions=num_actions)
+    return ActionSpec.discrete(num_actions)
 
 
 def box(size: int) -> ActionSpec:
-    return ActionSpec("box", (size,), "float32", low=(-1.0,) * size, high=(1.0,) * size)
+    return ActionSpec((ActionColumn(low=-1.0, high=1.0),) * size)
 
 
 def make_policy(
@@ -102,7 +102,7 @@ def test_all_leaves_reach_the_features() -> None:
     policy = make_policy(
         discrete(2),
         {
-            "category": LeafSpec((), "int64", num_categories=3, start=5),
+            "category": LeafSpec((), "int64", categories=(3,), starts=(5,)),
             "grid": LeafSpec((2, 3), "int32"),
             "scalar": LeafSpec((), "float32"),
             "frames": LeafSpec((4, 36, 40), "uint8"),
@@ -121,10 +121,18 @@ def test_all_leaves_reach_the_features() -> None:
         "gray": torch.randn(rows, 40, 36),
     }
     read = policy.inputs(observations)
-    assert read.vector.shape == (rows, 3 + 6 + 1)
-    assert read.vector[:, :3].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
-    assert [tuple(image.shape) for image in read.images] == [(rows, 4, 36, 40), (rows, 3, 36, 40), (rows, 1, 40, 36)]
-    torch.testing.assert_close(read.images[1][2, 1, 3, 4].item(), observations["colours"][2, 3, 4, 1].item() / 255)
+    shapes = {
+        "category": (3,),
+        "grid": (6,),
+        "scalar": (1,),
+        "frames": (4, 36, 40),
+        "colours": (3, 36, 40),
+        "gray": (1, 40, 36),
+    }
+    assert policy.inputs.shapes == shapes
+    assert {name: tuple(leaf.shape[1:]) for name, leaf in read.items()} == shapes
+    assert read["category"].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(read["colours"][2, 1, 3, 4].item(), observations["colours"][2, 3, 4, 1].item() / 255)
     values = policy.values(observations)
     for name, leaf in observations.items():
         changed = {**observations, name: (leaf + 1 - 3 * (leaf == 7)) if name == "category" else leaf + 1}
@@ -133,14 +141,14 @@ def test_all_leaves_reach_the_features() -> None:
 
 def test_c22_pixels_are_divided_by_255_in_the_network_only() -> None:
     policy = make_policy(discrete(2), {"obs": LeafSpec((4, 84, 84), "uint8")})
-    image = policy.inputs({"obs": torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)}).images[0]
+    image = policy.inputs({"obs": torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)})["obs"]
     assert image.max() == 1.0
     assert not policy.observation_normalizers
 
 
 def test_obs_scale_replaces_255() -> None:
     policy = make_policy(discrete(2), {"obs": LeafSpec((4, 84, 84), "uint8")}, obs_scale=128.0, obs_subtract_mean=127.0)
-    image = policy.inputs({"obs": torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)}).images[0]
+    image = policy.inputs({"obs": torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)})["obs"]
     assert image.max() == 1.0
 
 
@@ -152,14 +160,14 @@ def test_c28_observations_are_shifted_and_scaled() -> None:
     mean, variance = np.array([1.0, -2.0, 100.0]), np.array([0.5, 4.0, 25.0])
     policy.observation_normalizers["obs"].set_moments(torch.from_numpy(mean), torch.from_numpy(variance))
     raw = np.random.default_rng(0).normal(mean, 1.0, (7, 3)).astype(np.float32)
-    read = policy.inputs({"obs": torch.from_numpy(raw)}).vector
+    read = policy.inputs({"obs": torch.from_numpy(raw)})["obs"]
     np.testing.assert_allclose(read.numpy(), (raw - mean) / np.sqrt(variance + 1e-8), atol=1e-6, rtol=1e-5)
 
 
 def test_c29_normalized_observations_are_clipped() -> None:
     policy = make_policy(discrete(2))
     observations = {"obs": torch.tensor([[1e9, -1e9, 10.5, -3.0]])}
-    assert policy.inputs(observations).vector.tolist() == [[10.0, -10.0, 10.0, -3.0]]
+    assert policy.inputs(observations)["obs"].tolist() == [[10.0, -10.0, 10.0, -3.0]]
     assert observations["obs"][0, 0] == 1e9, "the observation itself stays as it is"
 
 
@@ -211,7 +219,7 @@ def test_same_seed_same_actions() -> None:
     observations = {"obs": torch.randn(8, 4)}
 
     def draw(seed: int) -> Tensor:
-        return policy.action(observations, torch.Generator().manual_seed(seed)).action
+        return policy.action(observations, generator=torch.Generator().manual_seed(seed)).action
 
     assert torch.equal(draw(3), draw(3))
     assert not torch.equal(draw(3), draw(4))
@@ -226,12 +234,12 @@ def test_greedy_action_is_the_mode() -> None:
     step = gaussian.action(observations, greedy=True)
     params = gaussian.evaluate(observations, step.action.clone()).action_params
     torch.testing.assert_close(step.action, params.detach())
-    assert step.state == ()
+    assert step.state.shape == (9, 0)
 
 
 def test_categorical_frequencies() -> None:
     logits = torch.tensor([0.0, 1.0, -2.0, 0.5]).repeat(200_000, 1)
-    actions, _ = Categorical(4).sample(logits, torch.Generator().manual_seed(0))
+    actions, _ = Categorical((4,), is_scalar=True).sample(logits, torch.Generator().manual_seed(0))
     frequencies = torch.bincount(actions, minlength=4) / len(actions)
     torch.testing.assert_close(frequencies, logits[0].softmax(-1), atol=0.004, rtol=0)
 
@@ -239,7 +247,7 @@ def test_categorical_frequencies() -> None:
 @pytest.mark.parametrize("num_actions", [1, 2, 1000])
 def test_categorical_never_leaves_its_range(num_actions: int) -> None:
     logits = 5 * torch.randn(20_000, num_actions)
-    actions, log_probs = Categorical(num_actions).sample(logits, None)
+    actions, log_probs = Categorical((num_actions,), is_scalar=True).sample(logits, None)
     assert actions.min() >= 0
     assert actions.max() < num_actions
     assert torch.isfinite(log_probs).all()
@@ -248,7 +256,7 @@ def test_categorical_never_leaves_its_range(num_actions: int) -> None:
 def test_categorical_against_torch_distributions() -> None:
     logits = torch.randn(50, 7, requires_grad=True)
     actions = torch.randint(0, 7, (50,))
-    log_probs, entropy = Categorical(7).evaluate(logits, actions)
+    log_probs, entropy = Categorical((7,), is_scalar=True).evaluate(logits, actions)
     distribution: Any = torch.distributions.Categorical(logits=logits)
     expected = distribution.log_prob(actions), distribution.entropy()
     torch.testing.assert_close((log_probs, entropy), expected)
@@ -301,7 +309,7 @@ def test_c24_initial_entropy(inputs: Any, expected: Any) -> None:
 @pytest.mark.parametrize(("inputs", "expected"), [c for c in cases("B10") if c.values[0]["info_spec"] == "empty"])
 def test_b10_uniform_categorical(inputs: Any, expected: Any) -> None:
     logits = torch.tensor(inputs["probs"]).log().unsqueeze(0)
-    _, log_probs = Categorical(5).sample(logits, None)
+    _, log_probs = Categorical((5,), is_scalar=True).sample(logits, None)
     assert log_probs.item() == pytest.approx(expected["log_probability"], abs=1e-6)
 
 
@@ -347,11 +355,6 @@ def test_b18_masked_actions_are_never_drawn() -> None:
     assert set(step.action.tolist()) == {1, 3}
     ratio = (policy.evaluate(observations, step.action.clone()).log_probs - step.info.log_probability).exp()
     assert (ratio == 1).all()
-
-
-def test_b18_mask_of_a_box_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="needs discrete actions"):
-        make_policy(box(2), {"obs": LeafSpec((4,), "float32"), "action_mask": LeafSpec((2,), "int8")})
 
 
 # -------------------------------------------------------------------------------------------------- flat variables

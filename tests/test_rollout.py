@@ -204,8 +204,8 @@ register_env("test/Misbehaving", Misbehaving)
     [
         ("step raises", r"environment 0: step\(\) raised ZeroDivisionError: no such thing\n.*line \d+, in step"),
         ("reset raises", r"environment 0: reset\(\) raised RuntimeError: the door is locked"),
-        ("shape", r"environment 0, step\(\): the observation has shape \(1,\), expected \(4,\)"),
-        ("dtype", r"the observation has dtype complex64, expected float32"),
+        ("shape", r"environment 0, step\(\): it returned an observation 'obs' of shape \(1,\), but .* promises \(4,\)"),
+        ("dtype", r"it returned an observation \'obs\' of dtype complex64, which does not fit into float32"),
         ("nan observation", r"Environment 0 of group 0 returned a non-finite observation"),
         ("nan reward", r"Environment 0 of group 0 returned a non-finite reward: nan"),
         ("no reward", r"row 0: step\(\) returned the reward None \(NoneType\), expected a number"),

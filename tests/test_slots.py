@@ -11,7 +11,7 @@ from sf.arena import Arena
 from sf.slots import Requests, SlotError, Slots, SlotState, Topology, slot_fields, slots_per_group
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
-INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec("discrete", (), "int64", num_actions=2))
+INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))
 
 
 def make_slots(num_policies: int = 1, slots_per_group: int = 2) -> tuple[Topology, Slots, Requests]:

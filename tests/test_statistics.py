@@ -23,7 +23,7 @@ def make_policy(**config: Any) -> Policy:
         "image": LeafSpec((3, 40, 40), "uint8"),
         "small": LeafSpec((2, 2), "int8"),
     }
-    action = ActionSpec("discrete", (), "int64", num_actions=2)
+    action = ActionSpec.discrete(2)
     return Policy(EnvInfo("test", 1, leaves, action), ModelConfig(encoder_conv_mlp_layers=(8,), **config))
 
 

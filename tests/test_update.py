@@ -22,11 +22,11 @@ from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.returns import vtrace
 from sf.learner.update import Batch, Update
 from sf.policy import Policy
-from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
-DISCRETE = ActionSpec("discrete", (), "int64", num_actions=3)
-BOX = ActionSpec("box", (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0))
+DISCRETE = ActionSpec.discrete(3)
+BOX = ActionSpec((ActionColumn(low=-1.0, high=1.0),) * 2)
 OBS_SIZE = 4
 
 
@@ -55,6 +55,7 @@ def act(policy: Policy, num_steps: int = 8, num_trajectories: int = 6, version: 
     truncated = kind == 1
     return Batch(
         observations=observations,
+        initial_memory=policy.get_initial_state(num_trajectories),
         actions=step.action.clone().view(*shape, *step.action.shape[1:]),
         behavior_log_probs=step.info.log_probability.clone().view(shape),
         values=step.info.value_prediction.clone().view(shape),

@@ -68,7 +68,8 @@ def _evaluate(arguments: Sequence[str]) -> int:
     source = _source(config, first)
     info = replace(first.info, env_id=source.env_id)
     policies = [one.policy for one in saved]
-    played = play(policies, source, info, config.num_episodes, config.seed, config.deterministic)
+    bounds = first.config.rollout.action_bounds
+    played = play(policies, source, info, config.num_episodes, config.seed, config.deterministic, bounds)
     for policy_id, (one, episodes) in enumerate(zip(saved, played, strict=True)):
         print(f"Policy {policy_id}: {one.path} (policy_version {one.version}, {one.frames} frames)")
         print(f"  {result_line(source.env_id, episodes)}")

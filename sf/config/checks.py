@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
 from sf.config.roles import Config
-from sf.config.sizes import samples_per_iteration, samples_per_round, sync_ratio
+from sf.config.sizes import samples_per_iteration, samples_per_round, sync_ratio, trajectories_per_dataset
 from sf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
     problems += _names(config) + _combinations(config)
     if not problems and info is not None:
-        problems = _sizes(config, info)
+        problems = _sizes(config, info) + _memory(config) + _bounds(config, info)
     if problems:
         raise ConfigError(problems)
 
@@ -104,8 +104,6 @@ def _combinations(config: Config) -> list[str]:
         )
     if config.run.device != "cpu":
         problems.append(f"device={config.run.device}: only the CPU is supported so far. Use --device=cpu.")
-    if config.model.use_rnn:
-        problems.append("use_rnn=True: recurrent policies are not available yet. Use --use_rnn=False.")
     return problems
 
 
@@ -126,4 +124,25 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
         f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.rollout}{share} = {float(per_round):.10g} in a "
         f"sampling round, a ratio of {float(ratio):.6g}. Synchronous mode trains on 1, 2, 3, ... whole rounds: "
         f"{advice}, or collect asynchronously with --async_rl=True."
+    ]
+
+
+def _memory(config: Config) -> list[str]:
+    """Minibatches of a policy with memory are whole trajectories (row C35 of the PPO details)."""
+    trajectories, parts = trajectories_per_dataset(config), config.learner.num_batches_per_epoch
+    if not config.model.use_rnn or trajectories % parts == 0:
+        return []
+    return [
+        f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories of a batch cannot be dealt to "
+        f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
+    ]
+
+
+def _bounds(config: Config, info: EnvInfo) -> list[str]:
+    numbers = [column for column in info.action.columns if not column.num_choices]
+    if config.rollout.action_bounds == "clip" or all(math.isfinite(c.low) and math.isfinite(c.high) for c in numbers):
+        return []
+    return [
+        f"action_bounds=tanh squashes actions into their bounds, but {info.env_id} has actions without finite bounds: "
+        f"{info.action}. Use --action_bounds=clip, or gymnasium.wrappers.RescaleAction in the environment."
     ]

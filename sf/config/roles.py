@@ -89,6 +89,8 @@ class RolloutConfig:
     """Rewards are multiplied by this before training; reported returns are not."""
     reward_clip: Annotated[float, ABOVE_0] = 1000.0
     """Scaled rewards are limited to plus and minus this."""
+    action_bounds: Literal["clip", "tanh"] = "clip"
+    """How Box actions are kept in their bounds: clipped, or squashed by tanh, which needs finite bounds."""
 
     @property
     def frames_per_step(self) -> int:
@@ -108,11 +110,15 @@ class InferenceConfig:
 class ModelConfig:
     """The network and what happens to its inputs."""
 
+    encoder: str = "auto"
+    """Network from observations to features: auto, a name given to sf.register_model, or module:Name."""
     encoder_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (64, 64)
     """Sizes of the layers for vector observations."""
     nonlinearity: Literal["tanh", "relu", "elu"] = "tanh"
     """Function between layers."""
-    encoder_conv_architecture: Literal["convnet_simple", "convnet_atari"] = "convnet_simple"
+    encoder_conv_architecture: Literal["convnet_simple", "convnet_atari", "resnet_impala", "convnet_microrts"] = (
+        "convnet_simple"
+    )
     """Convolutions for image observations."""
     encoder_conv_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (512,)
     """Sizes of the layers after the convolutions."""
@@ -120,6 +126,12 @@ class ModelConfig:
     """Use one network for actions and values, with two heads."""
     use_rnn: bool = False
     """Give the policy a memory."""
+    rnn_type: Literal["gru", "lstm"] = "gru"
+    """Kind of the recurrent layers."""
+    rnn_size: Annotated[int, AT_LEAST_1] = 128
+    """Size of each recurrent layer."""
+    rnn_num_layers: Annotated[int, AT_LEAST_1] = 1
+    """Number of recurrent layers."""
     normalize_input: bool = True
     """Shift and scale observations by their running mean and deviation."""
     normalize_returns: bool = True
@@ -134,6 +146,14 @@ class ModelConfig:
     """Let the network choose the deviation of Box actions for each observation."""
     initial_stddev: Annotated[float, ABOVE_0] = 1.0
     """Deviation of Box actions at the start."""
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers in the memory of one agent; 0 without a memory."""
+        if not self.use_rnn:
+            return 0
+        networks = 1 if self.actor_critic_share_weights else 2
+        return networks * self.rnn_num_layers * self.rnn_size * (2 if self.rnn_type == "lstm" else 1)
 
 
 @dataclass(frozen=True)

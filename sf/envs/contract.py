@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from sf.arena import Array
 from sf.envs.blame import blamed_on
 from sf.errors import EnvError
-from sf.spaces import EnvInfo, LeafSpec, action_spec, observation_leaves
+from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
-SINGLE_LEAF = "obs"
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
 
 
@@ -20,54 +21,107 @@ def describe(env: Any, env_id: str) -> EnvInfo:
     with blamed_on(env_id, "its spaces"):
         num_agents = int(getattr(env, "num_agents", 1))
         try:
-            return EnvInfo(env_id, num_agents, observation_leaves(env.observation_space), action_spec(env.action_space))
+            leaves, action = observation_leaves(env.observation_space), action_spec(env.action_space)
+            return EnvInfo(env_id, num_agents, leaves, action, getattr(env, "puts_mask_from_info", False))
         except EnvError as error:
             raise EnvError(f"{env_id}: {error}") from error
 
 
 def check_observation(observation: Any, info: EnvInfo) -> None:
     """Refuse an observation of one agent that does not fit the observation space or holds NaN or infinity."""
-    leaves = info.observations
-    if not isinstance(observation, Mapping):
-        observation = {SINGLE_LEAF: observation}
-    if observation.keys() != leaves.keys():
-        raise EnvError(
-            f"{info.env_id} returned an observation with the keys {sorted(observation)}, but its observation space has "
-            f"{sorted(leaves)}. Return exactly those."
-        )
-    for name, leaf in leaves.items():
-        _check_leaf(observation[name], leaf, f"{info.env_id} returned an observation {name!r}")
+    _check_keys(observation, info)
+    for name, leaf in info.observations.items():
+        what = f"{info.env_id} returned an observation {name!r}"
+        array = leaf_array(leaf_value(observation, leaf), leaf, what)
+        if name == ACTION_MASK:
+            check_mask(array, info.action)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            kind = "NaN" if np.isnan(array).any() else "infinity"
+            raise EnvError(
+                f"{what} that holds {kind}: {np.array2string(array, threshold=16)}. Observations must be finite."
+            )
 
 
-def _check_leaf(value: Any, leaf: LeafSpec, what: str) -> None:
+def _check_keys(observation: Any, info: EnvInfo) -> None:
+    """Refuse a nest with missing or additional entries."""
+    wanted: dict[tuple[str | int, ...], set[str | int]] = {}
+    for leaf in info.observations.values():
+        for depth, key in enumerate(leaf.path):
+            wanted.setdefault(leaf.path[:depth], set()).add(key)
+    for path, keys in wanted.items():
+        node = reduce(lambda part, key: part[key], path, observation)
+        found = set(node) if isinstance(node, Mapping) else set(range(len(node))) if isinstance(node, tuple) else None
+        if found != keys:
+            where = f" at {'/'.join(map(str, path))!r}" if path else ""
+            shown = f"with the keys {sorted(found, key=str)}" if found is not None else f"of type {type(node).__name__}"
+            raise EnvError(
+                f"{info.env_id} returned an observation{where} {shown}, but its observation space has "
+                f"{sorted(keys, key=str)}. Return exactly those."
+            )
+
+
+def leaf_value(observation: Any, leaf: LeafSpec) -> Any:
+    """The part of an observation that belongs to a leaf."""
+    for key in leaf.path:
+        try:
+            observation = observation[key]
+        except (KeyError, IndexError, TypeError):
+            name = "/".join(map(str, leaf.path))
+            raise EnvError(f"it returned an observation without the entry {name!r}: {observation!r}.") from None
+    return observation
+
+
+def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
+    """The value as an array that can be stored in the leaf without losing anything but digits of float64.
+
+    Args:
+        value: what the environment returned.
+        leaf: what its observation space promised.
+        what: beginning of the sentence that says what is wrong.
+
+    Raises:
+        EnvError: wrong shape, a type that does not fit, a category out of range, or a mask without a legal choice.
+    """
     array = np.asarray(value)
     if array.shape != leaf.shape:
         raise EnvError(
             f"{what} of shape {array.shape}, but its observation space promises {leaf.shape}. "
             "Correct the space or what reset and step return."
         )
-    if not _fits(array.dtype, np.dtype(leaf.dtype)):
+    if not _fits(array, np.dtype(leaf.dtype)):
         raise EnvError(
             f"{what} of dtype {array.dtype}, which does not fit into {leaf.dtype} as its observation space promises. "
             "Convert it in the environment."
         )
-    last = leaf.start + leaf.num_categories - 1
-    if leaf.num_categories and not leaf.start <= array <= last:
+    if leaf.categories:
+        places = array.reshape(-1) - leaf.starts
+        if ((places < 0) | (places >= leaf.categories)).any():
+            raise EnvError(
+                f"{what} with the value {array}, but its observation space promises {leaf}. "
+                "Correct the space or what reset and step return."
+            )
+    return array
+
+
+def check_mask(mask: Array, action: ActionSpec) -> None:
+    """Refuse a mask, [total number of choices], that leaves a column without a legal choice."""
+    if len(action.choices) == 1:
+        legal = mask.any()
+    else:
+        starts = np.cumsum((0, *action.choices[:-1]))
+        legal = np.logical_or.reduceat(mask != 0, starts).all()
+    if not legal:
         raise EnvError(
-            f"{what} with the value {array}, but its observation space promises {leaf.start} to {last}. "
-            "Correct the space or what reset and step return."
-        )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        kind = "NaN" if np.isnan(array).any() else "infinity"
-        raise EnvError(
-            f"{what} that holds {kind}: {np.array2string(array, threshold=16)}. Observations must be finite."
+            f"it returned the action mask {mask.tolist()}, which forbids every choice of an action. Allow at least one."
         )
 
 
-def _fits(found: np.dtype[Any], stored: np.dtype[Any]) -> bool:
-    """Floats of any width and integers of any width are exchangeable; all other casts must be exact."""
-    both = found.kind + stored.kind
-    return both == "ff" or set(both) <= set("iu") or bool(np.can_cast(found, stored, "safe"))
+def _fits(array: Array, stored: np.dtype[Any]) -> bool:
+    """Floats of any width are exchangeable; all other casts must be exact, for integers value by value."""
+    found = array.dtype
+    if found == stored or found.kind + stored.kind == "ff" or np.can_cast(found, stored, "safe"):
+        return True
+    return found.kind in "iu" and stored.kind in "iu" and bool((array.astype(stored) == array).all())
 
 
 def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], bool]:

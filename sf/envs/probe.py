@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from sf.arena import Array
+from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import check_observation, check_reset, check_step, describe
-from sf.envs.source import EnvSource
+from sf.envs.source import EnvSource, with_mask
 from sf.errors import EnvError
-from sf.spaces import EnvInfo
+from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS = 8
 SEED = 0
@@ -24,30 +29,66 @@ def probe(source: EnvSource) -> EnvInfo:
     info = describe(env, source.env_id)
     if info.num_agents < 1:
         raise EnvError(f"{info.env_id} has num_agents={info.num_agents}, expected at least 1.")
-    with blamed_on(info.env_id, "the seeding of its action space"):
-        env.action_space.seed(SEED)
-    _reset(env, info, seed=SEED)
+    result = _reset(env, info, seed=SEED)
+    if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
+        env, info = _with_mask_from_info(env, info)
+    random = np.random.default_rng(SEED)
+    observations = _observations(_reset(env, info, seed=SEED), info)
     for _ in range(NUM_STEPS):
-        if _step(env, info):
-            _reset(env, info)
+        observations, ended = _step(env, info, random, observations)
+        if ended:
+            observations = _observations(_reset(env, info), info)
     with blamed_on(info.env_id, "close"):
         env.close()
     return info
 
 
-def _reset(env: Any, info: EnvInfo, **kwargs: Any) -> None:
+def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:
+    """The environment with its mask as part of the observation."""
+    if ACTION_MASK in info.observations:
+        return env, info
+    masked = with_mask(env)
+    return masked, describe(masked, info.env_id)
+
+
+def _reset(env: Any, info: EnvInfo, **kwargs: Any) -> tuple[Any, Any]:
     with blamed_on(info.env_id, "reset"):
-        result = env.reset(**kwargs)
-    for observation in check_reset(result, info):
+        result: tuple[Any, Any] = env.reset(**kwargs)
+    check_reset(result, info)
+    return result
+
+
+def _observations(result: tuple[Any, Any], info: EnvInfo) -> list[Any]:
+    """What reset returned, checked."""
+    observations = check_reset(result, info)
+    for observation in observations:
         check_observation(observation, info)
+    return observations
 
 
-def _step(env: Any, info: EnvInfo) -> bool:
-    """One random step; whether it ended the episode."""
-    actions = [env.action_space.sample() for _ in range(info.num_agents)]
+def _step(env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any]) -> tuple[list[Any], bool]:
+    """One random legal step: the observations after it, and whether it ended the episode."""
+    stored = np.stack([_random_action(info, observation, random) for observation in before])
+    actions = action_converter(env.action_space, "clip")(stored)
     with blamed_on(info.env_id, "step"):
-        result = env.step(actions[0] if info.num_agents == 1 else actions)
+        result = env.step(actions[0] if info.num_agents == 1 else list(actions))
     observations, ended = check_step(result, info)
     for observation in observations:
         check_observation(observation, info)
-    return ended
+    return observations, ended
+
+
+def _random_action(info: EnvInfo, observation: Any, random: np.random.Generator) -> Array:
+    """A stored action that the mask, if there is one, allows."""
+    spec, numbers, first = info.action, [], 0
+    mask = np.asarray(observation[ACTION_MASK]) if ACTION_MASK in info.observations else None
+    for column in spec.columns:
+        if column.num_choices:
+            legal = np.arange(column.num_choices)
+            if mask is not None:
+                legal = np.flatnonzero(mask[first : first + column.num_choices])
+            first += column.num_choices
+            numbers.append(random.choice(legal))
+        else:
+            numbers.append(random.standard_normal())
+    return np.array(numbers, spec.dtype).reshape(spec.shape)

@@ -49,6 +49,8 @@ class EnvSource:
     def make_checked(self, expected: EnvInfo) -> Any:
         """Like `make`, but refuses an environment that differs from the one that was looked at first."""
         env = self.make()
+        if expected.mask_from_info:
+            env = with_mask(env)
         found = describe(env, self.env_id)
         if found != expected:
             raise EnvError(
@@ -56,6 +58,13 @@ class EnvSource:
                 "run need the same agents and spaces, and a policy needs those that it was trained with."
             )
         return env
+
+
+def with_mask(env: Any) -> Any:
+    """The environment with `info["action_mask"]` as part of its observation."""
+    from sf.envs.masks import MaskFromInfo  # imports gymnasium
+
+    return MaskFromInfo(env)
 
 
 @contextmanager

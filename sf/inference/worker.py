@@ -92,8 +92,9 @@ class InferenceWorker:
             (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
         ]
         observations, counts = self._gather(tasks, finals)
+        memory = self._gather_memory(tasks, finals) if self.topology.memory_size else None
         self.record.lap("gather")
-        chosen = self.policy.action(observations, generator=self.generator)
+        chosen = self.policy.action(observations, memory, self.generator)
         self.record.lap("forward")
         self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)
@@ -148,6 +149,18 @@ class InferenceWorker:
             observations[key] = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
         return observations, counts
 
+    def _gather_memory(self, tasks: list[Task], finals: list[tuple[Task, Array]]) -> torch.Tensor:
+        """[B, S] in the same order: zeros where an episode begins; before the reset for final observations."""
+        parts = []
+        for task in tasks:
+            rows = slice(None) if task.rows is None else task.rows
+            memory = self.slots.memory[task.group, rows]
+            if task.t > 0:
+                memory = np.where(self.slots.ended(task.slot, task.t - 1)[rows, None], 0, memory)
+            parts.append(memory)
+        parts += [self.slots.memory[task.group, rows] for task, rows in finals]
+        return torch.from_numpy(np.concatenate(parts))
+
     def _scatter(
         self,
         tasks: list[Task],
@@ -165,6 +178,9 @@ class InferenceWorker:
                 slots.actions[at] = actions[start:stop]
                 slots.log_probs[at] = log_probs[start:stop]
                 slots.policy_version[at] = self.version
+                if self.topology.memory_size:
+                    rows = slice(None) if task.rows is None else task.rows
+                    slots.memory[task.group, rows] = chosen.state[start:stop].numpy()
                 self.record["samples"] += count
             start = stop
         for task, rows in finals:

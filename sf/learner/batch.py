@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass
@@ -13,8 +14,10 @@ class Batch:
 
     observations: dict[str, Tensor]
     """[T+1, B, *shape] per leaf; the last one follows the last step."""
+    initial_memory: Tensor
+    """[B, S] memory of the policy before the first step; S is 0 for a policy without one."""
     actions: Tensor
-    """[T, B] int64 or [T, B, d], unclipped."""
+    """[T, B] or [T, B, D], as they were drawn."""
     behavior_log_probs: Tensor
     """[T, B] of the actions, under the policy that chose them."""
     values: Tensor
@@ -33,3 +36,8 @@ class Batch:
     """[T, B] int64, version of the policy that chose the action."""
     valid: Tensor
     """[T, B] bool, whether the action was chosen by the policy under training."""
+
+    @property
+    def resets(self) -> Tensor:
+        """[T+1, B] bool, whether an episode begins with the observation; `initial_memory` allows for the first one."""
+        return functional.pad(self.terminated | self.truncated, (0, 0, 1, 0))

@@ -60,6 +60,7 @@ class Batcher:
             "policy_id": slots.policy_id,
         } | {f"observations/{key}": array for key, array in slots.observations.items()}
         self._buffers = {name: _room_for(array, trajectories) for name, array in self._fields.items()}
+        self._initial_memory = np.empty((trajectories, slots.topology.memory_size), np.float32)
 
     @property
     def rows_waiting(self) -> int:
@@ -106,14 +107,18 @@ class Batcher:
             stop = start + piece.rows.stop - piece.rows.start
             for name, array in self._fields.items():
                 self._buffers[name][:, start:stop] = array[piece.slot, :, piece.rows]
+            self._initial_memory[start:stop] = self.slots.initial_memory[piece.slot, piece.rows]
             start = stop
+        initial_memory = torch.from_numpy(self._initial_memory)
         tensors = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
         if self.slots.topology.num_policies > 1:
             own = torch.from_numpy((self._buffers["policy_id"] == self.policy_id).any(axis=0))
             tensors = {name: tensor[:, own] for name, tensor in tensors.items()}
+            initial_memory = initial_memory[own]
         values = tensors["values"]
         return Batch(
             observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
+            initial_memory=initial_memory,
             actions=tensors["actions"],
             behavior_log_probs=tensors["behavior_log_probs"],
             values=values[:-1],

@@ -10,7 +10,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.batch import Batch
 from sf.learner.returns import gae, values_after, vtrace
-from sf.policy import Policy
+from sf.policy import Policy, Sequences
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,11 @@ def with_gae(batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions
 
 def with_vtrace(transitions: Transitions, batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions:
     """The same transitions with advantages and targets by V-trace under the present weights."""
-    log_probs, values = _evaluate(transitions, policy, config.num_batches_per_epoch)
-    values = values.view_as(batch.values)
-    bootstrap_values = policy.values({name: leaf[-1] for name, leaf in batch.observations.items()})
+    log_probs, all_values = _evaluate(batch, policy, config.num_batches_per_epoch)
+    values, bootstrap_values = all_values[:-1], all_values[-1]
     targets, advantages = vtrace(
         batch.behavior_log_probs,
-        log_probs.view_as(batch.values),
+        log_probs,
         batch.rewards,
         values,
         # Final observations are not kept, so their values remain those of the acting side.
@@ -101,12 +100,17 @@ def _ends_without_value(batch: Batch, config: LearnerConfig) -> Tensor:
 
 
 @torch.no_grad()
-def _evaluate(transitions: Transitions, policy: Policy, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and values [N] under the present weights, a minibatch at a time to bound the memory."""
+def _evaluate(batch: Batch, policy: Policy, num_parts: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [T, B] and values [T+1, B] under the present weights, some trajectories at a time."""
+    steps, num_trajectories = batch.rewards.shape
+    actions = torch.cat([batch.actions, torch.zeros_like(batch.actions[:1])])  # of the last observation, for its value
     log_probs, values = [], []
-    for rows in torch.arange(len(transitions), device=transitions.actions.device).tensor_split(num_parts):
-        part = transitions.take(rows)
-        evaluation = policy.evaluate(part.observations, part.actions)
-        log_probs.append(evaluation.log_probs)
-        values.append(policy.denormalize(evaluation.normalized_values))
-    return torch.cat(log_probs), torch.cat(values)
+    for columns in torch.arange(num_trajectories, device=actions.device).tensor_split(min(num_parts, num_trajectories)):
+        evaluation = policy.evaluate(
+            {name: leaf[:, columns].flatten(0, 1) for name, leaf in batch.observations.items()},
+            actions[:, columns].flatten(0, 1),
+            Sequences(batch.initial_memory[columns], batch.resets[:, columns]),
+        )
+        log_probs.append(evaluation.log_probs.view(steps + 1, -1)[:-1])
+        values.append(policy.denormalize(evaluation.normalized_values).view(steps + 1, -1))
+    return torch.cat(log_probs, 1), torch.cat(values, 1)

@@ -22,11 +22,11 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
 from sf.learner.losses import divergences, ppo_gradients
-from sf.learner.minibatches import Selection
+from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
-from sf.policy import Policy
+from sf.policy import Evaluation, Policy, Sequences
 
 __all__ = ["Batch", "StepReport", "Update"]
 
@@ -84,10 +84,12 @@ class Update:
         for epoch in range(self.config.num_epochs):
             if self.config.with_vtrace:
                 transitions = with_vtrace(transitions, batch, self.policy, self.config)
-            parts = selection.deal(self.config.num_batches_per_epoch, self.config.shuffle_minibatches)
+            parts = selection.deal(
+                self.config.num_batches_per_epoch, self.config.shuffle_minibatches, self.policy.state_size > 0
+            )
             for index, part in enumerate(parts):
                 lags = (self.version - labels[part.counted]).to(torch.float64)
-                self._step(_take(transitions, part.trained), lr_factor)
+                self._step(*self._evaluate(part, transitions, batch), lr_factor)
                 if epoch == self.config.num_epochs - 1 and index == len(parts) - 1:
                     trained = _take(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
@@ -130,9 +132,26 @@ class Update:
         if self._schedule.needs_divergence:  # the others follow from the flags and the progress
             self._schedule.value = float(state["learning_rate"])
 
-    def _step(self, minibatch: Transitions, lr_factor: float) -> None:
+    def _evaluate(self, part: Part, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
+        """The transitions of a minibatch, and what the policy now says of them."""
+        if part.columns is None:
+            minibatch = _take(transitions, part.trained)
+            return self.policy.evaluate(minibatch.observations, minibatch.actions), minibatch
+        # A policy with memory goes through whole trajectories and then trains on those of their steps that count.
+        steps, num_trajectories = batch.rewards.shape
+        columns = part.columns.to(batch.rewards.device)
+        rows = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
+        unrolled = transitions.take(rows)
+        sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
+        evaluation = self.policy.evaluate(unrolled.observations, unrolled.actions, sequences)
+        assert part.trained is not None
+        if len(part.trained) == len(rows):
+            return evaluation, unrolled
+        counts = torch.isin(rows, part.trained.to(rows.device)).nonzero()[:, 0]
+        return Evaluation(*(x.index_select(0, counts) for x in evaluation)), unrolled.take(counts)
+
+    def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> None:
         """One optimizer step."""
-        evaluation = self.policy.evaluate(minibatch.observations, minibatch.actions)
         gradients = ppo_gradients(evaluation, minibatch, self.config)
         self.policy.flat_gradient.zero_()
         torch.autograd.backward(

@@ -1,16 +1,18 @@
 """Distributions of actions as functions of the numbers that the policy head puts out.
 
-Both kinds have the same methods; `sample` and `evaluate` use the same formula for the log-probability, so that the
+All kinds have the same methods; `sample` and `evaluate` use the same formula for the log-probability, so that the
 ratio of an action under unchanged weights is exactly 1.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.spaces import ActionSpec
@@ -22,39 +24,63 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Categorical(nn.Module):
-    """One choice among `num_actions`; the parameters are logits, [B, num_actions]."""
+    """Independent choices; the parameters are the logits of all of them side by side, [B, total number of choices].
 
-    def __init__(self, num_actions: int) -> None:
+    The actions are [B] for the one choice of a Discrete space and [B, D] for D choices; log-probabilities and entropies
+    of several choices are sums (row C37 of "The 37 implementation details of PPO" by Huang et al. 2022).
+    """
+
+    def __init__(self, choices: Sequence[int], is_scalar: bool) -> None:
         super().__init__()
-        self.num_params = num_actions
+        self.num_params = self.num_logits = sum(choices)
+        self._is_scalar = is_scalar
+        self._grid = len(choices), max(choices)
+        self._places = None
+        if min(choices) < max(choices):
+            # Where in the logits each place of the grid is found; one behind the last where a column has fewer choices.
+            starts = torch.tensor([0, *choices[:-1]]).cumsum(0).unsqueeze(-1)
+            places = torch.arange(max(choices)).expand(self._grid)
+            exists = places < torch.tensor(choices).unsqueeze(-1)
+            self._places = torch.where(exists, starts + places, self.num_logits).flatten()
 
-    def sample(self, logits: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Actions [B] int64 and their log-probabilities [B].
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Actions, int64, and their log-probabilities [B].
 
-        By inversion of the cumulated probabilities: one random number per row, and an action of probability 0 spans an
+        By inversion of the cumulated probabilities: one random number per choice, and one of probability 0 spans an
         empty interval, so that it is never drawn. A third of the time of `torch.multinomial` for small batches.
         """
-        log_probs = logits.log_softmax(-1)
+        log_probs = self._logits(params).log_softmax(-1)
         cumulated = log_probs.exp().cumsum(-1)
         # Rounding leaves the total a little off 1; a number below 1 times the total stays below the total.
-        total = cumulated[:, -1:]
+        total = cumulated[..., -1:]
         points = torch.empty_like(total).uniform_(generator=generator).mul_(total)
         actions = torch.searchsorted(cumulated, points, right=True)
-        return actions.squeeze(-1), log_probs.gather(-1, actions).squeeze(-1)
+        return actions.squeeze(-1), self._sum(log_probs.gather(-1, actions).squeeze(-1))
 
-    def mode(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The most probable actions [B] and their log-probabilities [B]."""
-        log_probs, actions = logits.log_softmax(-1).max(-1)
-        return actions, log_probs
+    def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable actions, int64, and their log-probabilities [B]."""
+        log_probs, actions = self._logits(params).log_softmax(-1).max(-1)
+        return actions, self._sum(log_probs)
 
-    def evaluate(self, logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of actions [B] and entropies, both [B]."""
-        log_probs, entropy = _CategoricalEvaluation.apply(logits, actions)  # type: ignore[no-untyped-call]
-        return log_probs, entropy
+    def evaluate(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of actions and entropies, both [B]."""
+        log_probs, entropy = _CategoricalEvaluation.apply(self._logits(params), actions)  # type: ignore[no-untyped-call]
+        return self._sum(log_probs), self._sum(entropy)
+
+    def _logits(self, params: Tensor) -> Tensor:
+        """[B, n] of one choice, [B, D, n] of D, padded with choices of probability 0."""
+        if self._is_scalar:
+            return params
+        if self._places is not None:
+            params = functional.pad(params, (0, 1), value=MASKED_LOGIT).index_select(-1, self._places)
+        return params.view(-1, *self._grid)
+
+    def _sum(self, per_choice: Tensor) -> Tensor:
+        return per_choice if self._is_scalar else per_choice.sum(-1)
 
 
 class _CategoricalEvaluation(torch.autograd.Function):
-    """Log-probabilities of actions and entropies H, with their gradient with respect to the logits in one piece.
+    """Log-probabilities of actions and entropies H along the last axis, with their gradient in one piece.
 
         d log p_a / d logit_i = [i = a] - p_i            d H / d logit_i = -p_i (log p_i + H)
 
@@ -87,6 +113,7 @@ class DiagonalGaussian(nn.Module):
     def __init__(self, size: int, initial_std: float, adaptive: bool) -> None:
         super().__init__()
         self.size = size
+        self.num_logits = 0
         self.num_params = 2 * size if adaptive else size
         self.initial_log_std = math.log(initial_std)
         self.log_std = None if adaptive else nn.Parameter(torch.full((size,), self.initial_log_std))
@@ -124,11 +151,52 @@ class DiagonalGaussian(nn.Module):
         return log_densities.sum(-1) - self.size * HALF_LOG_TWO_PI
 
 
-ActionDistribution = Categorical | DiagonalGaussian
+class Mixed(nn.Module):
+    """Choices and numbers in one action, [B, D] floats; the parameters are those of the choices, then the others."""
+
+    def __init__(self, action: ActionSpec, config: ModelConfig) -> None:
+        super().__init__()
+        is_choice = torch.tensor([column.num_choices > 0 for column in action.columns])
+        self._choice_columns, self._number_columns = is_choice.nonzero()[:, 0], (~is_choice).nonzero()[:, 0]
+        self._order = torch.cat([self._choice_columns, self._number_columns]).argsort()
+        self.choices = Categorical(action.choices, is_scalar=False)
+        self.numbers = DiagonalGaussian(len(self._number_columns), config.initial_stddev, config.adaptive_stddev)
+        self.num_logits = self.choices.num_logits
+        self.num_params = self.num_logits + self.numbers.num_params
+
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Actions [B, D] and their joint log-probabilities [B]."""
+        choices, numbers = self._split(params)
+        return self._join(self.choices.sample(choices, generator), self.numbers.sample(numbers, generator))
+
+    def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable choices and the means [B, D] and their joint log-probabilities [B]."""
+        choices, numbers = self._split(params)
+        return self._join(self.choices.mode(choices), self.numbers.mode(numbers))
+
+    def evaluate(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Joint log-probabilities of actions [B, D] and joint entropies, both [B]."""
+        choices, numbers = self._split(params)
+        of_choices = self.choices.evaluate(choices, actions[:, self._choice_columns].to(torch.int64))
+        of_numbers = self.numbers.evaluate(numbers, actions[:, self._number_columns])
+        return of_choices[0] + of_numbers[0], of_choices[1] + of_numbers[1]
+
+    def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        return params[:, : self.num_logits], params[:, self.num_logits :]
+
+    def _join(self, choices: tuple[Tensor, Tensor], numbers: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        actions = torch.cat([choices[0].to(torch.float32), numbers[0]], -1)
+        return actions[:, self._order], choices[1] + numbers[1]
+
+
+ActionDistribution = Categorical | DiagonalGaussian | Mixed
 
 
 def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistribution:
     """The distribution that fits an action space."""
-    if action.kind == "discrete":
-        return Categorical(action.num_actions)
-    return DiagonalGaussian(action.shape[0], config.initial_stddev, config.adaptive_stddev)
+    num_choices = len(action.choices)
+    if num_choices == len(action.columns):
+        return Categorical(action.choices, action.is_scalar)
+    if num_choices == 0:
+        return DiagonalGaussian(len(action.columns), config.initial_stddev, config.adaptive_stddev)
+    return Mixed(action, config)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import ModelConfig
+from sf.errors import ConfigError
+from sf.models import find_model
 from sf.policy.activations import ACTIVATIONS
-from sf.policy.inputs import Inputs, NetworkInput
 
 CONVOLUTIONS = {
     # filters, side of the kernel, stride
     "convnet_simple": ((32, 8, 4), (64, 4, 2), (128, 3, 2)),
     "convnet_atari": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+    "convnet_microrts": ((16, 3, 2), (32, 2, 1)),
 }
+
+RESNET_CHANNELS = (16, 32, 32)
+
+AUTO = "auto"
+"""The encoder of ours, which looks at the shapes."""
 
 HIDDEN_GAIN = math.sqrt(2)
 
@@ -55,47 +62,112 @@ class Mlp(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Convolutions and then linear layers, each followed by the nonlinearity."""
+    """Convolutions, each followed by the nonlinearity."""
 
-    def __init__(self, image_shape: tuple[int, int, int], config: ModelConfig) -> None:
+    def __init__(self, channels: int, config: ModelConfig) -> None:
         super().__init__()
-        channels, height, width = image_shape
         self.convolutions = nn.ModuleList()
         for filters, kernel, stride in CONVOLUTIONS[config.encoder_conv_architecture]:
-            convolution = nn.Conv2d(channels, filters, kernel, stride)
-            _initialize(convolution, HIDDEN_GAIN)
-            self.convolutions.append(convolution)
-            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        self.mlp = Mlp(channels * height * width, config.encoder_conv_mlp_layers, config.nonlinearity)
-        self.num_features = self.mlp.num_features
+            self.convolutions.append(_convolution(channels, filters, kernel, stride))
+            channels = filters
         self._activation = ACTIVATIONS[config.nonlinearity]
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, channels, height, width] to [B, num_features]."""
+        """[B, channels, height, width] to [B, filters, smaller height, smaller width]."""
         for convolution in self.convolutions:
             x = self._activation(convolution(x))
-        features: Tensor = self.mlp(x.flatten(1))
+        return x
+
+
+class ResNet(nn.Module):
+    """The deep residual network of IMPALA (Espeholt et al. 2018, arXiv:1802.01561, figure 3)."""
+
+    def __init__(self, channels: int, config: ModelConfig) -> None:
+        super().__init__()
+        self.entries = nn.ModuleList()
+        self.blocks = nn.ModuleList()
+        for filters in RESNET_CHANNELS:
+            self.entries.append(_convolution(channels, filters, 3, 1, padding=1))
+            layers = [_convolution(filters, filters, 3, 1, padding=1) for _ in range(4)]
+            self.blocks.append(nn.ModuleList(layers))
+            channels = filters
+        self._activation = ACTIVATIONS[config.nonlinearity]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, height, width] to [B, 32, height / 8, width / 8]."""
+        activation = self._activation
+        for entry, block in zip(self.entries, self.blocks, strict=True):
+            assert isinstance(block, nn.ModuleList)
+            x = functional.max_pool2d(entry(x), 3, stride=2, padding=1)
+            first, second, third, fourth = block
+            x = x + second(activation(first(activation(x))))
+            x = x + fourth(activation(third(activation(x))))
+        return activation(x)
+
+
+def _convolution(channels: int, filters: int, kernel: int, stride: int, padding: int = 0) -> nn.Conv2d:
+    layer = nn.Conv2d(channels, filters, kernel, stride, padding)
+    _initialize(layer, HIDDEN_GAIN)
+    return layer
+
+
+class ImageEncoder(nn.Module):
+    """Convolutions and then linear layers, each followed by the nonlinearity."""
+
+    def __init__(self, shape: tuple[int, ...], config: ModelConfig) -> None:
+        super().__init__()
+        kind = ResNet if config.encoder_conv_architecture == "resnet_impala" else ConvNet
+        self.convnet = kind(shape[0], config)
+        with torch.no_grad():
+            size = self.convnet(torch.zeros(1, *shape)).numel()
+        self.mlp = Mlp(size, config.encoder_conv_mlp_layers, config.nonlinearity)
+        self.num_features = self.mlp.num_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, height, width] to [B, num_features]."""
+        features: Tensor = self.mlp(self.convnet(x).flatten(1))
         return features
 
 
 class Encoder(nn.Module):
-    """One MLP for the vector, one convolutional network for each image, their features side by side."""
+    """One MLP for all vectors side by side, one convolutional network for each image, their features side by side."""
 
-    def __init__(self, inputs: Inputs, config: ModelConfig) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
         super().__init__()
-        size = inputs.vector_size
+        self._vectors = tuple(name for name, shape in shapes.items() if len(shape) == 1)
+        size = sum(shapes[name][0] for name in self._vectors)
         self.mlp = Mlp(size, config.encoder_mlp_layers, config.nonlinearity) if size else None
-        convnets = [ConvNet(shape, config) for shape in inputs.image_shapes]
-        self.convnets = nn.ModuleList(convnets)
-        self.num_features = sum(convnet.num_features for convnet in convnets)
+        images = {name: ImageEncoder(shape, config) for name, shape in shapes.items() if len(shape) == 3}
+        self.image_encoders = nn.ModuleList(images.values())
+        self.num_features = sum(encoder.num_features for encoder in images.values())
         if self.mlp is not None:
             self.num_features += self.mlp.num_features
         self._encode_vector = None if self.mlp is None else self.mlp.forward
-        self._encode_images = tuple(convnet.forward for convnet in convnets)
+        self._encode_images = tuple((name, encoder.forward) for name, encoder in images.items())
 
-    def forward(self, x: NetworkInput) -> Tensor:
-        """[B, num_features]."""
-        features = [encode(image) for encode, image in zip(self._encode_images, x.images, strict=True)]
-        if self._encode_vector is not None and x.vector is not None:
-            features.append(self._encode_vector(x.vector))
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Prepared leaves, [B, size] or [B, channels, height, width], to [B, num_features]."""
+        features = [encode(observations[name]) for name, encode in self._encode_images]
+        if self._encode_vector is not None:
+            vectors = [observations[name] for name in self._vectors]
+            features.append(self._encode_vector(vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)))
         return features[0] if len(features) == 1 else torch.cat(features, -1)
+
+
+def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> tuple[nn.Module, int]:
+    """The encoder that the configuration names, and the number of its features.
+
+    Raises:
+        ConfigError: it is not registered, or its features are not [B, n].
+    """
+    if config.encoder == AUTO:
+        encoder = Encoder(shapes, config)
+        return encoder, encoder.num_features
+    module = find_model(config.encoder)(dict(shapes), config)
+    with torch.no_grad():
+        features = module({name: torch.zeros(2, *shape) for name, shape in shapes.items()})
+    if features.dim() != 2 or len(features) != 2:
+        raise ConfigError(
+            [f"encoder={config.encoder} turned 2 observations into {list(features.shape)}, expected features [2, n]."]
+        )
+    return module, features.shape[1]

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import ModelConfig
-from sf.policy.distributions import MASKED_LOGIT, Categorical, action_distribution
+from sf.policy.distributions import MASKED_LOGIT, action_distribution
 from sf.policy.flat import FlatVariables, named_variables
-from sf.policy.inputs import ACTION_MASK, Inputs
-from sf.policy.networks import Encoder, linear
+from sf.policy.inputs import Inputs
+from sf.policy.memory import Memory
+from sf.policy.networks import linear, make_encoder
 from sf.policy.normalizer import Normalizer
-from sf.policy.steps import Evaluation, PolicyInfo, PolicyStep
-from sf.spaces import EnvInfo
+from sf.policy.steps import Evaluation, PolicyInfo, PolicyStep, Sequences
+from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
 """[B, *shape] per leaf, as the environment gave them."""
@@ -29,28 +30,39 @@ class Policy(nn.Module):
     probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the
     learner changes them, and they travel with the weights in `flat`.
 
-    Actions are neither clipped to the bounds of a Box nor shifted to the first choice of a Discrete space; whoever
-    steps the environment does both, because the log-probability belongs to the action as it was drawn.
+    Actions are neither clipped or squashed to the bounds of a Box nor shifted to the first choice of a Discrete space;
+    whoever steps the environment does both, because the log-probability belongs to the action as it was drawn.
+
+    With a memory each row has a state, which `action` takes and returns; who acts sets it to 0 where an episode begins.
     """
 
     def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
         self.inputs = Inputs(info.observations, config)
-        self.encoder = Encoder(self.inputs, config)
-        self.value_encoder = None if config.actor_critic_share_weights else Encoder(self.inputs, config)
+        self.encoder, num_features = make_encoder(self.inputs.shapes, config)
+        self.value_encoder = None
+        if not config.actor_critic_share_weights:
+            self.value_encoder, _ = make_encoder(self.inputs.shapes, config)
+        self.memory = self.value_memory = None
+        if config.use_rnn:
+            self.memory = Memory(num_features, config)
+            if self.value_encoder is not None:
+                self.value_memory = Memory(num_features, config)
+            num_features = self.memory.num_features
         self.distribution = action_distribution(info.action, config)
-        self.policy_head = linear(self.encoder.num_features, self.distribution.num_params, gain=0.01)
-        self.value_head = linear(self.encoder.num_features, 1, gain=1.0)
+        self.policy_head = linear(num_features, self.distribution.num_params, gain=0.01)
+        self.value_head = linear(num_features, 1, gain=1.0)
         self.return_normalizer = Normalizer(()) if config.normalize_returns else None
+        self.state_size = config.memory_size
+        self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
         self._masked = ACTION_MASK in info.observations
-        if self._masked and not isinstance(self.distribution, Categorical):
-            raise NotImplementedError(f"The observation key {ACTION_MASK!r} needs discrete actions, not {info.action}.")
         self._variables = FlatVariables(self, torch.device(device))
         # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
         # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
         self._read_inputs = self.inputs.forward
         self._encode = self.encoder.forward
         self._encode_for_value = None if self.value_encoder is None else self.value_encoder.forward
+        self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
         self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
         self._sample, self._mode = self.distribution.sample, self.distribution.mode
@@ -80,28 +92,50 @@ class Policy(nn.Module):
         """Parameters and buffers by name, in the order of `flat`."""
         return {name: variable.detach() for name, variable in named_variables(self)}
 
+    def get_initial_state(self, batch_size: int) -> Tensor:
+        """[B, S] memory at the beginning of an episode: zeros; S is 0 without a memory."""
+        return torch.zeros(batch_size, self.state_size, device=self.flat.device)
+
     @torch.inference_mode()
     def action(
-        self, observations: Observations, generator: torch.Generator | None = None, greedy: bool = False
+        self,
+        observations: Observations,
+        state: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        greedy: bool = False,
     ) -> PolicyStep:
-        """Choose an action for each row: drawn from the distribution, or its mode."""
-        action_params, normalized_values = self._forward(observations)
+        """Choose an action for each row: drawn from the distribution, or its mode.
+
+        Args:
+            observations: [B, *shape] per leaf.
+            state: [B, S] memory before the step; left out it is that of the beginning.
+            generator: of the random numbers.
+            greedy: take the mode.
+        """
+        action_params, normalized_values, state = self._forward(observations, state)
         if greedy:
             actions, log_probs = self._mode(action_params)
         else:
             actions, log_probs = self._sample(action_params, generator)
-        return PolicyStep(actions, (), PolicyInfo(log_probs, self.denormalize(normalized_values)))
+        return PolicyStep(actions, state, PolicyInfo(log_probs, self.denormalize(normalized_values)))
 
-    def evaluate(self, observations: Observations, actions: Tensor) -> Evaluation:
-        """Log-probabilities of recorded actions [B] or [B, d], entropies and values, with gradients."""
-        action_params, normalized_values = self._forward(observations)
+    def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
+        """Log-probabilities of recorded actions, entropies and values, with gradients.
+
+        Args:
+            observations: [N, *shape] per leaf.
+            actions: [N] or [N, D].
+            sequences: of a policy with memory; then N = T·B in the order of time.
+        """
+        state, resets = (None, None) if sequences is None else sequences
+        action_params, normalized_values, _ = self._forward(observations, state, resets)
         log_probs, entropy = self.distribution.evaluate(action_params, actions)
         return Evaluation(log_probs, entropy, normalized_values, action_params)
 
     @torch.no_grad()
-    def values(self, observations: Observations) -> Tensor:
-        """[B] expected returns in units of the reward, without gradients."""
-        _, normalized_values = self._forward(observations)
+    def values(self, observations: Observations, state: Tensor | None = None) -> Tensor:
+        """[B] expected returns in units of the reward, without gradients; `state` as for `action`."""
+        _, normalized_values, _ = self._forward(observations, state)
         return self.denormalize(normalized_values)
 
     def denormalize(self, normalized_values: Tensor) -> Tensor:
@@ -112,15 +146,34 @@ class Policy(nn.Module):
         """From the units of the reward to those of the value head."""
         return values if self.return_normalizer is None else self.return_normalizer.normalize(values)
 
-    def _forward(self, observations: Observations) -> tuple[Tensor, Tensor]:
-        """Parameters of the action distribution [B, n] and normalized values [B]."""
+    def _forward(
+        self, observations: Observations, state: Tensor | None, resets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Parameters of the action distribution [B, n], normalized values [B], and the state afterwards."""
         inputs = self._read_inputs(observations)
         features = self._encode(inputs)
         value_features = features if self._encode_for_value is None else self._encode_for_value(inputs)
+        if state is None:
+            state = self.get_initial_state(len(features))
+        if self._memories:
+            features, value_features, state = self._remember(features, value_features, state, resets)
         action_params = functional.linear(features, *self._policy_head_parameters)
         if self._masked:
-            action_params = action_params.masked_fill(observations[ACTION_MASK] == 0, MASKED_LOGIT)
-        return action_params, functional.linear(value_features, *self._value_head_parameters).squeeze(-1)
+            forbidden = functional.pad(observations[ACTION_MASK] == 0, self._mask_padding)
+            action_params = action_params.masked_fill(forbidden, MASKED_LOGIT)
+        return action_params, functional.linear(value_features, *self._value_head_parameters).squeeze(-1), state
+
+    def _remember(
+        self, features: Tensor, value_features: Tensor, state: Tensor, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Features that know the past, and the state afterwards."""
+        if len(self._memories) == 1:
+            features, state = self._memories[0](features, state, resets)
+            return features, features, state
+        own, of_value = self._memories
+        features, own_state = own(features, state[:, : own.state_size], resets)
+        value_features, value_state = of_value(value_features, state[:, own.state_size :], resets)
+        return features, value_features, torch.cat([own_state, value_state], -1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
         raise TypeError(

@@ -20,10 +20,19 @@ class PolicyStep(NamedTuple):
     """An action to execute."""
 
     action: Tensor
-    """[B] int64 choices counted from 0, or [B, d] of a Box, not clipped to its bounds."""
-    state: tuple[Tensor, ...]
-    """Recurrent state after the step; empty for a policy without memory."""
+    """[B] or [B, D]: int64 choices counted from 0, and numbers of a Box as they were drawn."""
+    state: Tensor
+    """[B, S] memory after the step; S is 0 for a policy without one."""
     info: PolicyInfo
+
+
+class Sequences(NamedTuple):
+    """How recorded steps hang together, for a policy with memory."""
+
+    initial_state: Tensor
+    """[B, S] memory before the first step."""
+    resets: Tensor
+    """[T, B] bool, whether an episode begins with the step."""
 
 
 class Evaluation(NamedTuple):

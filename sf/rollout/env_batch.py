@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from sf.arena import Array
 from sf.envs import EnvSource
+from sf.envs.actions import action_converter
+from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
-from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.rollout.observations import ObservationWriter, write_rewards
+from sf.spaces import EnvInfo
 
 
 class Ended(NamedTuple):
@@ -31,6 +32,9 @@ class Ended(NamedTuple):
 
 class EnvBatch(Protocol):
     """Some environments that advance together; `observations` are [rows, ...] arrays to write into."""
+
+    counts_episodes: bool
+    """Whether the environments say in `info` which episodes count and what they reached."""
 
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
@@ -48,6 +52,7 @@ def make_env_batch(
     seeds: Sequence[int],
     final_observations: dict[str, Array],
     has_final_observation: Array,
+    action_bounds: Literal["clip", "tanh"],
 ) -> EnvBatch:
     """One environment per seed.
 
@@ -57,12 +62,13 @@ def make_env_batch(
         seeds: of the first reset of each environment.
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
         has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
+        action_bounds: how Box actions are kept in their bounds.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
-    return kind(source, info, seeds, final_observations, has_final_observation)
+    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds)
 
 
 class _Batch:
@@ -75,6 +81,7 @@ class _Batch:
         seeds: Sequence[int],
         final_observations: dict[str, Array],
         has_final_observation: Array,
+        action_bounds: Literal["clip", "tanh"],
     ):
         self.info = info
         self.seeds = list(seeds)
@@ -83,8 +90,9 @@ class _Batch:
         self.envs: list[Any] = []
         for _ in seeds:
             self.envs.append(source.make_checked(info))
-        self.write = ObservationWriter(info, self.envs[0].observation_space)
-        self.to_env_actions = action_converter(info.action, self.envs[0].action_space)
+        self.write = ObservationWriter(info)
+        self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
+        self.counts_episodes = counts_episodes(self.envs[0])
 
     def close(self) -> None:
         for index, env in enumerate(self.envs):
@@ -198,84 +206,3 @@ class MultiAgentBatch(_Batch):
     def _expect_one_per_agent(self, name: str, values: Any) -> None:
         if len(values) != self.info.num_agents:
             raise EnvError(f"expected {self.info.num_agents} {name}, one per agent, and got {len(values)}.")
-
-
-def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
-    """Stores one number per row, [rows] float32; an array that holds one number is one."""
-    try:
-        array = np.asarray(received)
-    except ValueError:  # arrays among numbers
-        array = np.empty(0)
-    if array.dtype.kind in "fiub" and array.size == len(rewards):
-        rewards[:] = array if array.ndim == 1 else array.reshape(-1)
-        return
-    for row, reward in enumerate(received):
-        number = np.asarray(reward)
-        if number.dtype.kind not in "fiub" or number.size != 1:
-            kind = type(reward).__name__
-            raise EnvError(f"{env_id}, row {row}: step() returned the reward {reward!r} ({kind}), expected a number.")
-        rewards[row] = number.item()
-
-
-class ObservationWriter:
-    """Copies one observation into its row after checking shape and dtype of every leaf."""
-
-    def __init__(self, info: EnvInfo, space: Any):
-        self.leaves: dict[str, LeafSpec] = info.observations
-        self.is_dict = hasattr(space, "spaces")
-        spaces: Mapping[str, Any] = space.spaces if self.is_dict else {"obs": space}
-        self.dtypes = {key: np.dtype(spaces[key].dtype) for key in self.leaves}
-        leaf = self.leaves.get("obs")
-        is_vector = not self.is_dict and leaf is not None and leaf.num_categories == 0 and len(leaf.shape) == 1
-        self.vector_size = leaf.shape[0] if leaf and is_vector else 0
-        """Length of an observation that is one array of rank 1; 0 for all others."""
-
-    def __call__(self, out: dict[str, Array], row: int, observation: Any) -> None:
-        """Writes one observation into `out[key][row]`.
-
-        Raises:
-            EnvError: a leaf is missing or has another shape, or a dtype that cannot be stored exactly.
-        """
-        if not self.is_dict:
-            self._write_leaf("obs", "the observation", out["obs"], row, observation)
-            return
-        for key in self.leaves:
-            if key not in observation:
-                raise EnvError(f"the observation has no entry {key!r}, only {sorted(observation)}.")
-            self._write_leaf(key, f"observation[{key!r}]", out[key], row, observation[key])
-
-    def _write_leaf(self, key: str, what: str, out: Array, row: int, value: Any) -> None:
-        leaf, dtype = self.leaves[key], self.dtypes[key]
-        array = np.asarray(value)
-        if array.shape != leaf.shape:
-            raise EnvError(f"{what} has shape {array.shape}, expected {leaf.shape} as in the observation space.")
-        if array.dtype != dtype and not self._exact(array, dtype):
-            raise EnvError(
-                f"{what} has dtype {array.dtype}, expected {dtype} as in the observation space. Cast it in the "
-                f"environment, or declare {array.dtype} in the space."
-            )
-        if leaf.num_categories and not leaf.start <= array < leaf.start + leaf.num_categories:
-            last = leaf.start + leaf.num_categories - 1
-            raise EnvError(f"{what} is {array}, expected a category from {leaf.start} to {last}.")
-        out[row] = array
-
-    @staticmethod
-    def _exact(array: Array, dtype: np.dtype[Any]) -> bool:
-        """Python numbers and narrower types are welcome as long as no digit is lost; float64 noise is not a digit."""
-        if array.dtype == np.float64 and dtype.kind == "f":
-            return True
-        if np.can_cast(array.dtype, dtype, "safe"):
-            return True
-        return array.dtype.kind in "iu" and dtype.kind in "iu" and bool((array.astype(dtype) == array).all())
-
-
-def action_converter(action: ActionSpec, space: Any) -> Callable[[Array], Sequence[Any]]:
-    """A function from stored actions, [rows, ...], to what the environments execute, one per row."""
-    if action.kind == "discrete":
-        start = action.start  # as numpy scalars, which `Discrete.contains` accepts faster than Python's integers
-        if start == 0:
-            return list
-        return lambda actions: list(actions + start)
-    low, high, dtype = np.asarray(space.low), np.asarray(space.high), space.dtype
-    # The stored action stays as it was drawn, because its log-probability belongs to it.
-    return lambda actions: list(np.clip(actions, low, high).astype(dtype, copy=False))

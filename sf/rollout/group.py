@@ -17,6 +17,7 @@ from sf.config import RolloutConfig
 from sf.errors import EnvError
 from sf.records import Episode, Record
 from sf.rollout.env_batch import Ended, EnvBatch
+from sf.rollout.scores import Scores
 from sf.slots import Requests, Slots, SlotState
 
 
@@ -52,8 +53,7 @@ class Group:
         self.slots_filled = 0
         self.ended = False
         self.policies = np.zeros(topology.rows, np.int64)
-        self.steps = 0
-        self.returns, self.started_at = np.zeros(topology.rows), [0] * topology.rows
+        self.scores = Scores(topology.rows, envs.counts_episodes)
 
     def advance(self) -> bool:
         """Takes the next step if it can be taken now; says whether anything was done."""
@@ -83,9 +83,17 @@ class Group:
         else:
             for array in self.slots.observations.values():
                 array[slot, 0] = array[self.last_slot, self.rollout]
+            self._keep_memory(slot, self.last_slot)
         self.slot, self.t = slot, 0
         self._ask(slot)
         return True
+
+    def _keep_memory(self, slot: int, last_slot: int) -> None:
+        """The trajectory remembers where it began, so that the learner can go through it again."""
+        memory = self.slots.memory[self.index]
+        if memory.size:
+            memory[self.slots.ended(last_slot, self.rollout - 1)] = 0
+            self.slots.initial_memory[slot] = memory
 
     def _step(self, slot: int, t: int) -> None:
         slots = self.slots
@@ -93,8 +101,7 @@ class Group:
         rewards = slots.rewards[slot, t]
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
-        self.returns += rewards
-        self.steps += 1
+        self.scores.add(rewards)
         if self.reward_is_shaped:
             np.clip(rewards * self.config.reward_scale, -self.config.reward_clip, self.config.reward_clip, out=rewards)
         self.ended = bool(ended)
@@ -128,12 +135,10 @@ class Group:
             row = end.row
             self.slots.terminated[slot, t, row] = end.terminated
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
-            reward = float(self.returns[row])
-            objective = float(end.info.get("true_objective", reward))
-            length, self.started_at[row] = self.steps - self.started_at[row], self.steps
-            self.on_episode(Episode(int(self.policies[row]), reward, length, objective))
-            self.returns[row] = 0
-        self.record["episodes"] += len(ended)
+            if score := self.scores.end(end):
+                objective = float(end.info.get("true_objective", score[0]))
+                self.on_episode(Episode(int(self.policies[row]), *score, objective))
+                self.record["episodes"] += 1
         if self.num_policies > 1:
             self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))
 

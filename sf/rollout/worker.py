@@ -69,6 +69,7 @@ class RolloutWorker:
                 env_seeds,
                 {key: array[group] for key, array in slots.final_observations.items()},
                 slots.has_final_observation[group],
+                config.action_bounds,
             )
             random = np.random.default_rng(sequence)
             bells = self._ring_inference, self._ring_learners

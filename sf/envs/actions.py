@@ -1,0 +1,81 @@
+"""From stored actions to what environments execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from sf.arena import Array
+
+Converter = Callable[[Array], Sequence[Any]]
+"""From [rows, columns] to one action per row."""
+
+
+def action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Converter:
+    """A function from stored actions, [rows] or [rows, D], to what the environments execute, one per row.
+
+    The stored action stays as it was drawn, because its log-probability belongs to it. Numbers of a Box are clipped to
+    its bounds or squashed into them by tanh.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)  # numpy scalars: `Discrete.contains` accepts them faster than Python's integers
+        return list if start == 0 else lambda actions: list(actions + start)
+    return _converter(space, bounds, 0)[0]
+
+
+def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple[Converter, int]:
+    """The function for the columns of a space that begin at `first`, and the first column after them."""
+    from gymnasium import spaces
+
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        keys = list(space.spaces) if isinstance(space, spaces.Dict) else None
+        parts = []
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            converter, first = _converter(part, bounds, first)
+            parts.append(converter)
+        return _nested(parts, keys), first
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return lambda actions: list(actions[:, first].astype(np.int64) + start), first + 1
+    shape, dtype = tuple(space.shape), space.dtype
+    end = first + int(np.prod(shape))
+    if isinstance(space, spaces.Box):
+        to_bounds = _squash(space) if bounds == "tanh" else _clip(space)
+    else:
+        to_bounds = _shift(space.start if isinstance(space, spaces.MultiDiscrete) else 0)
+
+    def convert(actions: Array) -> Sequence[Any]:
+        arrays = to_bounds(actions[:, first:end].reshape(-1, *shape)).astype(dtype, copy=False)
+        return list(arrays) if shape else [arrays[row, ...] for row in range(len(arrays))]  # arrays without axes, too
+
+    return convert, end
+
+
+def _nested(parts: list[Converter], keys: list[str] | None) -> Converter:
+    """Tuples, or with keys dicts, of the results of the parts."""
+
+    def convert(actions: Array) -> Sequence[Any]:
+        rows = list(zip(*(part(actions) for part in parts), strict=True))
+        return rows if keys is None else [dict(zip(keys, row, strict=True)) for row in rows]
+
+    return convert
+
+
+def _shift(start: Any) -> Callable[[Array], Array]:
+    return lambda choices: choices + start
+
+
+def _clip(space: Any) -> Callable[[Array], Array]:
+    low, high = space.low, space.high
+    return lambda numbers: np.clip(numbers, low, high)
+
+
+def _squash(space: Any) -> Callable[[Array], Array]:
+    low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+    assert np.isfinite(high - low).all(), f"checked before the run, see sf.config.checks: {space}"
+    middle, half = (high + low) / 2, (high - low) / 2
+    return lambda numbers: middle + half * np.tanh(numbers)

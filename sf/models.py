@@ -1,0 +1,80 @@
+"""Encoders that users bring along."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sf.config import ModelConfig
+from sf.errors import ConfigError
+
+MakeEncoder = Callable[[dict[str, tuple[int, ...]], ModelConfig], Any]
+"""Returns a torch module; torch is not imported here, because rollout workers do without it."""
+
+_registered: dict[str, MakeEncoder] = {}
+
+
+def register_model(name: str, make: MakeEncoder) -> None:
+    """Make ``--encoder=name`` mean ``make(shapes, config)``.
+
+    Args:
+        name: of the encoder. A name that is registered again gets the new function.
+        make: a function or class that returns a torch module which turns the prepared observations, a dict from leaf to
+            floats [B, *shape], into features [B, n]. `shapes` has the shape of each leaf: ``(size,)`` of a vector,
+            ``(channels, height, width)`` of an image. It is called in several processes, so it must be at the top
+            level of a module, and it must build the same network each time.
+    """
+    _registered[name] = make
+
+
+def models_to_send() -> Mapping[str, MakeEncoder]:
+    """What `register_model` was given, for child processes.
+
+    Raises:
+        ConfigError: a function cannot be sent to another process.
+    """
+    for name, make in _registered.items():
+        try:
+            pickle.dumps(make)
+        except Exception as error:
+            raise ConfigError(
+                [
+                    f"The encoder {name} cannot be sent to the learner and the inference workers ({error}). Define it "
+                    "with def or class at the top level of a module file."
+                ]
+            ) from error
+    return dict(_registered)
+
+
+def register_models(models: Mapping[str, MakeEncoder]) -> None:
+    """In a child process: what the parent had registered."""
+    _registered.update(models)
+
+
+def find_model(name: str) -> MakeEncoder:
+    """The function behind a registered name, or behind ``module:name``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module, _, attribute = name.rpartition(":")
+    if module:
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                [f"encoder={name} names {attribute} in the module {module}, which cannot be imported: {error}."]
+            ) from error
+        make: MakeEncoder = found
+        return make
+    if name not in _registered:
+        known = ", ".join(sorted(_registered)) or "none so far"
+        raise ConfigError(
+            [
+                f"encoder={name} is not registered (registered: {known}). Call sf.register_model({name!r}, ...) before "
+                "training or loading, or write --encoder=module:Name to import it."
+            ]
+        )
+    return _registered[name]

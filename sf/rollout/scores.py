@@ -1,0 +1,42 @@
+"""Returns and lengths of episodes, as they are reported."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sf.arena import Array
+from sf.rollout.env_batch import Ended
+
+
+class Scores:
+    """Sums up the rewards of each row from one end of an episode to the next.
+
+    Environments that count their episodes themselves, with Gymnasium's RecordEpisodeStatistics below wrappers that
+    change rewards or end episodes early, are believed: what they call an episode counts, with its raw return, and a
+    mere end of a trajectory, such as a lost life, does not.
+    """
+
+    def __init__(self, rows: int, from_info: bool):
+        """Starts at zero.
+
+        Args:
+            rows: agents that advance together.
+            from_info: whether the environments count by themselves.
+        """
+        self.from_info = from_info
+        self.steps = 0
+        self.returns, self.started_at = np.zeros(rows), [0] * rows
+
+    def add(self, rewards: Array) -> None:
+        """Takes in one step: [rows] rewards."""
+        self.returns += rewards
+        self.steps += 1
+
+    def end(self, end: Ended) -> tuple[float, int] | None:
+        """Return and length of the episode of a row that has ended; None if it does not count."""
+        reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]
+        self.returns[end.row], self.started_at[end.row] = 0, self.steps
+        if not self.from_info:
+            return reward, length
+        episode = end.info.get("episode")
+        return None if episode is None else (float(episode["r"]), int(episode["l"]))

@@ -1,0 +1,59 @@
+"""From stored actions to what environments execute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sf.envs.actions import action_converter
+from sf.spaces import action_spec
+
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("space", "stored", "executed"),
+    [
+        (spaces.Discrete(3), [0, 2], [0, 2]),
+        (spaces.Discrete(3, start=-1), [0, 2], [-1, 1]),
+        (spaces.MultiDiscrete([3, 2], start=[5, 0]), [[0, 1], [2, 0]], [[5, 1], [7, 0]]),
+        (spaces.MultiDiscrete(np.array([[3, 2], [2, 2]])), [[0, 1, 1, 0]], [[[0, 1], [1, 0]]]),
+        (spaces.MultiBinary((2, 2)), [[0, 1, 1, 0]], [[[0, 1], [1, 0]]]),
+        (spaces.Box(-1, 1, (2,)), [[0.5, -3.0]], [[0.5, -1.0]]),
+        (spaces.Box(-1, 1, (2, 1)), [[0.5, 3.0]], [[[0.5], [1.0]]]),
+        (spaces.Box(-INF, 2, ()), [[-1e9], [3.0]], [-1e9, 2.0]),
+    ],
+)
+def test_stored_actions_become_those_of_the_space(space: spaces.Space[Any], stored: Any, executed: Any) -> None:
+    actions = action_converter(space, "clip")(np.array(stored, action_spec(space).dtype))
+    assert np.array(actions).tolist() == executed
+    assert all(space.contains(action) for action in actions)
+
+
+def test_nested_actions() -> None:
+    space = spaces.Dict(
+        {"move": spaces.Box(-1, 1, (2,)), "do": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}
+    )
+    stored = np.array([[2, 0, 1, 0.25, 9], [0, 1, 1, -9, 0.5]], np.float32)  # Gymnasium sorts the keys of a Dict
+    first, second = action_converter(space, "clip")(stored)
+    assert space.contains(first)
+    assert space.contains(second)
+    assert (first["do"][0], first["do"][1].tolist(), first["move"].tolist()) == (2, [0, 1], [0.25, 1])
+    assert (second["do"][0], second["do"][1].tolist(), second["move"].tolist()) == (0, [1, 1], [-1, 0.5])
+
+
+def test_b9_c27_clipping_leaves_the_stored_action_alone() -> None:
+    stored = np.array([[3.0]], np.float32)
+    (action,) = action_converter(spaces.Box(-1, 1, (1,)), "clip")(stored)
+    assert (action.tolist(), stored.tolist()) == ([1.0], [[3.0]])
+
+
+def test_tanh_squashes_into_bounds() -> None:
+    space = spaces.Box(np.array([-1, 2], np.float32), np.array([1, 6], np.float32))
+    stored = np.array([[0, 0], [50, -50], [0.5, 0.5]], np.float32)
+    actions = np.array(action_converter(space, "tanh")(stored))
+    np.testing.assert_allclose(actions, [[0, 4], [1, 2], [np.tanh(0.5), 4 + 2 * np.tanh(0.5)]], rtol=1e-6)
+    assert all(space.contains(action) for action in actions.astype(np.float32))
