@@ -1,0 +1,139 @@
+"""Encoders: those that come along, and those that users register."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sf.config import ModelConfig
+from sf.errors import ConfigError
+from sf.models import models_to_send, register_model
+from sf.policy import Policy
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.lab import make_lab, step_until
+
+INFO = EnvInfo(
+    "test", 1, {"obs": LeafSpec((3, 40, 36), "uint8"), "speed": LeafSpec((2,), "float32")}, ActionSpec.discrete(2)
+)
+
+
+class Mean(nn.Module):
+    """The mean of the picture beside the vector."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1 + shapes["speed"][0], config.encoder_mlp_layers[0])
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(
+            torch.cat([observations["obs"].mean((1, 2, 3))[:, None], observations["speed"]], -1)
+        )
+        return features.tanh()
+
+
+class Flat(nn.Module):
+    """Forgets the axis of the features."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__()
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return observations["speed"].sum(-1)
+
+
+class OneLayer(nn.Module):
+    """For vectors."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(shapes["obs"][0], 8)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(observations["obs"])
+        return features.relu()
+
+
+def random_observations(rows: int) -> dict[str, Tensor]:
+    return {"obs": torch.randint(0, 256, (rows, 3, 40, 36), dtype=torch.uint8), "speed": torch.randn(rows, 2)}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_registered_encoder_is_part_of_the_policy(shared: bool) -> None:
+    register_model("mean", Mean)
+    policy = Policy(INFO, ModelConfig(encoder="mean", actor_critic_share_weights=shared))
+    assert isinstance(policy.encoder, Mean)
+    assert policy.policy_head.in_features == 64
+    observations = random_observations(5)
+    step = policy.action(observations)
+    evaluation = policy.evaluate(observations, step.action.clone())
+    assert torch.equal(evaluation.log_probs.detach(), step.info.log_probability)
+    torch.autograd.backward(evaluation.log_probs.sum())
+    assert torch.count_nonzero(policy.flat_gradient[: policy.encoder.layer.weight.numel()])
+
+
+@pytest.mark.parametrize("name", ["one-layer", "tests.test_models:OneLayer"])
+def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
+    register_model("one-layer", OneLayer)
+    lab = make_lab(tmp_path, "CartPole-v1", encoder=name)
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[0].record["iterations"] >= 2)
+    assert type(roles[0].policy.encoder).__name__ == "OneLayer"
+    for role in roles:
+        role.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nobody", r"encoder=nobody is not registered \(registered: .*\)\. Call sf\.register_model\('nobody'"),
+        ("tests.test_models:Nothing", r"names Nothing in the module tests\.test_models, which cannot be imported"),
+        ("no_such_module:Nothing", r"names Nothing in the module no_such_module, which cannot be imported"),
+        ("tests.test_models:Flat", r"turned 2 observations into \[2\], expected features \[2, n\]"),
+    ],
+)
+def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Policy(INFO, ModelConfig(encoder=name))
+
+
+def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sf.models._registered", {"lambda": lambda shapes, config: Mean(shapes, config)})
+    with pytest.raises(ConfigError, match="The encoder lambda cannot be sent to the learner"):
+        models_to_send()
+
+
+def test_registering_needs_no_torch() -> None:
+    code = "import sys, sf; sf.register_model('x', dict); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape", "size"),
+    [
+        ("convnet_simple", (3, 84, 84), 128 * 4 * 4),
+        ("convnet_atari", (4, 84, 84), 64 * 7 * 7),
+        ("resnet_impala", (4, 84, 84), 32 * 11 * 11),
+        ("resnet_impala", (3, 16, 20), 32 * 2 * 3),
+        ("convnet_microrts", (27, 16, 16), 32 * 6 * 6),
+    ],
+)
+def test_image_encoders(architecture: Any, shape: tuple[int, ...], size: int) -> None:
+    info = EnvInfo("test", 1, {"obs": LeafSpec(shape, "uint8")}, ActionSpec.discrete(2))
+    config = ModelConfig(encoder_conv_architecture=architecture, nonlinearity="relu", encoder_conv_mlp_layers=(16,))
+    policy = Policy(info, config)
+    (encoder,) = policy.encoder.image_encoders  # type: ignore[misc]
+    assert encoder.mlp.layers[0].in_features == size
+    assert policy.values({"obs": torch.randint(0, 256, (3, *shape), dtype=torch.uint8)}).shape == (3,)
+
+
+def test_impala_resnet_has_fifteen_convolutions() -> None:
+    """Three sections of one entry and two residual blocks of two (figure 3 of the IMPALA paper, right)."""
+    info = EnvInfo("test", 1, {"obs": LeafSpec((3, 64, 64), "uint8")}, ActionSpec.discrete(2))
+    policy = Policy(info, ModelConfig(encoder_conv_architecture="resnet_impala"))
+    assert sum(isinstance(module, nn.Conv2d) for module in policy.modules()) == 15
