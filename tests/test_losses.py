@@ -14,9 +14,11 @@ from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
 from sf.learner.losses import (
     clip_fraction,
+    clip_range,
     clipped_policy_loss,
     divergences,
     explained_variance,
+    limited,
     normalize_advantages,
     ppo_gradients,
     ppo_losses,
@@ -31,9 +33,9 @@ def cases(row: str) -> list[Any]:
     return [pytest.param(c["inputs"], c["expected"], id=f"{row}-{i}") for i, c in enumerate(ORACLES[row]["cases"])]
 
 
-@pytest.mark.parametrize(("inputs", "expected"), [c for c in cases("C7") if c.values[0]["ddof"] == 1])
-def test_c7_advantages_are_normalized_with_the_sample_deviation(inputs: Any, expected: Any) -> None:
-    normalized = normalize_advantages(torch.tensor(inputs["advantages"], dtype=torch.float32))
+@pytest.mark.parametrize(("inputs", "expected"), cases("C7"))
+def test_c7_advantages_are_normalized(inputs: Any, expected: Any) -> None:
+    normalized = normalize_advantages(torch.tensor(inputs["advantages"], dtype=torch.float32), inputs["ddof"])
     assert normalized.tolist() == pytest.approx(expected["normalized"], abs=1e-6)
 
 
@@ -45,7 +47,25 @@ def test_c7_equal_advantages_become_zero(advantages: list[float]) -> None:
 @pytest.mark.parametrize(("inputs", "expected"), cases("C8"))
 def test_c8_clipped_policy_loss(inputs: Any, expected: Any) -> None:
     advantages, ratios = torch.tensor([float(inputs["advantage"])]), torch.tensor([inputs["ratio"]])
-    assert clipped_policy_loss(advantages, ratios, inputs["clip"]).item() == pytest.approx(expected["loss"], abs=1e-6)
+    assert clipped_policy_loss(advantages, ratios, 1 - inputs["clip"], 1 + inputs["clip"]).item() == pytest.approx(
+        expected["loss"], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "loss"),
+    [
+        (1.0, 1.5, -1.2),  # clipped to 1.2
+        (-1.0, 1.5, 1.5),
+        (-1.0, 0.5, 1 / 1.2),  # clipped to 1/1.2, not to 0.8
+        (-1.0, 50.0, 20.0),  # limited to 20
+        (1.0, 0.01, -0.05),  # limited to 0.05
+    ],
+)
+def test_c8_reciprocal_form(advantage: float, ratio: float, loss: float) -> None:
+    config = LearnerConfig(ppo_clip_form="reciprocal", ppo_clip_ratio=0.2)
+    ratios = limited(torch.tensor([ratio]), config)
+    assert clipped_policy_loss(torch.tensor([advantage]), ratios, *clip_range(config)).item() == pytest.approx(loss)
 
 
 @pytest.mark.parametrize(("inputs", "expected"), cases("C9"))
@@ -69,6 +89,7 @@ def random_minibatch(n: int, dtype: torch.dtype) -> tuple[Evaluation, Transition
     log_probs, entropy, values, advantages, targets, returns = torch.randn(6, n, dtype=dtype)
     evaluation = Evaluation(log_probs, entropy, values, torch.zeros(n, 2))
     noise = 0.3 * torch.randn(2, n, dtype=dtype)
+    noise[0, : n // 10] *= 20
     minibatch = Transitions({}, torch.zeros(n), log_probs + noise[0], values + noise[1], advantages, targets, returns)
     return evaluation, minibatch
 
@@ -79,6 +100,8 @@ def random_minibatch(n: int, dtype: torch.dtype) -> tuple[Evaluation, Transition
         {},
         {"ppo_clip_value": 0.0},
         {"kl_loss_coeff": 0.3},
+        {"ppo_clip_form": "reciprocal"},
+        {"advantage_ddof": 0},
         {"normalize_advantages": False, "exploration_loss_coeff": 0.0, "value_loss_coeff": 2.0},
     ],
 )

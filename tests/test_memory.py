@@ -175,6 +175,7 @@ def test_steps_that_do_not_train_are_gone_through_all_the_same() -> None:
     batch = Batch(
         observations={"obs": torch.randn(steps + 1, rows, 3)},
         initial_memory=state,
+        streams=torch.arange(rows),
         actions=torch.zeros(shape, dtype=torch.int64),
         behavior_log_probs=torch.full(shape, -0.7),
         values=torch.zeros(shape),

@@ -11,6 +11,7 @@ import torch
 
 from sf.config import LearnerConfig
 from sf.learner.schedules import learning_rate
+from tests.lab import make_lab
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
@@ -25,6 +26,20 @@ def test_c4_linear_annealing(case: Any) -> None:
     for update, rate in ((1, expected["first_lr"]), (num_updates, expected["last_lr"])):
         schedule.set_progress((update - 1) / num_updates)
         assert schedule.value == pytest.approx(rate, rel=1e-9)
+
+
+@pytest.mark.parametrize("num_policies", [1, 2])
+def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None:
+    """500,000 steps in iterations of 4 x 128 transitions are 976; what comes after the last is like it."""
+    flags: dict[str, Any] = {"num_envs_per_worker": 4 * num_policies, "rollout": 128, "num_policies": num_policies}
+    total = 500_000 * num_policies
+    lab = make_lab(tmp_path, lr_schedule="linear", learning_rate=1e-3, train_for_env_steps=total, **flags)
+    learner = lab.build("learner")
+    for update, rate in ((1, 1.0), (2, 975 / 976), (976, 1 / 976), (977, 1 / 976)):
+        learner.frames = (update - 1) * 512
+        learner.update.set_progress(learner._progress())
+        assert learner.update.lr == pytest.approx(1e-3 * rate, rel=1e-9)
+    learner.close()
 
 
 def test_linear_stays_at_zero_past_the_end() -> None:

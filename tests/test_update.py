@@ -56,6 +56,7 @@ def act(policy: Policy, num_steps: int = 8, num_trajectories: int = 6, version: 
     return Batch(
         observations=observations,
         initial_memory=policy.get_initial_state(num_trajectories),
+        streams=torch.arange(num_trajectories),
         actions=step.action.clone().view(*shape, *step.action.shape[1:]),
         behavior_log_probs=step.info.log_probability.clone().view(shape),
         values=step.info.value_prediction.clone().view(shape),
@@ -357,16 +358,7 @@ def test_a24_training_equals_training_on_the_valid_subset(reason: str) -> None:
     config = learner_config(max_policy_lag=5, normalize_advantages=True, learning_rate=1e-2)
     policy = make_policy()
     whole = act(policy, num_steps=6, num_trajectories=4)
-    subset = dataclasses.replace(
-        whole,
-        observations={"obs": whole.observations["obs"][:, :3]},
-        bootstrap_values=whole.bootstrap_values[:3],
-        **{
-            field.name: getattr(whole, field.name)[:, :3]
-            for field in dataclasses.fields(whole)
-            if field.name not in ("observations", "bootstrap_values")
-        },
-    )
+    subset = whole.trajectories(torch.arange(3))
     whole.policy_version[:, :3] = subset.policy_version[:] = 10
     if reason == "other policy":
         whole.valid[:, 3], whole.policy_version[:, 3] = False, 10
@@ -413,12 +405,7 @@ def test_dataset_of_other_policies_only_is_skipped() -> None:
     batch = act(update.policy)
     batch.valid.zero_()
     assert train(update, batch) == []
-    empty = act(update.policy, num_trajectories=1)
-    for field in dataclasses.fields(empty):
-        if field.name != "observations":
-            value = getattr(empty, field.name)
-            setattr(empty, field.name, value[..., :0] if field.name == "bootstrap_values" else value[:, :0])
-    empty.observations = {"obs": empty.observations["obs"][:, :0]}
+    empty = batch.trajectories(torch.arange(0))
     assert train(update, empty) == []
 
 
@@ -549,6 +536,7 @@ TAGS_OF_A21_AND_A22 = [
     "obs_running_std",
 ]
 TAGS_OF_C12 = ["clipfrac", "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl", "explained_variance"]
+TAGS_OF_CR1 = ["first_ratio_min", "first_ratio_max"]
 
 
 def test_a21_a22_tags() -> None:
@@ -558,7 +546,7 @@ def test_a21_a22_tags() -> None:
     update.want_summary = True
     train(update, act(update.policy, version=update.version))
     summary = update.summary()
-    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12}
+    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12, *TAGS_OF_CR1}
     assert all(np.isfinite(value) for value in summary.values())
     assert summary["num_sgd_steps"] == 8
     assert summary["version_diff_avg"] == 3

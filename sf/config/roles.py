@@ -176,6 +176,12 @@ class LearnerConfig:
     """Decay of the advantage estimate over time."""
     ppo_clip_ratio: Annotated[float, ABOVE_0] = 0.2
     """The probability ratio is clipped to 1 minus and plus this."""
+    ppo_clip_form: Literal["symmetric", "reciprocal"] = "symmetric"
+    """Reciprocal clips the ratio to 1/(1+e) and 1+e instead, after limiting it to 0.05 and 20 (Sample Factory)."""
+    ppo_clip_anneal: bool = False
+    """Let both clip ranges shrink to zero over train_for_env_steps."""
+    target_kl: Annotated[float, AT_LEAST_0] = 0.0
+    """End an iteration after the epoch whose last minibatch has moved the policy further than this; 0 never does."""
     ppo_clip_value: Annotated[float, AT_LEAST_0] = 1.0
     """Largest change of a value in one iteration that is rewarded by the value loss; 0 switches clipping off."""
     value_loss_coeff: Annotated[float, AT_LEAST_0] = 0.5
@@ -206,6 +212,10 @@ class LearnerConfig:
     """Draw minibatches at random in each epoch instead of in the order of the trajectories."""
     normalize_advantages: bool = True
     """Shift and scale the advantages of each minibatch to mean 0 and deviation 1."""
+    advantage_ddof: Annotated[int, Range(0, 1)] = 1
+    """1 for the sample deviation of the advantages, 0 for that of the population."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running deviation of their discounted sums, then limit them to plus and minus 10."""
     value_bootstrap: bool = True
     """Continue the return of a truncated episode with the value of its final observation."""
     with_vtrace: bool = False
@@ -214,6 +224,8 @@ class LearnerConfig:
     """Limit of the importance weight of the temporal difference in V-trace."""
     vtrace_c: Annotated[float, ABOVE_0] = 1.0
     """Limit of the importance weight of the trace in V-trace."""
+    strict: bool = False
+    """Stop with an error if a policy that has not changed since acting finds other probabilities than it acted with."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 from torch.nn import functional
+
+_WITHOUT_TIME = ("initial_memory", "streams", "bootstrap_values")
 
 
 @dataclass
@@ -16,6 +18,8 @@ class Batch:
     """[T+1, B, *shape] per leaf; the last one follows the last step."""
     initial_memory: Tensor
     """[B, S] memory of the policy before the first step; S is 0 for a policy without one."""
+    streams: Tensor
+    """[B] int64, the environment row that each trajectory comes from; of two of one row the earlier one is first."""
     actions: Tensor
     """[T, B] or [T, B, D], as they were drawn."""
     behavior_log_probs: Tensor
@@ -36,6 +40,15 @@ class Batch:
     """[T, B] int64, version of the policy that chose the action."""
     valid: Tensor
     """[T, B] bool, whether the action was chosen by the policy under training."""
+
+    def trajectories(self, chosen: Tensor) -> Batch:
+        """Some of the trajectories, by index [b] or mask [B]."""
+        picked = {
+            field.name: value[chosen] if field.name in _WITHOUT_TIME else value[:, chosen]
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return Batch(observations={name: leaf[:, chosen] for name, leaf in self.observations.items()}, **picked)
 
     @property
     def resets(self) -> Tensor:

@@ -61,6 +61,7 @@ class Batcher:
         } | {f"observations/{key}": array for key, array in slots.observations.items()}
         self._buffers = {name: _room_for(array, trajectories) for name, array in self._fields.items()}
         self._initial_memory = np.empty((trajectories, slots.topology.memory_size), np.float32)
+        self._streams = np.empty(trajectories, np.int64)
 
     @property
     def rows_waiting(self) -> int:
@@ -90,7 +91,7 @@ class Batcher:
             self._open.append(_OpenSlot(int(slot)))
 
     def _choose(self) -> list[_Piece]:
-        """The oldest trajectories, in the order of their slots so that the order of arrival leaves no trace."""
+        """The oldest trajectories, in an order in which the order of arrival leaves no trace."""
         pieces, missing = [], self.trajectories
         for slot in self._open:
             count = min(missing, self.slots.topology.rows - slot.used)
@@ -99,7 +100,8 @@ class Batcher:
             pieces.append(_Piece(slot.index, slice(slot.used, slot.used + count)))
             slot.used += count
             missing -= count
-        return sorted(pieces, key=lambda piece: piece.slot)
+        # How often a slot was filled comes first, so that of two trajectories of one row the earlier one is first.
+        return sorted(pieces, key=lambda piece: (int(self.slots.filled[piece.slot]), piece.slot))
 
     def _assemble(self, pieces: list[_Piece]) -> Batch:
         start = 0
@@ -107,18 +109,16 @@ class Batcher:
             stop = start + piece.rows.stop - piece.rows.start
             for name, array in self._fields.items():
                 self._buffers[name][:, start:stop] = array[piece.slot, :, piece.rows]
+            first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
+            self._streams[start:stop] = np.arange(piece.rows.start, piece.rows.stop) + first_row
             self._initial_memory[start:stop] = self.slots.initial_memory[piece.slot, piece.rows]
             start = stop
-        initial_memory = torch.from_numpy(self._initial_memory)
         tensors = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
-        if self.slots.topology.num_policies > 1:
-            own = torch.from_numpy((self._buffers["policy_id"] == self.policy_id).any(axis=0))
-            tensors = {name: tensor[:, own] for name, tensor in tensors.items()}
-            initial_memory = initial_memory[own]
         values = tensors["values"]
-        return Batch(
+        batch = Batch(
             observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
-            initial_memory=initial_memory,
+            initial_memory=torch.from_numpy(self._initial_memory),
+            streams=torch.from_numpy(self._streams),
             actions=tensors["actions"],
             behavior_log_probs=tensors["behavior_log_probs"],
             values=values[:-1],
@@ -130,6 +130,7 @@ class Batcher:
             policy_version=tensors["policy_version"],
             valid=tensors["policy_id"] == self.policy_id,
         )
+        return batch if self.slots.topology.num_policies == 1 else batch.trajectories(batch.valid.any(0))
 
 
 def _room_for(array: Array, trajectories: int) -> Array:

@@ -12,6 +12,9 @@ from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
 from sf.policy import Evaluation
 
+RATIO_LIMITS = (0.05, 20.0)
+"""Of the reciprocal form, as in Sample Factory 2."""
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -35,8 +38,7 @@ def ppo_losses(evaluation: Evaluation, minibatch: Transitions, config: LearnerCo
         config: the coefficients.
     """
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
-    advantages = normalize_advantages(minibatch.advantages) if config.normalize_advantages else minibatch.advantages
-    policy = clipped_policy_loss(advantages, log_ratios.exp(), config.ppo_clip_ratio)
+    policy = clipped_policy_loss(_advantages(minibatch, config), limited(log_ratios.exp(), config), *clip_range(config))
     value = value_loss(
         evaluation.normalized_values, minibatch.old_values, minibatch.value_targets, config.ppo_clip_value
     )
@@ -61,11 +63,14 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
     512 transitions. A clipped term does not depend on the network, so where it is the larger one the derivative is 0.
     """
     weight = 1.0 / len(minibatch)
-    advantages = normalize_advantages(minibatch.advantages) if config.normalize_advantages else minibatch.advantages
+    advantages = _advantages(minibatch, config)
     ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs).exp_()
-    gains = advantages * ratios
-    clipped_gains = advantages * ratios.clamp(1.0 - config.ppo_clip_ratio, 1.0 + config.ppo_clip_ratio)
-    d_log_probs = gains.masked_fill_(gains > clipped_gains, 0.0).mul_(-weight)
+    gains = advantages * limited(ratios, config)
+    clipped_gains = advantages * ratios.clamp(*clip_range(config))
+    constant = gains > clipped_gains
+    if config.ppo_clip_form == "reciprocal":
+        constant.logical_or_(ratios != limited(ratios, config))
+    d_log_probs = gains.masked_fill_(constant, 0.0).mul_(-weight)
     if config.kl_loss_coeff > 0:
         d_log_probs.add_(ratios - 1.0, alpha=weight * config.kl_loss_coeff)
 
@@ -82,17 +87,34 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
     return LossGradients(d_log_probs, d_entropy, d_values)
 
 
-def normalize_advantages(advantages: Tensor) -> Tensor:
-    """(A - mean) / (std + 1e-8) with the sample standard deviation; [N]."""
+def _advantages(minibatch: Transitions, config: LearnerConfig) -> Tensor:
+    if not config.normalize_advantages:
+        return minibatch.advantages
+    return normalize_advantages(minibatch.advantages, config.advantage_ddof)
+
+
+def normalize_advantages(advantages: Tensor, ddof: int = 1) -> Tensor:
+    """(A - mean) / (std + 1e-8) with the sample deviation (ddof 1) or that of the population (ddof 0); [N]."""
     # One number has no sample deviation; its advantage is then 0.
-    correction = 1 if advantages.numel() > 1 else 0
+    correction = ddof if advantages.numel() > 1 else 0
     std, mean = torch.std_mean(advantages, correction=correction)
     return (advantages - mean) / (std + 1e-8)
 
 
-def clipped_policy_loss(advantages: Tensor, ratios: Tensor, clip: float) -> Tensor:
-    """mean(max(-A·r, -A·clip(r, 1 - clip, 1 + clip))) (Schulman et al. 2017, arXiv:1707.06347, equation 7)."""
-    return -torch.minimum(advantages * ratios, advantages * ratios.clamp(1.0 - clip, 1.0 + clip)).mean()
+def clip_range(config: LearnerConfig) -> tuple[float, float]:
+    """What the probability ratio is clipped to."""
+    high = 1.0 + config.ppo_clip_ratio
+    return (1.0 / high if config.ppo_clip_form == "reciprocal" else 1.0 - config.ppo_clip_ratio), high
+
+
+def limited(ratios: Tensor, config: LearnerConfig) -> Tensor:
+    """The ratios that enter the loss: all of them, or in the reciprocal form those within `RATIO_LIMITS`."""
+    return ratios.clamp(*RATIO_LIMITS) if config.ppo_clip_form == "reciprocal" else ratios
+
+
+def clipped_policy_loss(advantages: Tensor, ratios: Tensor, low: float, high: float) -> Tensor:
+    """mean(max(-A·r, -A·clip(r, low, high))) (Schulman et al. 2017, arXiv:1707.06347, equation 7)."""
+    return -torch.minimum(advantages * ratios, advantages * ratios.clamp(low, high)).mean()
 
 
 def value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip: float) -> Tensor:

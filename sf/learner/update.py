@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
-from sf.errors import CheckpointError
+from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
@@ -24,6 +24,7 @@ from sf.learner.differences import tensor_differences
 from sf.learner.losses import divergences, ppo_gradients
 from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
+from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.policy import Evaluation, Policy, Sequences
@@ -31,6 +32,8 @@ from sf.policy import Evaluation, Policy, Sequences
 __all__ = ["Batch", "StepReport", "Update"]
 
 log = logging.getLogger(__name__)
+
+RATIO_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,23 @@ class StepReport:
 class Update:
     """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
 
-    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+    def __init__(self, policy: Policy, config: LearnerConfig, num_streams: int = 0) -> None:
+        """Starts at version 0.
+
+        Args:
+            policy: to train.
+            config: how.
+            num_streams: environment rows that trajectories come from, where their rewards are normalized.
+        """
         self.policy, self.config = policy, config
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy)
+        self._reward_scaling = RewardScaling(num_streams, config.gamma) if config.normalize_rewards else None
         self._schedule = learning_rate(config)
+        self._clip_factor = 1.0
         self._summary = metrics.Summary()
 
     @property
@@ -65,6 +77,8 @@ class Update:
     def set_progress(self, fraction: float) -> None:
         """Say which part of the run, from 0 to 1, lies before the next dataset."""
         self._schedule.set_progress(fraction)
+        if self.config.ppo_clip_anneal:
+            self._clip_factor = 1.0 - fraction
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """Trains on a dataset; one item after each optimizer step.
@@ -80,6 +94,9 @@ class Update:
             self._log_skipped(selection, labels)
             return
         lr_factor = selection.num_trained / selection.num_own
+        if self._reward_scaling is not None:
+            rewards = self._reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
+            batch = replace(batch, rewards=rewards)
         transitions = with_gae(batch, self.policy, self.config)
         for epoch in range(self.config.num_epochs):
             if self.config.with_vtrace:
@@ -89,8 +106,14 @@ class Update:
             )
             for index, part in enumerate(parts):
                 lags = (self.version - labels[part.counted]).to(torch.float64)
-                self._step(*self._evaluate(part, transitions, batch), lr_factor)
-                if epoch == self.config.num_epochs - 1 and index == len(parts) - 1:
+                evaluation, minibatch = self._evaluate(part, transitions, batch)
+                if epoch == index == 0:
+                    self._look_at_first_ratios(evaluation, minibatch, unchanged=not lags.any())
+                self._step(evaluation, minibatch, lr_factor)
+                ends_epoch = index == len(parts) - 1
+                has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
+                is_last = ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                if is_last:
                     trained = _take(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
                 report = StepReport(self.version, lags.min().item(), lags.mean().item(), lags.max().item())
@@ -98,6 +121,8 @@ class Update:
                     self._summarize_data(report, selection)
                 yield report
             self._schedule.after_epoch()
+            if is_last:
+                break
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch; empty unless its dataset was trained with `want_summary`."""
@@ -111,6 +136,7 @@ class Update:
             "optimizer.exp_avg_sq": self.optimizer.exp_avg_sq,
             "optimizer.num_steps": torch.tensor(self.optimizer.num_steps),
             **{f"statistics.{name}": tensor for name, tensor in self.statistics.state_dict().items()},
+            **{f"reward_scaling.{name}": tensor for name, tensor in self._reward_scaling_state().items()},
             "version": torch.tensor(self.version),
             "learning_rate": torch.tensor(self._schedule.value, dtype=torch.float64),
         }
@@ -152,7 +178,8 @@ class Update:
 
     def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> None:
         """One optimizer step."""
-        gradients = ppo_gradients(evaluation, minibatch, self.config)
+        config = self._present_config()
+        gradients = ppo_gradients(evaluation, minibatch, config)
         self.policy.flat_gradient.zero_()
         torch.autograd.backward(
             [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values], list(gradients)
@@ -162,14 +189,47 @@ class Update:
         self.optimizer.step(lr * lr_factor)
         self.version += 1
         if self.want_summary:
-            self._summary.add(metrics.loss_terms(evaluation, minibatch, self.config))
-            self._summary.add(metrics.policy_change(evaluation, minibatch, self.config))
+            self._summary.add(metrics.loss_terms(evaluation, minibatch, config))
+            self._summary.add(metrics.policy_change(evaluation, minibatch, config))
             self._summary.add(metrics.value_change(evaluation, minibatch, self.policy))
             self._summary.add({"grad_norm": grad_norm})
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
         if self._schedule.needs_divergence:
             log_ratios = evaluation.log_probs.detach() - minibatch.behavior_log_probs
             self._schedule.after_minibatch(divergences(log_ratios)[2].mean())
+
+    def _present_config(self) -> LearnerConfig:
+        """With the clip ranges of now."""
+        if self._clip_factor == 1.0:
+            return self.config
+        clip_ratio, clip_value = self.config.ppo_clip_ratio, self.config.ppo_clip_value
+        return replace(
+            self.config, ppo_clip_ratio=clip_ratio * self._clip_factor, ppo_clip_value=clip_value * self._clip_factor
+        )
+
+    def _reward_scaling_state(self) -> dict[str, Tensor]:
+        return {} if self._reward_scaling is None else self._reward_scaling.state_dict()
+
+    @torch.no_grad()
+    def _is_beyond_target_kl(self, evaluation: Evaluation, minibatch: Transitions) -> bool:
+        """Whether the policy that the minibatch saw is too far from the one that acted (row C-X3 of the details)."""
+        if self.config.target_kl == 0.0:
+            return False
+        k3 = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
+        return k3.item() > self.config.target_kl
+
+    @torch.no_grad()
+    def _look_at_first_ratios(self, evaluation: Evaluation, minibatch: Transitions, unchanged: bool) -> None:
+        """The ratios of the first minibatch are 1 if the policy has not changed since it acted (row C-R1)."""
+        if not self.want_summary and not self.config.strict:
+            return
+        ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp()
+        self._summary.add({"first_ratio_min": ratios.min(), "first_ratio_max": ratios.max()})
+        if self.config.strict and unchanged and (error := (ratios - 1.0).abs().max().item()) > RATIO_TOLERANCE:
+            raise InternalError(
+                f"strict=True: at version {self.version} the policy has not changed since it acted, so that all "
+                f"probability ratios should be 1, but one is off by {error:.3g}. What acts and what trains differ."
+            )
 
     def _summarize_data(self, report: StepReport, selection: Selection) -> None:
         self._summary.add({"adam_max_second_moment": self.optimizer.exp_avg_sq.max()})

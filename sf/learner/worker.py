@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from sf.arena import Arena
-from sf.config import Config, trajectories_per_dataset
+from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.doorbell import Doorbell
 from sf.learner.batch import Batch
@@ -78,10 +78,11 @@ class Learner:
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted = config.run.train_for_env_steps
+        self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
         torch.manual_seed(seed + policy_id)
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.policy = Policy(info, config.model)
-        self.update = Update(self.policy, config.learner)
+        self.update = Update(self.policy, config.learner, topology.num_groups * topology.rows)
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self.saver.resume()
         self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories_per_dataset(config))
@@ -122,7 +123,7 @@ class Learner:
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
         self.update.want_summary = now - self.last_summary_s >= train_summary_interval_s(self.update.version)
-        self.update.set_progress(min(1.0, self.frames * self.num_policies / self.frames_wanted))
+        self.update.set_progress(self._progress())
         for step in self.update.steps(batch):
             self.record.lap("update")
             self.weights.publish(self._flat, step.version)
@@ -143,6 +144,11 @@ class Learner:
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()
         self.record.lap("batch")
+
+    def _progress(self) -> float:
+        """(u - 1) / U for iteration u of U, counted in frames; one that comes after the U-th is like it."""
+        num_iterations = max(1, self.frames_wanted // (self.frames_per_iteration * self.num_policies))
+        return min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
 
     def _save(self, request: SaveRequest) -> None:
         self.record.lap("wait")
