@@ -7,7 +7,7 @@ mistypes deserves a sentence that names the flag, all of them at once, and becau
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
@@ -24,7 +24,14 @@ Parsed = TypeVar("Parsed", bound="DataclassInstance")
 _IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
 
 
-def parse(cls: type[Parsed], arguments: Sequence[str], prog: str, description: str, required: str) -> Parsed:
+def parse(
+    cls: type[Parsed],
+    arguments: Sequence[str],
+    prog: str,
+    description: str,
+    required: str,
+    defaults: Callable[[Mapping[str, str]], Parsed] | None = None,
+) -> Parsed:
     """The dataclass that the arguments describe.
 
     Args:
@@ -33,6 +40,7 @@ def parse(cls: type[Parsed], arguments: Sequence[str], prog: str, description: s
         prog: name of the program.
         description: what it does, for the help.
         required: an argument that must be there, as an example: ``--env=CartPole-v1``.
+        defaults: returns what is not given, from the values that are; without it the class has the defaults.
 
     Raises:
         UsageError: with everything that is wrong.
@@ -45,14 +53,17 @@ def parse(cls: type[Parsed], arguments: Sequence[str], prog: str, description: s
             problems.append(f"{name} is missing. Give it like {required}.")
         if problems:
             raise UsageError("\n".join(problems))
-    return tyro.cli(
+    given = {name.removeprefix("--").replace("-", "_"): " ".join(values) for name, values in _grouped(arguments)}
+    parsed: Parsed = tyro.cli(  # type: ignore[assignment]  # a default of None is none
         cls,
+        default=None if defaults is None else defaults(given),
         prog=prog,
         description=description,
         args=arguments,
         config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
         use_underscores=True,
     )
+    return parsed
 
 
 def _flags(cls: type[DataclassInstance]) -> Iterator[tuple[str, Any]]:

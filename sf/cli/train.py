@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
 from sf.errors import ExitCode
 
 if TYPE_CHECKING:
-    from sf.config import RunConfig
+    from sf.config import Config, RunConfig
 
 DESCRIPTION = "Train a policy with asynchronous PPO. Example: sf-train --env=CartPole-v1 --stop_at_reward=475"
 
@@ -24,7 +24,7 @@ def _train(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.config import Config, check
 
-    config = parse(Config, arguments, prog="sf-train", description=DESCRIPTION, required="--env=CartPole-v1")
+    config = parse(Config, arguments, "sf-train", DESCRIPTION, required="--env=CartPole-v1", defaults=_defaults)
     check(config)  # before the imports below, so that a refusal comes at once
     from sf.supervisor import train
 
@@ -32,6 +32,21 @@ def _train(arguments: Sequence[str]) -> int:
     if code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
         print(_next_steps(config.run))
     return code
+
+
+def _defaults(given: Mapping[str, str]) -> Config:
+    """Those of the preset that is asked for."""
+    from tyro import MISSING
+
+    from sf.config import Config, RunConfig
+    from sf.config.presets import PRESETS, preset_for, with_preset
+
+    name, env = given.get("preset", "none"), given.get("env")
+    if name == "auto":
+        name = preset_for(env or "")
+        print(f"preset: {name}" if env else "preset: none, because no --env is given")
+    config = Config(RunConfig(env=MISSING))
+    return with_preset(name, config) if name in PRESETS else config
 
 
 def _next_steps(run: RunConfig) -> str:

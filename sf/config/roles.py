@@ -20,6 +20,10 @@ class RunConfig:
 
     env: str
     """Environment: a Gymnasium id such as CartPole-v1, or module:Id to import the module first."""
+    preset: Literal[
+        "none", "auto", "classic", "atari", "atari_lstm", "mujoco", "microrts", "envpool_pong"
+    ] = "none"  # fmt: skip
+    """Known hyperparameters in place of the defaults below, see --help --preset=...; auto chooses by environment."""
     env_kwargs: str = "{}"
     """Arguments of the environment as a JSON object, such as {"continuous": true}."""
     experiment: str = "default_experiment"

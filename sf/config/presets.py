@@ -1,0 +1,150 @@
+"""Known sets of hyperparameters: what `--preset` puts in the place of the defaults.
+
+The first group follows "The 37 implementation details of PPO" (Huang et al. 2022) and the PPO of OpenAI Baselines: few
+environments, synchronous updates, no value after a truncation. The `_fast` ones reach the same scores in less time with
+many environments and asynchronous updates. Plain values only, so that the help can show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from sf.config.roles import Config
+
+Values = Mapping[str, Any]
+
+PAPER: Values = {
+    "async_rl": False,
+    "worker_num_splits": 1,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "value_loss_coeff": 0.5,
+    "max_grad_norm": 0.5,
+    "adam_eps": 1e-5,
+    "lr_schedule": "linear",
+    "normalize_advantages": True,
+    "normalize_input": False,
+    "normalize_returns": False,
+    "value_bootstrap": False,
+}
+"""What all presets of the paper share."""
+
+VECTORS: Values = {"encoder_mlp_layers": (64, 64), "nonlinearity": "tanh", "actor_critic_share_weights": False}
+IMAGES: Values = {
+    "encoder_conv_architecture": "convnet_atari",
+    "encoder_conv_mlp_layers": (512,),
+    "nonlinearity": "relu",
+    "actor_critic_share_weights": True,
+    "env_frameskip": 4,
+}
+
+CLASSIC: Values = {
+    **PAPER,
+    **VECTORS,
+    "serial_mode": True,  # four environments are stepped faster than a message travels
+    "num_workers": 1,
+    "num_envs_per_worker": 4,
+    "rollout": 128,
+    "num_batches_per_epoch": 4,
+    "num_epochs": 4,
+    "learning_rate": 2.5e-4,
+    "ppo_clip_ratio": 0.2,
+    "ppo_clip_value": 0.2,
+    "exploration_loss_coeff": 0.01,
+    "train_for_env_steps": 500_000,
+}
+
+ATARI: Values = {
+    **PAPER,
+    **IMAGES,
+    "num_workers": 2,
+    "num_envs_per_worker": 4,
+    "worker_num_splits": 2,
+    "rollout": 128,
+    "num_batches_per_epoch": 4,
+    "num_epochs": 4,
+    "learning_rate": 2.5e-4,
+    "ppo_clip_ratio": 0.1,
+    "ppo_clip_value": 0.1,
+    "exploration_loss_coeff": 0.01,
+    "train_for_env_steps": 40_000_000,  # frames, that is 10 million steps of the agent
+}
+
+MUJOCO: Values = {
+    **PAPER,
+    **VECTORS,
+    "serial_mode": True,
+    "num_workers": 1,
+    "num_envs_per_worker": 1,
+    "rollout": 2048,
+    "num_batches_per_epoch": 32,
+    "num_epochs": 10,
+    "learning_rate": 3e-4,
+    "ppo_clip_ratio": 0.2,
+    "ppo_clip_value": 0.2,
+    "exploration_loss_coeff": 0.0,
+    "normalize_input": True,
+    "obs_clip": 10.0,
+    "normalize_rewards": True,
+    "train_for_env_steps": 1_000_000,
+}
+
+PRESETS: Mapping[str, Values] = {
+    "none": {},
+    "classic": CLASSIC,
+    "atari": ATARI,
+    "atari_lstm": {
+        **ATARI,
+        "env_kwargs": '{"frame_stack": 1}',
+        "use_rnn": True,
+        "rnn_type": "lstm",
+        "rnn_size": 128,
+    },
+    "mujoco": MUJOCO,
+    "microrts": {
+        **ATARI,
+        "encoder_conv_architecture": "convnet_microrts",
+        "encoder_conv_mlp_layers": (128,),
+        "env_frameskip": 1,
+        "train_for_env_steps": 2_000_000,
+    },
+    "envpool_pong": {
+        **ATARI,
+        "num_envs_per_worker": 8,
+        "num_batches_per_epoch": 8,
+        "num_epochs": 3,
+        "ppo_clip_ratio": 0.2,
+        "ppo_clip_value": 0.2,
+        "stop_at_reward": 17.0,
+    },
+}
+
+CONTINUOUS_CONTROL = ("Pendulum", "MountainCarContinuous", "BipedalWalker")
+
+
+def with_preset(name: str, config: Config) -> Config:
+    """The configuration with the values of a preset; `config` holds the defaults."""
+    values = dict(PRESETS[name])
+    parts = {}
+    for role in fields(Config):
+        part = getattr(config, role.name)
+        own = {field.name: values.pop(field.name) for field in fields(part) if field.name in values}
+        parts[role.name] = replace(part, **own)
+    assert not values, f"preset {name} sets what is no flag: {values}"
+    return Config(**parts)
+
+
+def preset_for(env_id: str) -> str:
+    """The preset of the paper for a family of environments; ``none`` for one that it does not cover."""
+    import gymnasium
+
+    name = env_id.rpartition(":")[2]
+    if name.startswith(("atari/", "ALE/")) or "NoFrameskip" in name:
+        return "atari"
+    spec = gymnasium.registry.get(name)
+    module = spec.entry_point if spec is not None and isinstance(spec.entry_point, str) else ""
+    if name.startswith(("mujoco/", *CONTINUOUS_CONTROL)) or module.startswith("gymnasium.envs.mujoco"):
+        return "mujoco"
+    return "classic" if module.startswith(("gymnasium.envs.classic_control", "gymnasium.envs.box2d")) else "none"
