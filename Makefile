@@ -6,11 +6,14 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?= --env=CartPole-v1 --experiment=cartpole --restart_behavior=restart --stop_at_reward=475
 PYTEST_ARGS ?=
+RESULTS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ENVS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom
+ENVS_STAMP := $(VENV)/.environments-installed
 
-.PHONY: install train check test test-slow clean
+.PHONY: install train check test test-slow results clean
 
 install: $(STAMP)
 
@@ -19,6 +22,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"sf needs Python 3.10 or newer, found {v[0]}.{v[1]} ($(PYTHON)). Choose another one: make install PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d,dev]"
+	@touch $@
+
+# The environments of other packages, which the tests look at.
+$(ENVS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(ENVS)]"
 	@touch $@
 
 train: $(STAMP)
@@ -30,12 +38,17 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check
+test: check $(ENVS_STAMP)
 	$(BIN)/pytest -m "not slow and not gpu" $(PYTEST_ARGS)
 
 # Learning runs, some minutes each.
-test-slow: $(STAMP)
+test-slow: $(ENVS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+# Three seeds of known tasks against published scores, hours; what is there already is kept.
+results: $(ENVS_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[results]"
+	$(BIN)/python benchmarks/results.py $(RESULTS_ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

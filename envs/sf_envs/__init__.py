@@ -1,4 +1,4 @@
-"""Small environments that come with sf: to try things out, and to test with.
+"""Environments that come with sf: small ones of its own, and families of others with the wrappers they need.
 
 Found through the entry-point group `sf.envs`; a package of your own can offer such a table as well.
 """
@@ -9,5 +9,13 @@ ENVIRONMENTS = {
     "sf/CatchPixels-v0": "sf_envs.catch:CatchPixels",
     "sf/TwoAgentEcho-v0": "sf_envs.echo:TwoAgentEcho",
     "sf/Counter-v0": "sf_envs.counter:Counter",
+    "sf/Remember-v0": "sf_envs.remember:Remember",
+    "sf/Couriers-v0": "sf_envs.couriers:Couriers",
+    "atari/*": "sf_envs.atari:make",
+    "mujoco/*": "sf_envs.control:make",
+    "minigrid/*": "sf_envs.grids:make",
+    "vizdoom/*": "sf_envs.doom:make",
+    "pettingzoo/*": "sf_envs.zoo:make",
+    "envpool/*": "sf_envs.pool:make",
 }
-"""Id to where the class or function that makes it is."""
+"""Id to where the class or function that makes it is; that of a family takes the rest of the id as first argument."""

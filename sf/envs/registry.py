@@ -8,6 +8,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -72,7 +73,17 @@ def _tables() -> dict[str, str | Factory]:
 
 
 def _offered(env_id: str) -> Factory | None:
-    target = _tables().get(env_id)
+    """The factory for an id, or for a family of ids, which takes the rest of the id as its first argument."""
+    tables = _tables()
+    family, slash, name = env_id.partition("/")
+    target = tables.get(env_id)
+    if target is not None:
+        return _imported(env_id, target)
+    target = tables.get(f"{family}/*") if slash else None
+    return None if target is None else partial(_imported(env_id, target), name)
+
+
+def _imported(env_id: str, target: str | Factory) -> Factory:
     if not isinstance(target, str):
         return target
     module, _, function = target.partition(":")

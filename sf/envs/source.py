@@ -13,8 +13,16 @@ from sf.envs.contract import describe
 from sf.errors import EnvError
 from sf.spaces import EnvInfo
 
-EXTRAS = {"atari": "ALE/", "box2d": "gymnasium.envs.box2d", "mujoco": "gymnasium.envs.mujoco"}
-"""Extra of our package to the beginning of the ids or of the modules of the environments that need it."""
+EXTRAS = {
+    "atari": ("ALE/", "atari/"),
+    "box2d": ("gymnasium.envs.box2d",),
+    "envpool": ("envpool/",),
+    "minigrid": ("minigrid/",),
+    "mujoco": ("gymnasium.envs.mujoco", "mujoco/"),
+    "pettingzoo": ("pettingzoo/",),
+    "vizdoom": ("vizdoom/",),
+}
+"""Extra of our package to the beginnings of the ids or of the modules of the environments that need it."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,139 @@
+"""Trains on known tasks with three seeds each and compares the scores with published ones.
+
+    python benchmarks/results.py [--only classic] [--seeds 1 2 3] [--directory results]
+
+Every run is an experiment of its own below the directory. One that has finished is not repeated and one that was cut
+short goes on, so the command can be stopped and started at will. At the end it writes a table and the curves of what is
+there: results.json, results.md and one picture per task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FINISHED = "train_for_env_steps reached"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One line of the table."""
+
+    name: str
+    group: str
+    flags: tuple[str, ...]
+    threshold: float
+    published: str
+    """Score of CleanRL's later benchmark, mean and deviation over three seeds."""
+
+
+TASKS = (
+    Task("CartPole-v1", "classic", ("--env=CartPole-v1", "--preset=classic"), 475, "490.04 ± 6.12"),
+    Task("Acrobot-v1", "classic", ("--env=Acrobot-v1", "--preset=classic"), -100, "-86.36 ± 1.32"),
+    Task("MountainCar-v0", "classic", ("--env=MountainCar-v0", "--preset=classic"), -200, "-200 ± 0"),
+    Task(
+        "CartPole-v1, asynchronous",
+        "classic",
+        ("--env=CartPole-v1", "--preset=classic", "--async_rl=True", "--serial_mode=False", "--worker_num_splits=2"),
+        475,
+        "490.04 ± 6.12",
+    ),
+    Task(
+        "Acrobot-v1, asynchronous",
+        "classic",
+        ("--env=Acrobot-v1", "--preset=classic", "--async_rl=True", "--serial_mode=False", "--worker_num_splits=2"),
+        -100,
+        "-86.36 ± 1.32",
+    ),
+    Task("InvertedPendulum-v4", "mujoco", ("--env=mujoco/InvertedPendulum", "--preset=mujoco"), 850, "963.09 ± 22.20"),
+    Task("HalfCheetah-v4", "mujoco", ("--env=mujoco/HalfCheetah", "--preset=mujoco"), 1300, "1442.64 ± 46.03"),
+    Task("Hopper-v4", "mujoco", ("--env=mujoco/Hopper", "--preset=mujoco"), 1700, "2382.86 ± 271.74"),
+    Task("Walker2d-v4", "mujoco", ("--env=mujoco/Walker2d", "--preset=mujoco"), 1700, "2287.95 ± 571.78"),
+    Task("Pong", "atari", ("--env=atari/Pong", "--preset=atari"), 19, "20.36 ± 0.20"),
+    Task("Breakout", "atari", ("--env=atari/Breakout", "--preset=atari"), 350, "414.66 ± 28.09"),
+)
+
+
+def train(task: Task, seed: int, directory: Path) -> dict[str, Any]:
+    """Runs one seed, unless it has finished before, and returns its summary."""
+    experiment = f"{task.name.replace(', ', '-')}-{seed}"
+    summary = directory / experiment / "summary.json"
+    if not summary.exists() or json.loads(summary.read_text())["exit_reason"] != FINISHED:
+        print(f"{task.name}, seed {seed}", flush=True)
+        names = f"--train_dir={directory}", f"--experiment={experiment}", f"--seed={seed}"
+        command = [sys.executable, "-m", "sf.cli.train", *task.flags, *names, "--experiment_summaries_interval=2"]
+        with open(directory / f"{experiment}.log", "a") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=log)
+    found: dict[str, Any] = json.loads(summary.read_text())
+    return found | {"curve": curve(directory / experiment / "metrics.jsonl")}
+
+
+def curve(metrics: Path) -> list[tuple[float, float]]:
+    """Frames and mean return of the last 100 episodes, over the run."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return [(line["frames"], line["reward/reward"]) for line in lines if "reward/reward" in line]
+
+
+def row(task: Task, runs: list[dict[str, Any]]) -> str:
+    """The line of the table."""
+    rewards = [run["policies"][0]["reward"] for run in runs]
+    mean, deviation = statistics.mean(rewards), statistics.pstdev(rewards)
+    minutes = statistics.mean(run["wall_time_s"] for run in runs) / 60
+    each = ", ".join(f"{reward:.1f}" for reward in rewards)
+    frames = runs[0]["frames"]
+    return (
+        f"| {task.name} | {frames:,} | {mean:.1f} ± {deviation:.1f} | {each} | {task.threshold:g} | {task.published} "
+        f"| {minutes:.1f} |"
+    )
+
+
+def draw(task: Task, runs: list[dict[str, Any]], picture: Path) -> None:
+    """The mean curve over the seeds, with the band between the lowest and the highest."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    frames = np.linspace(0, min(run["curve"][-1][0] for run in runs), 200)
+    curves = np.array([np.interp(frames, *zip(*run["curve"], strict=True)) for run in runs])
+    figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
+    axes.fill_between(frames, curves.min(0), curves.max(0), alpha=0.25, label=f"lowest to highest of {len(runs)} seeds")
+    axes.plot(frames, curves.mean(0), label="mean")
+    axes.axhline(task.threshold, color="gray", linestyle="--", linewidth=1, label="threshold")
+    axes.set(title=task.name, xlabel="environment steps", ylabel="return, last 100 episodes")
+    axes.legend(fontsize="small")
+    figure.savefig(picture, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Runs what is asked for and writes what is there."""
+    parser = argparse.ArgumentParser(description=Path(__file__).stem)
+    parser.add_argument("--only", help="name of a task or of a group: classic, mujoco, atari")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--directory", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    options.directory.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for task in TASKS:
+        if options.only in (None, task.name, task.group):
+            runs = [train(task, seed, options.directory) for seed in options.seeds]
+            rows.append(row(task, runs))
+            print(rows[-1], flush=True)
+            draw(task, runs, options.directory / f"{task.name.replace(', ', '-')}.png")
+    head = (
+        "| Task | Steps | Mean ± deviation | Seeds | Threshold | CleanRL | Minutes |\n|---|---|---|---|---|---|---|\n"
+    )
+    (options.directory / "results.md").write_text(head + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

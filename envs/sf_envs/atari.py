@@ -1,0 +1,63 @@
+"""Atari games, ``atari/Pong``: ale-py without sticky actions and with the usual wrappers."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+
+def make(
+    game: str,
+    frame_stack: int = 4,
+    frame_skip: int = 4,
+    noop_max: int = 30,
+    episodic_life: bool = True,
+    clip_rewards: bool = True,
+    sticky: float = 0.0,
+    full_action_space: bool = False,
+    render_mode: str | None = None,
+) -> Any:
+    """A game as a `gymnasium.Env` with observations [frame_stack, 84, 84] uint8.
+
+    Args:
+        game: name in CamelCase, such as Pong or BeamRider.
+        frame_stack: frames in an observation.
+        frame_skip: frames that an action lasts.
+        noop_max: largest number of frames without an action at the start of a game; 0 for none.
+        episodic_life: whether the loss of a life ends an episode for learning.
+        clip_rewards: whether rewards are replaced by their sign.
+        sticky: probability that the console repeats the last action instead.
+        full_action_space: all 18 actions instead of those of the game.
+        render_mode: of Gymnasium.
+
+    Raises:
+        ValueError: there is no such game.
+        ImportError: ale-py or opencv is missing.
+    """
+    import ale_py
+    import cv2  # noqa: F401  # say at once that it is missing
+    import gymnasium
+    from gymnasium.wrappers import RecordEpisodeStatistics
+
+    from sf_envs import atari_wrappers as wrappers
+
+    gymnasium.register_envs(ale_py)
+    env_id = f"{game}NoFrameskip-v4"
+    if env_id not in gymnasium.registry:
+        games = [known.removesuffix("NoFrameskip-v4") for known in gymnasium.registry if "NoFrameskip-v4" in known]
+        near = difflib.get_close_matches(game, games, n=3) or sorted(games)[:3]
+        raise ValueError(f"There is no Atari game {game!r}. Did you mean atari/{' or atari/'.join(near)}?")
+    arguments: dict[str, Any] = {"repeat_action_probability": sticky, "full_action_space": full_action_space}
+    env: Any = gymnasium.make(env_id, disable_env_checker=True, render_mode=render_mode, **arguments)
+    env = RecordEpisodeStatistics(env)
+    if noop_max:
+        env = wrappers.NoopStart(env, noop_max)
+    env = wrappers.RepeatAction(env, frame_skip)
+    if episodic_life:
+        env = wrappers.LifeLossEnds(env)
+    if "FIRE" in wrappers.action_meanings(env):
+        env = wrappers.FireStart(env)
+    env = wrappers.SmallPicture(env)
+    if clip_rewards:
+        env = wrappers.SignOfReward(env)
+    return wrappers.LastFrames(env, frame_stack)

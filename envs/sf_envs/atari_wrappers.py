@@ -1,0 +1,160 @@
+"""The wrappers of Atari games, rows C14 to C20 of "The 37 implementation details of PPO" (Huang et al. 2022).
+
+From the inside out: no-op start, action repeat, life loss, fire on reset, picture, sign of the reward, frames.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+Frame: TypeAlias = npt.NDArray[np.uint8]
+Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
+Wrapper: TypeAlias = "gymnasium.Wrapper[Any, Any, Any, Any]"
+
+NOOP, FIRE, SECOND = 0, 1, 2
+
+
+def action_meanings(env: Any) -> list[str]:
+    """What the choices of a game are called."""
+    meanings: list[str] = env.unwrapped.get_action_meanings()
+    return meanings
+
+
+class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Does nothing for 1 to `noop_max` frames after a reset, so that games begin differently (C14)."""
+
+    def __init__(self, env: Any, noop_max: int = 30) -> None:
+        super().__init__(env)
+        if action_meanings(env)[NOOP] != "NOOP":
+            raise ValueError(f"Action 0 must be NOOP for a no-op start, found {action_meanings(env)[NOOP]}.")
+        self.noop_max = noop_max
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        for _ in range(int(self.unwrapped.np_random.integers(1, self.noop_max + 1))):
+            observation, _, terminated, truncated, info = self.env.step(NOOP)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        return observation, info
+
+
+class RepeatAction(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Repeats an action, sums the rewards, and returns the brighter pixels of the last two frames (C15).
+
+    Consoles draw some things in every other frame only.
+    """
+
+    def __init__(self, env: Any, times: int = 4) -> None:
+        super().__init__(env)
+        self.times = times
+        self._last_two = np.zeros((2, *env.observation_space.shape), env.observation_space.dtype)
+
+    def step(self, action: Any) -> Step:
+        total = 0.0
+        for index in range(self.times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if index >= self.times - 2:
+                self._last_two[index - self.times] = observation
+            if terminated or truncated:
+                break
+        return self._last_two.max(0), total, terminated, truncated, info
+
+
+class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Reports a lost life as the end of an episode, but goes on with the same game at the next reset (C16)."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_is_over = True
+
+    def step(self, action: Any) -> Step:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._game_is_over = terminated or truncated
+        lives = self._lives_left()
+        terminated = terminated or 0 < lives < self._lives
+        self._lives = lives
+        return observation, float(reward), terminated, truncated, info
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        if self._game_is_over:
+            observation, info = self.env.reset(**kwargs)
+        else:
+            observation, _, terminated, truncated, info = self.env.step(NOOP)
+            if terminated or truncated:
+                observation, info = self.env.reset(**kwargs)
+        self._game_is_over = False
+        self._lives = self._lives_left()
+        return observation, info
+
+    def _lives_left(self) -> int:
+        return int(self.unwrapped.ale.lives())  # type: ignore[attr-defined]
+
+
+class FireStart(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Presses FIRE and then the next button after each reset, because some games wait for it (C17)."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        meanings = action_meanings(env)
+        if len(meanings) < 3 or meanings[FIRE] != "FIRE":
+            raise ValueError(f"Action 1 must be FIRE and another one must follow, found {meanings}.")
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        for action in (FIRE, SECOND):
+            observation, _, terminated, truncated, info = self.env.step(action)
+            if terminated or truncated:
+                observation, info = self.env.reset(**kwargs)
+        return observation, info
+
+
+class SmallPicture(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Luminance, [size, size] uint8, by area interpolation (C18)."""
+
+    def __init__(self, env: Any, size: int = 84) -> None:
+        super().__init__(env)
+        import cv2
+
+        self._cv2, self.size = cv2, size
+        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
+
+    def observation(self, observation: Frame) -> Frame:
+        gray = self._cv2.cvtColor(observation, self._cv2.COLOR_RGB2GRAY)
+        picture: Any = self._cv2.resize(gray, (self.size, self.size), interpolation=self._cv2.INTER_AREA)
+        return picture
+
+
+class SignOfReward(gymnasium.RewardWrapper[Any, Any]):
+    """The reward is -1, 0 or 1 (C19)."""
+
+    def reward(self, reward: Any) -> float:
+        return float(np.sign(reward))
+
+
+class LastFrames(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The last frames, [num_frames, height, width]; after a reset the first one several times (C20)."""
+
+    def __init__(self, env: Any, num_frames: int = 4) -> None:
+        super().__init__(env)
+        self.num_frames = num_frames
+        self.observation_space = spaces.Box(0, 255, (num_frames, *env.observation_space.shape), np.uint8)
+        self._frames: Any = None
+
+    def reset(self, **kwargs: Any) -> tuple[Frame, dict[str, Any]]:
+        frame, info = self.env.reset(**kwargs)
+        frames = np.repeat(frame[None], self.num_frames, axis=0)
+        self._frames = frames
+        return frames, info
+
+    def step(self, action: Any) -> Step:
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        # A new array, because the caller may keep the old one.
+        self._frames = np.concatenate([self._frames[1:], frame[None]])
+        return self._frames, float(reward), terminated, truncated, info

@@ -1,0 +1,69 @@
+"""EnvPool environments, ``envpool/Pong-v5``, one at a time behind Gymnasium's interface."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class Single(gymnasium.Env[Any, Any]):
+    """The one environment of a pool of size one. Raw scores of whole games come in info["episode"]."""
+
+    counts_episodes = True
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self._name, self._kwargs = name, kwargs
+        self._pool = _make_pool(name, 0, kwargs)
+        self._seed = 0
+        self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
+        self._score, self._length = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None and seed != self._seed:  # a pool takes its seed when it is made
+            self._pool.close()
+            self._pool, self._seed = _make_pool(self._name, seed, self._kwargs), seed
+        observation, _ = self._pool.reset()
+        return observation[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        batch = np.expand_dims(np.asarray(action, self.action_space.dtype), 0)
+        observation, reward, terminated, truncated, found = self._pool.step(batch)
+        # Atari pools may clip rewards and end episodes at the loss of a life, but they tell the raw facts as well.
+        self._score += float(found["reward"][0]) if "reward" in found else float(reward[0])
+        self._length += 1
+        game_over = bool(found["terminated"][0] or truncated[0]) if "terminated" in found else None
+        info: dict[str, Any] = {}
+        if game_over or (game_over is None and (terminated[0] or truncated[0])):
+            info["episode"] = {"r": self._score, "l": self._length}
+            self._score, self._length = 0.0, 0
+        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def _make_pool(name: str, seed: int, kwargs: dict[str, Any]) -> Any:
+    import envpool
+
+    if name not in envpool.list_all_envs():
+        raise ValueError(f"There is no EnvPool environment {name!r}. envpool.list_all_envs() names them.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # bounds of float64 in a space of float32
+        pool = envpool.make_gymnasium(name, num_envs=1, seed=seed, **kwargs)
+        assert pool.observation_space is not None  # made when it is first looked at
+        return pool
+
+
+def make(name: str, **kwargs: Any) -> Single:
+    """An environment of EnvPool; `kwargs` are those of `envpool.make_gymnasium`.
+
+    Raises:
+        ValueError: there is no such environment.
+        ImportError: envpool is missing.
+    """
+    import envpool  # noqa: F401  # say at once that it is missing
+
+    return Single(name, **kwargs)
