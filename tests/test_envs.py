@@ -79,10 +79,18 @@ class TestFinding:
         assert env.returned["reward"] == 2.0
 
     def test_packages_offer_environments(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        offer(monkeypatch, {"A-v0": Toy}, {"B-v0": "tests.toy_envs:TwoToys"})
-        assert isinstance(find_env("A-v0").make(), Toy)
-        assert isinstance(find_env("B-v0").make(), TwoToys)
-        assert "Did you mean B-v0 or A-v0?" in refusal("BB-v0")
+        offer(monkeypatch, {"Unusual-v0": Toy}, {"Unusual-v1": "tests.toy_envs:TwoToys"})
+        assert isinstance(find_env("Unusual-v0").make(), Toy)
+        assert isinstance(find_env("Unusual-v1").make(), TwoToys)
+        assert "Did you mean Unusual-v1 or Unusual-v0?" in refusal("Unusual-v11")
+
+    def test_packages_offer_families_of_environments(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        offer(monkeypatch, {"toys/*": "tests.toy_envs:named_toy", "toys/special": Toy})
+        source: EnvSource = pickle.loads(pickle.dumps(find_env("toys/red", {"reward": 2.0})))
+        made = source.make().returned
+        assert (made["name"], made["reward"]) == ("red", 2.0)
+        assert "name" not in find_env("toys/special").make().returned
+        assert "There is no environment 'others/red'" in refusal("others/red")
 
     def test_broken_package_does_not_hide_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         offer(monkeypatch, ImportError("no numba"), {"A-v0": Toy})
@@ -144,7 +152,11 @@ class TestFinding:
         assert refusal("CartPole-v1") == "CartPole-v1 needs a package that is not installed: run `pip install swig`"
 
     def test_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import gymnasium
+
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        known = {env_id: spec for env_id, spec in gymnasium.registry.items() if "Pong" not in env_id}
+        monkeypatch.setattr(gymnasium, "registry", known)
         assert (
             refusal("ALE/Pong-v5") == "The Atari environment 'ALE/Pong-v5' needs an extra: pip install \"sf-rl[atari]\""
         )

@@ -18,7 +18,7 @@ DEPENDENCIES = {
     "torch", "numpy", "gymnasium", "faster-fifo", "signal-slot-mp", "tensorboardx",
     "tyro", "rich", "safetensors", "setproctitle", "psutil",
 }  # fmt: skip
-EXTRAS = {"atari", "box2d", "mujoco", "dev"}
+EXTRAS = {"atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "pettingzoo", "results", "vizdoom"}
 SUBPACKAGES = (
     "sf",
     "sf.cli",

@@ -36,6 +36,11 @@ class Toy(gymnasium.Env[Any, Any]):
         return self.returned.get("step", parts)
 
 
+def named_toy(name: str, **returned: Any) -> Toy:
+    """A member of a family."""
+    return Toy(name=name, **returned)
+
+
 class TwoToys(Toy):
     """Two agents, after the multi-agent protocol."""
 

@@ -127,8 +127,7 @@ class SmallPicture(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Frame) -> Frame:
         gray = self._cv2.cvtColor(observation, self._cv2.COLOR_RGB2GRAY)
-        picture: Any = self._cv2.resize(gray, (self.size, self.size), interpolation=self._cv2.INTER_AREA)
-        return picture
+        return np.asarray(self._cv2.resize(gray, (self.size, self.size), interpolation=self._cv2.INTER_AREA), np.uint8)
 
 
 class SignOfReward(gymnasium.RewardWrapper[Any, Any]):
