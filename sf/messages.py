@@ -7,7 +7,7 @@ Trajectories, actions, weights and counters do not travel: they are in shared me
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +32,26 @@ class CheckpointSaved:
     path: str
     version: int
     error: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluationDone:
+    """To the supervisor: what one policy reached in an evaluation."""
+
+    policy_id: int
+    version: int
+    """Of the weights that played all episodes."""
+    frames: int
+    """Trained on when the evaluation began."""
+    rewards: array[float]
+    lengths: array[float]
+
+    @classmethod
+    def of(
+        cls, policy_id: int, version: int, frames: int, rewards: Sequence[float], lengths: Sequence[int]
+    ) -> EvaluationDone:
+        """A message of eight bytes per episode."""
+        return cls(policy_id, version, frames, array("f", rewards), array("f", lengths))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ LEARNER_COUNTERS = (
     "version", "env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update", "publish", "save",
 )  # fmt: skip
 
+EVALUATION_COUNTERS = ("play", "wait")
+
 ROLLOUT_ACTIVITIES = ("step", "wait", "write")
 INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")
 LEARNER_ACTIVITIES = ("update", "wait", "batch", "publish", "save")
@@ -46,7 +48,7 @@ READ_ATTEMPTS = 1000
 def record_fields(num_workers: int, num_inference: int, num_policies: int) -> dict[str, Field]:
     """The shared arrays behind all records."""
     kinds = {"rollout": (num_workers, ROLLOUT_COUNTERS), "inference": (num_inference, INFERENCE_COUNTERS)}
-    kinds["learner"] = (num_policies, LEARNER_COUNTERS)
+    kinds |= {"learner": (num_policies, LEARNER_COUNTERS), "eval": (1, EVALUATION_COUNTERS)}
     fields = {}
     for kind, (count, names) in kinds.items():
         fields[f"records/{kind}"] = Field((count, len(names)), "float64")
@@ -115,6 +117,10 @@ def rollout_record(arena: Arena, worker: int) -> Record:
 
 def inference_record(arena: Arena, index: int) -> Record:
     return Record(arena, "inference", index, INFERENCE_COUNTERS)
+
+
+def evaluation_record(arena: Arena) -> Record:
+    return Record(arena, "eval", 0, EVALUATION_COUNTERS)
 
 
 def learner_record(arena: Arena, policy: int) -> Record:

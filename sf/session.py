@@ -13,15 +13,17 @@ from queue import Empty
 
 from sf.config import Config
 from sf.errors import ExperimentError
-from sf.messages import CheckpointSaved, SaveKind, SaveRequest
+from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.records import (
+    EVALUATION_COUNTERS,
     INFERENCE_ACTIVITIES,
     LEARNER_ACTIVITIES,
     ROLLOUT_ACTIVITIES,
     Episode,
     EpisodeRing,
     Record,
+    evaluation_record,
     inference_record,
     learner_record,
     rollout_record,
@@ -114,6 +116,8 @@ class Session:
             shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
         for policy_id, record in enumerate(self.learners):
             shares[f"learner-{policy_id}"] = _seconds(record, LEARNER_ACTIVITIES)
+        if self.config.evaluation.eval_every_steps:
+            shares["eval-0"] = _seconds(evaluation_record(self.shared.arena), EVALUATION_COUNTERS)
         return shares
 
     def _new_episodes(self) -> list[Episode]:
@@ -121,8 +125,8 @@ class Session:
 
     def _take_messages(self) -> None:
         try:
-            for summary in self.shared.summaries.get_many_nowait():
-                self.monitor.train_summary(summary.policy_id, summary.frames, summary.version, summary.scalars)
+            for message in self.shared.summaries.get_many_nowait():
+                self._take(message)
         except Empty:
             pass
         for control in self.shared.controls:
@@ -131,9 +135,22 @@ class Session:
                 self.last_saved[saved.policy_id] = saved
                 self.monitor.checkpoint_saved(saved)
 
+    def _take(self, message: object) -> None:
+        match message:
+            case TrainSummary():
+                self.monitor.train_summary(message.policy_id, message.frames, message.version, message.scalars)
+            case EvaluationDone():
+                self.monitor.evaluation_done(message)
+            case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
+                self.monitor.checkpoint_saved(message)
+            case _:
+                raise AssertionError(message)
+
     def _save_intervals(self) -> dict[SaveKind, float]:
         run = self.config.run
-        intervals: dict[SaveKind, float] = {"periodic": run.save_every_sec, "best": run.save_best_every_sec}
+        intervals: dict[SaveKind, float] = {"periodic": run.save_every_sec}
+        if self.config.evaluation.eval_every_steps == 0:  # else the evaluator knows which one is the best
+            intervals["best"] = run.save_best_every_sec
         if run.save_milestones_sec > 0:
             intervals["milestone"] = run.save_milestones_sec
         return intervals

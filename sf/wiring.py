@@ -7,6 +7,8 @@ rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ── published weights ────────► inference-p-j        read before every forward pass
 learner-p ◄── control signals ─────────► supervisor           save, saved
 learner-p ── train summaries ──────────► supervisor           a bounded queue
+eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
+eval-0    ── scores, best checkpoints ─► supervisor           the same queue
 everyone  ── records ──────────────────► supervisor           read when it reports
 """
 
@@ -151,6 +153,21 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         )
         for i in workers
     ]  # fmt: skip
-    bells = [*learner_bells, *(bell for row in inference_bells for bell in row), *rollout_bells]
+    eval_bell = Doorbell()
+    evaluators = [
+        RoleSpec(
+            "eval-0",
+            "sf.evaluator.worker:Evaluator",
+            common
+            | {
+                "config": config, "source": source, "weights": weights, "doorbell": eval_bell,
+                "supervisor": supervisor_bell, "summaries": summaries,
+                "checkpoints": [experiment.checkpoints(p) for p in policies],
+            },
+            models,
+        )
+        for _ in range(config.evaluation.eval_every_steps > 0)
+    ]  # fmt: skip
+    bells = [eval_bell, *learner_bells, *(bell for row in inference_bells for bell in row), *rollout_bells]
     shared = Shared(topology, arena, arena["run_state"], bells, learner_bells, supervisor_bell, controls, summaries)
-    return shared, [*learners, *inferences, *rollouts]
+    return shared, [*learners, *inferences, *rollouts, *evaluators]

@@ -10,7 +10,17 @@ from typing import Any
 import torch
 
 from sf.arena import Arena
-from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, check, resolve
+from sf.config import (
+    Config,
+    EvalConfig,
+    InferenceConfig,
+    LearnerConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+    check,
+    resolve,
+)
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.inference.worker import InferenceWorker
@@ -25,6 +35,7 @@ ROLES = {
     "inference": InferenceConfig,
     "model": ModelConfig,
     "learner": LearnerConfig,
+    "evaluation": EvalConfig,
 }
 
 

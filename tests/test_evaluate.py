@@ -14,7 +14,8 @@ from sf.cli import evaluate
 from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import CheckpointError
-from sf.evaluation import Episodes, Tally, load_policy, play
+from sf.evaluator.playing import Episodes, Tally, play
+from sf.evaluator.saved import load_policy
 from sf.learner import checkpoint
 from sf.policy import Policy
 from sf.rollout.env_batch import Ended

@@ -16,7 +16,8 @@ from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
     from sf.envs import EnvSource
-    from sf.evaluation import Episodes, SavedPolicy
+    from sf.evaluator.playing import Episodes
+    from sf.evaluator.saved import SavedPolicy
 
 DESCRIPTION = "Play episodes with the policy of an experiment. Example: sf-eval --experiment=cartpole"
 
@@ -58,7 +59,8 @@ def _evaluate(arguments: Sequence[str]) -> int:
     directory = _experiment_directory(Path(config.train_dir), config.experiment)
     import torch
 
-    from sf.evaluation import load_policy, play
+    from sf.evaluator.playing import play
+    from sf.evaluator.saved import load_policy
 
     torch.set_num_threads(1)  # faster for small networks and batches
     best = "best" if config.checkpoint == "best" else ""

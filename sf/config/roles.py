@@ -233,6 +233,20 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
+class EvalConfig:
+    """How the policy is evaluated while it is trained, on environments of its own."""
+
+    eval_every_steps: Annotated[int, AT_LEAST_0] = 0
+    """Frames between two evaluations; 0 for none. With evaluations the best checkpoint is the one of the best score."""
+    eval_episodes: Annotated[int, AT_LEAST_1] = 20
+    """Episodes in one evaluation."""
+    eval_deterministic: bool = True
+    """Take the most likely actions instead of drawing them."""
+    eval_share: Annotated[float, Range(0, 1, open_low=True)] = 0.1
+    """Share of one core that evaluations may take at most."""
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set; each role receives its own part."""
 
@@ -241,6 +255,7 @@ class Config:
     inference: InferenceConfig = field(default_factory=InferenceConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    evaluation: EvalConfig = field(default_factory=EvalConfig)
 
     @property
     def datasets_in_flight(self) -> int:

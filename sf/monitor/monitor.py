@@ -8,6 +8,7 @@ a second; the time comes from the snapshots, so nothing here looks at a clock. N
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sf.config import Config, steps_per_round
 from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
-from sf.messages import CheckpointSaved
+from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
 from sf.monitor.episodes import EpisodeWindows
@@ -89,6 +90,27 @@ class Monitor:
         """Writes what a learner says of the optimizer step that led to `version`: name to value, without ``train/``."""
         scalars = {f"train/{name}": value for name, value in values.items()} | {"train/num_sgd_steps": version}
         self._scalars.write(policy_id, frames, scalars)
+
+    def evaluation_done(self, done: EvaluationDone) -> None:
+        """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
+        rewards = list(done.rewards)
+        mean, deviation = statistics.fmean(rewards), statistics.pstdev(rewards)
+        self._console.line(
+            f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
+            f"reward {mean:.3f} ± {deviation:.3f} (min {min(rewards):.3f}, max {max(rewards):.3f}) "
+            f"in {len(rewards)} episodes"
+        )
+        scalars = {
+            "eval/reward": mean,
+            "eval/reward_std": deviation,
+            "eval/reward_min": min(rewards),
+            "eval/reward_max": max(rewards),
+            "eval/len": statistics.fmean(done.lengths),
+            "eval/episodes": float(len(rewards)),
+            "eval/policy_version": float(done.version),
+            "eval/frames": float(done.frames),
+        }
+        self._scalars.write(done.policy_id, done.frames, scalars)
 
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Says that a checkpoint is complete, or that it could not be written."""

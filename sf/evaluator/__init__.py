@@ -1,0 +1,1 @@
+"""Evaluation: episodes that nobody trains on, after training or beside it."""

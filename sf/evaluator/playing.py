@@ -1,0 +1,155 @@
+"""Whole episodes, many environments at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+
+from sf.arena import Array
+from sf.envs import EnvSource
+from sf.policy import Policy
+from sf.rollout.env_batch import Ended, make_env_batch
+from sf.rollout.scores import Scores
+from sf.spaces import EnvInfo
+
+MAX_ENVS = 32
+
+
+@dataclass
+class Episodes:
+    """What one policy reached."""
+
+    rewards: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+
+class Play:
+    """Episodes of some policies, step by step; the environments serve for one evaluation after the other.
+
+    Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
+    would prefer short episodes. Agent a is played by policy a modulo the number of policies.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        source: EnvSource,
+        info: EnvInfo,
+        num_episodes: int,
+        seed: int,
+        greedy: bool,
+        action_bounds: Literal["clip", "tanh"] = "clip",
+    ) -> None:
+        """Makes the environments.
+
+        Args:
+            policies: by policy id.
+            source: makes the environments.
+            info: what they look like.
+            num_episodes: of one evaluation, in total.
+            seed: of the environments and of the actions, the same for each evaluation.
+            greedy: take the most likely actions instead of drawing them.
+            action_bounds: how Box actions are kept in their bounds.
+
+        Raises:
+            EnvError: an environment cannot be made.
+        """
+        self.policies, self.num_episodes, self.seed, self.greedy = policies, num_episodes, seed, greedy
+        self.num_envs = min(num_episodes, MAX_ENVS)
+        rows = self.num_envs * info.num_agents
+        self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
+        self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
+        self._memory = policies[0].get_initial_state(rows)
+        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(self.num_envs)]
+        self._envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool), action_bounds)
+        self._policy_ids = np.arange(rows) % info.num_agents % len(policies)
+        self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(len(policies))]
+        self._generator = torch.Generator()
+        self.tally: Tally
+
+    def start(self) -> None:
+        """Begins an evaluation."""
+        self._generator.manual_seed(self.seed)
+        self._memory.zero_()
+        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._envs.counts_episodes)
+        self._envs.reset(self._observations)
+
+    def step(self) -> None:
+        """One step of every environment."""
+        for policy, own in zip(self.policies, self._rows, strict=True):
+            seen = {name: torch.from_numpy(array[own]) for name, array in self._observations.items()}
+            step = policy.action(seen, self._memory[own], self._generator, self.greedy)
+            self._actions[own], self._memory[own] = step.action.numpy(), step.state
+        ended = self._envs.step(self._actions, self._observations, self._rewards)
+        self._memory[[end.row for end in ended]] = 0
+        self.tally.add(self._rewards, ended)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self._envs.close()
+
+
+def play(
+    policies: Sequence[Policy],
+    source: EnvSource,
+    info: EnvInfo,
+    num_episodes: int,
+    seed: int,
+    greedy: bool,
+    action_bounds: Literal["clip", "tanh"] = "clip",
+) -> list[Episodes]:
+    """What each policy reached in one evaluation; the arguments are those of `Play`."""
+    playing = Play(policies, source, info, num_episodes, seed, greedy, action_bounds)
+    try:
+        playing.start()
+        while not playing.tally.is_complete:
+            playing.step()
+    finally:
+        playing.close()
+    return playing.tally.episodes
+
+
+class Tally:
+    """Sums up rewards row by row and keeps the episodes that count."""
+
+    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array, from_info: bool) -> None:
+        """Deals the episodes to the environments.
+
+        Args:
+            num_episodes: in total.
+            num_envs: environments that play them.
+            policy_ids: [rows] the policy that acts for each row; the rows of an environment lie side by side.
+            from_info: whether the environments count episodes themselves, see `Scores`.
+        """
+        self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
+        self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // num_envs
+        self._remaining = np.array([num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)])
+        self._scores = Scores(len(policy_ids), from_info)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every environment has played its episodes."""
+        return not self._remaining.any()
+
+    def add(self, rewards: Array, ended: Sequence[Ended]) -> None:
+        """Takes in one step: the rewards of all rows, and the rows whose episode it ended."""
+        self._scores.add(rewards)
+        over = set()
+        for end in ended:
+            score, env = self._scores.end(end), end.row // self._rows_per_env
+            if score is None or not self._remaining[env]:
+                continue
+            episodes = self.episodes[self._policy_ids[end.row]]
+            episodes.rewards.append(score[0])
+            episodes.lengths.append(score[1])
+            over.add(env)
+        self._remaining[sorted(over)] -= 1
+
+
+def _leaves(info: EnvInfo, rows: int) -> dict[str, Array]:
+    """Room for one observation of every row."""
+    return {name: np.zeros((rows, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()}

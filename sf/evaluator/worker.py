@@ -1,0 +1,162 @@
+"""The evaluator: plays episodes with the newest weights beside the training.
+
+In: published weights, counters of the learners. Out: scores, and the best policy so far as a checkpoint. It owns
+environments of its own and a copy of every policy. All episodes of an evaluation are played with one version of the
+weights. Between two steps it rests, so that it is busy for a fixed share of the time at most.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sf.arena import Arena
+from sf.config import Config
+from sf.doorbell import Doorbell
+from sf.envs import EnvSource
+from sf.errors import CheckpointError
+from sf.evaluator.playing import Episodes, Play
+from sf.evaluator.saved import POLICY_PREFIX
+from sf.learner import checkpoint
+from sf.messages import CheckpointSaved, EvaluationDone
+from sf.monitor.console import Console
+from sf.policy import Policy
+from sf.records import evaluation_record, learner_record
+from sf.slots import Topology
+from sf.spaces import EnvInfo
+from sf.weights import NOTHING_PUBLISHED, PublishedWeights
+
+
+class Evaluator:
+    """One role object: `step` plays one step of an evaluation, or looks whether one is due."""
+
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        info: EnvInfo,
+        source: EnvSource,
+        seed: int,
+        arena: Arena,
+        weights: Sequence[PublishedWeights],
+        doorbell: Doorbell,
+        supervisor: Doorbell,
+        summaries: Any,
+        checkpoints: Sequence[Path],
+    ):
+        """Makes the environments.
+
+        Args:
+            config: the whole configuration, because checkpoints carry it.
+            topology: tells how many policies there are.
+            info: what the environments look like.
+            source: makes them.
+            seed: of the run; every evaluation plays with the same seeds, so that their scores can be compared.
+            arena: the shared memory.
+            weights: what the learners publish, by policy.
+            doorbell: wakes this worker at the end of the run.
+            supervisor: doorbell of the supervisor.
+            summaries: faster-fifo queue to the supervisor.
+            checkpoints: directories of the checkpoints, by policy.
+
+        Raises:
+            EnvError: an environment cannot be made.
+        """
+        self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
+        self.supervisor, self.summaries, self.checkpoints = supervisor, summaries, list(checkpoints)
+        self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
+        torch.set_num_threads(1)  # the other cores belong to other roles
+        self.policies = [Policy(info, config.model) for _ in weights]
+        self.play = Play(
+            self.policies,
+            source,
+            info,
+            self.config.eval_episodes,
+            int(np.random.SeedSequence([seed, topology.num_groups]).generate_state(1)[0]),
+            self.config.eval_deterministic,
+            config.rollout.action_bounds,
+        )
+        self.learners = [learner_record(arena, policy_id) for policy_id in range(topology.num_policies)]
+        self.record = evaluation_record(arena)
+        self.versions = [NOTHING_PUBLISHED] * topology.num_policies
+        self.frames = [0] * topology.num_policies
+        self.is_playing = False
+        self.next_frames = self.config.eval_every_steps
+        self.rested_at_s = -math.inf
+        self.best = [_best_score(directory) for directory in self.checkpoints]
+
+    def step(self) -> bool:
+        """Plays one step if it is time to; False while it rests or nothing is due."""
+        now = time.monotonic()
+        if now < self.rested_at_s or not (self.is_playing or self._begin()):
+            return False
+        self.record.lap("wait")
+        self.play.step()
+        if self.play.tally.is_complete:
+            self._finish()
+        self.record.lap("play")
+        self.record.publish()
+        self.rested_at_s = time.monotonic() + (time.monotonic() - now) * (1 / self.config.eval_share - 1)
+        return True
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleeps until it has rested; while no evaluation is due it looks ten times a second."""
+        self.doorbell.wait(min(timeout_s, max(0.0, self.rested_at_s - time.monotonic()) if self.is_playing else 0.1))
+        self.record.lap("wait")
+
+    def close(self) -> None:
+        """Closes the environments; an evaluation that is not complete counts for nothing."""
+        if self.is_playing:
+            Console().line(f"The evaluation of policy_version {self.versions[0]} was not completed.")
+        self.play.close()
+
+    def _begin(self) -> bool:
+        """Takes the newest weights if an evaluation is due."""
+        frames = [int(record.read()["env_steps"]) for record in self.learners]
+        if sum(frames) < self.next_frames or any(weights.version == NOTHING_PUBLISHED for weights in self.weights):
+            return False
+        self.next_frames = (sum(frames) // self.config.eval_every_steps + 1) * self.config.eval_every_steps
+        self.frames = frames
+        for policy_id, (policy, weights) in enumerate(zip(self.policies, self.weights, strict=True)):
+            self.versions[policy_id] = weights.read_into(policy.flat.numpy())
+        self.play.start()
+        self.is_playing = True
+        return True
+
+    def _finish(self) -> None:
+        self.is_playing = False
+        for policy_id, episodes in enumerate(self.play.tally.episodes):
+            version, frames = self.versions[policy_id], self.frames[policy_id]
+            self.summaries.put(EvaluationDone.of(policy_id, version, frames, episodes.rewards, episodes.lengths))
+            self._keep_if_best(policy_id, episodes)
+        self.supervisor.ring()
+
+    def _keep_if_best(self, policy_id: int, episodes: Episodes) -> None:
+        """Writes exactly the policy that was evaluated."""
+        score = float(np.mean(episodes.rewards))
+        if score <= self.best[policy_id]:
+            return
+        self.best[policy_id] = score
+        directory, version = self.checkpoints[policy_id] / checkpoint.BEST, self.versions[policy_id]
+        variables = self.policies[policy_id].variables()
+        tensors = {f"{POLICY_PREFIX}{name}": variable for name, variable in variables.items()}
+        data = self.description | {"reward": score}
+        try:
+            path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1)
+            saved = CheckpointSaved(policy_id, "best", str(path), version)
+        except CheckpointError as error:
+            saved = CheckpointSaved(policy_id, "best", str(directory), version, str(error))
+        self.summaries.put(saved)
+
+
+def _best_score(directory: Path) -> float:
+    """Of an earlier start of this run."""
+    best = checkpoint.load_newest(directory / checkpoint.BEST)
+    return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])

@@ -1,0 +1,151 @@
+"""Evaluation beside the training: one version, separate environments, a stated share, the best policy kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sf.evaluator.saved import load_policy
+from sf.evaluator.worker import Evaluator
+from sf.messages import CheckpointSaved, EvaluationDone
+from tests.commands import run
+from tests.lab import Lab, make_lab, step_until
+
+
+def start(path: Path, env: str = "CartPole-v1", **flags: Any) -> tuple[Lab, list[Any], Evaluator]:
+    lab = make_lab(path, env, eval_every_steps=128, eval_share=1.0, **{"eval_episodes": 5, **flags})
+    *roles, evaluator = lab.build_all()
+    assert isinstance(evaluator, Evaluator)
+    return lab, roles, evaluator
+
+
+def messages(lab: Lab) -> list[Any]:
+    found: list[Any] = lab.shared.summaries.get_many_nowait()
+    return [message for message in found if isinstance(message, (EvaluationDone, CheckpointSaved))]
+
+
+def close(roles: list[Any], evaluator: Evaluator) -> None:
+    for role in [*roles, evaluator]:
+        role.close()
+
+
+def evaluate(lab: Lab, roles: list[Any], evaluator: Evaluator) -> list[Any]:
+    """Trains until an evaluation has begun, and then beside it until it is done."""
+    step_until(roles, lambda: evaluator.is_playing or evaluator.step())
+    while evaluator.is_playing:
+        for role in roles:
+            role.step()
+        evaluator.step()
+    return messages(lab)
+
+
+def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path)
+    step_until(roles, lambda: evaluator.is_playing or evaluator.step())
+    played = evaluator.policies[0].flat.clone()
+    version = evaluator.versions[0]
+    while evaluator.is_playing:
+        for role in roles:
+            role.step()
+        evaluator.step()
+    assert roles[0].update.version > version, "training has gone on meanwhile"
+    assert torch.equal(evaluator.policies[0].flat, played)
+    done = messages(lab)[0]
+    assert (done.version, done.frames) == (version, evaluator.frames[0])
+    assert done.frames % roles[0].frames_per_iteration == 0
+    assert done.frames >= 128
+    assert len(done.rewards) == len(done.lengths) == 5
+    assert list(done.rewards) == list(done.lengths), "CartPole"
+    close(roles, evaluator)
+
+
+def test_best_checkpoint_holds_the_policy_that_was_evaluated(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path)
+    step_until(roles, lambda: evaluator.is_playing or evaluator.step())
+    played, version = evaluator.policies[0].flat.clone(), evaluator.versions[0]
+    while evaluator.is_playing:
+        for role in roles:
+            role.step()
+        evaluator.step()
+    done, saved = messages(lab)
+    best = load_policy(tmp_path / "default_experiment/checkpoint_p0/best")
+    assert best.version == saved.version == version
+    assert torch.equal(best.policy.flat, played)
+    assert evaluator.best == [pytest.approx(sum(done.rewards) / 5)]
+    close(roles, evaluator)
+
+
+def test_worse_score_does_not_replace_the_best_also_after_a_resume(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path)
+    evaluate(lab, roles, evaluator)
+    evaluator.best = [math.inf]
+    assert [type(message) for message in evaluate(lab, roles, evaluator)] == [EvaluationDone]
+    best = load_policy(tmp_path / "default_experiment/checkpoint_p0/best")
+    close(roles, evaluator)
+    again = lab.build("eval")
+    assert again.best == [pytest.approx(best_reward(best.path))]
+    again.close()
+
+
+def best_reward(path: Path) -> float:
+    text = "".join(file.read_text() for file in path.glob("*.json"))
+    found = re.search(r'"reward": ?([\d.]+)', text)
+    assert found, text
+    return float(found[1])
+
+
+def test_same_seeds_in_every_evaluation(tmp_path: Path) -> None:
+    _, roles, evaluator = start(tmp_path)
+    step_until(roles, lambda: evaluator.is_playing or evaluator.step())
+    rewards = []
+    for _ in range(2):
+        evaluator.play.start()
+        while not evaluator.play.tally.is_complete:
+            evaluator.play.step()
+        rewards.append(evaluator.play.tally.episodes[0].rewards)
+    assert rewards[0] == rewards[1]
+    close(roles, evaluator)
+
+
+def test_it_rests_between_two_steps(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, eval_every_steps=128, eval_share=0.001)
+    *roles, evaluator = lab.build_all()
+    step_until(roles, lambda: evaluator.step())
+    plays = evaluator.record["play"]
+    assert not any(evaluator.step() for _ in range(5)), "999 times as long as it has played"
+    assert evaluator.record["play"] == plays
+    close(roles, evaluator)
+
+
+def test_several_policies_are_evaluated_together(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path, "sf/TwoAgentEcho-v0", num_policies=2)
+    found = [message for message in evaluate(lab, roles, evaluator) if isinstance(message, EvaluationDone)]
+    assert [done.policy_id for done in found] == [0, 1]
+    assert [len(done.rewards) for done in found] == [5, 5]
+    close(roles, evaluator)
+
+
+@pytest.mark.parametrize("mode", ["--serial_mode=False", "--serial_mode=True"])
+def test_evaluations_are_shown_and_written(tmp_path: Path, mode: str) -> None:
+    flags = (
+        "--eval_every_steps=4000",
+        "--eval_episodes=4",
+        "--eval_share=1.0",
+        "--train_for_env_steps=40000",
+        "--seed=1",
+    )
+    finished = run(tmp_path, "--env=CartPole-v1", mode, *flags)
+    assert finished.code == 0, finished.err
+    pattern = r"Evaluation of policy 0, policy_version \d+, \d+ frames: reward [\d.]+ ± [\d.]+ \(min .* in 4 episodes"
+    assert re.search(pattern, finished.out), finished.out
+    lines = (tmp_path / "train_dir/default_experiment/metrics.jsonl").read_text().splitlines()
+    points = [point for point in map(json.loads, lines) if "eval/reward" in point]
+    assert points
+    assert all(point["eval/frames"] <= point["frames"] and point["eval/episodes"] == 4 for point in points)
+    assert load_policy(tmp_path / "train_dir/default_experiment/checkpoint_p0/best").frames > 0
