@@ -44,3 +44,23 @@ def test_every_train_tag_is_documented() -> None:
     text = (DOCS / "metrics.md").read_text()
     for tag in ("lr", "actual_lr", "grad_norm", "loss", "kl_loss", "entropy", "fraction_clipped", "adv_std"):
         assert f"`{tag}`" in text
+
+
+def test_ppo_details_name_what_exists() -> None:
+    text = (DOCS / "ppo-details.md").read_text()
+    rows = re.findall(r"^\| (C[\w-]+) \| [^|]+ \| `([\w.]+)` in `([\w/.]+)` \| `(\w+\.py)` \|([^|]*)\|$", text, re.M)
+    assert {row[0] for row in rows} == {*(f"C{n}" for n in range(1, 38)), "C-X1", "C-X3", "C-X4", "C-R1"}
+    flags = default_values()
+    for row, name, source, test, used in rows:
+        code = (DOCS.parent / source).read_text()
+        assert all(re.search(rf"(class|def) {part}\b", code) for part in name.split(".")), row
+        tests = (DOCS.parent / "tests" / test).read_text()
+        assert re.search(rf"def test_\w*{row.lower().replace('-', '')}(_|\()", tests), f"{row} in {test}"
+        for flag in re.findall(r"`(\w+)`", used):
+            assert flag in flags, row
+
+
+def test_pages_link_to_pages_that_exist() -> None:
+    for page in [DOCS.parent / "README.md", *DOCS.glob("**/*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"

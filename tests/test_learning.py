@@ -48,3 +48,25 @@ def test_vtrace_learns_as_well(tmp_path: Path) -> None:
 def test_environments_run_without_further_flags(tmp_path: Path, env: str) -> None:
     finished = run(tmp_path, f"--env={env}", "--train_for_env_steps=20000")
     assert finished.code == 0, finished.err
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_memory_solves_what_needs_one(tmp_path: Path, kind: str) -> None:
+    reaches(tmp_path, "sf/Remember-v0", 0.95, 1_000_000, "--use_rnn=True", f"--rnn_type={kind}", "--seed=1")
+
+
+def test_without_memory_the_cue_is_guessed(tmp_path: Path) -> None:
+    finished = run(tmp_path, "--env=sf/Remember-v0", "--train_for_env_steps=200000", "--seed=1", timeout_s=300)
+    assert finished.code == 0, finished.err
+    summary = json.loads((tmp_path / "train_dir/default_experiment/summary.json").read_text())
+    assert 0.1 < summary["policies"][0]["reward"] < 0.4, "one of four cues"
+
+
+def test_masked_choices_learn_the_shortest_ways(tmp_path: Path) -> None:
+    reaches(tmp_path, "sf/Couriers-v0", 1.85, 1_500_000, "--seed=1")
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "sf/Couriers-v0"])
+def test_any_action_space_learns_with_memory(tmp_path: Path, env: str) -> None:
+    target = {"CartPole-v1": 400, "sf/Couriers-v0": 1.7}[env]
+    reaches(tmp_path, env, target, 1_500_000, "--use_rnn=True", "--seed=1")

@@ -91,9 +91,32 @@ MUJOCO: Values = {
     "train_for_env_steps": 1_000_000,
 }
 
+CLASSIC_FAST: Values = {
+    **VECTORS,
+    "actor_critic_share_weights": True,
+    "rollout": 32,
+    "num_batches_per_epoch": 2,
+    "num_epochs": 4,
+    "learning_rate": 1e-3,
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+}
+
+MUJOCO_FAST: Values = {
+    **VECTORS,
+    "rollout": 64,
+    "num_workers": 2,
+    "num_envs_per_worker": 16,
+    "num_batches_per_epoch": 8,
+    "num_epochs": 5,
+    "learning_rate": 7e-4,
+    "exploration_loss_coeff": 0.0,
+}
+
 PRESETS: Mapping[str, Values] = {
     "none": {},
     "classic": CLASSIC,
+    "classic_fast": CLASSIC_FAST,
     "atari": ATARI,
     "atari_lstm": {
         **ATARI,
@@ -103,6 +126,7 @@ PRESETS: Mapping[str, Values] = {
         "rnn_size": 128,
     },
     "mujoco": MUJOCO,
+    "mujoco_fast": MUJOCO_FAST,
     "microrts": {
         **ATARI,
         "encoder_conv_architecture": "convnet_microrts",
