@@ -153,10 +153,10 @@ class Policy(nn.Module):
         inputs = self._read_inputs(observations)
         features = self._encode(inputs)
         value_features = features if self._encode_for_value is None else self._encode_for_value(inputs)
-        if state is None:
-            state = self.get_initial_state(len(features))
         if self._memories:
             features, value_features, state = self._remember(features, value_features, state, resets)
+        elif state is None:
+            state = features[:, :0]
         action_params = functional.linear(features, *self._policy_head_parameters)
         if self._masked:
             forbidden = functional.pad(observations[ACTION_MASK] == 0, self._mask_padding)
@@ -164,9 +164,11 @@ class Policy(nn.Module):
         return action_params, functional.linear(value_features, *self._value_head_parameters).squeeze(-1), state
 
     def _remember(
-        self, features: Tensor, value_features: Tensor, state: Tensor, resets: Tensor | None
+        self, features: Tensor, value_features: Tensor, state: Tensor | None, resets: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Features that know the past, and the state afterwards."""
+        if state is None:
+            state = self.get_initial_state(len(features))
         if len(self._memories) == 1:
             features, state = self._memories[0](features, state, resets)
             return features, features, state
