@@ -13,6 +13,9 @@ from sf.errors import ConfigError
 MakeEncoder = Callable[[dict[str, tuple[int, ...]], ModelConfig], Any]
 """Returns a torch module; torch is not imported here, because rollout workers do without it."""
 
+AUTO = "auto"
+"""The encoder of ours, which looks at the shapes."""
+
 _registered: dict[str, MakeEncoder] = {}
 
 
@@ -69,7 +72,17 @@ def find_model(name: str) -> MakeEncoder:
             ) from error
         make: MakeEncoder = found
         return make
-    if name not in _registered:
+    check_encoder(name)
+    return _registered[name]
+
+
+def check_encoder(name: str) -> None:
+    """Refuse a name that nobody has registered; ``module:name`` is only imported where the network is built.
+
+    Raises:
+        ConfigError: there is no encoder of this name.
+    """
+    if name != AUTO and ":" not in name and name not in _registered:
         known = ", ".join(sorted(_registered)) or "none so far"
         raise ConfigError(
             [
@@ -77,4 +90,3 @@ def find_model(name: str) -> MakeEncoder:
                 "training or loading, or write --encoder=module:Name to import it."
             ]
         )
-    return _registered[name]

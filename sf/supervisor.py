@@ -19,6 +19,7 @@ from sf.config import Config, check, resolve
 from sf.envs import find_env, probe
 from sf.errors import ExitCode, InternalError, ResourceError, SfError
 from sf.experiment import Experiment
+from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.process import RoleSpec, set_title
 from sf.serial import SerialRoles
@@ -36,6 +37,7 @@ def train(config: Config) -> ExitCode:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
     check(config)
+    check_encoder(config.model.encoder)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.SIGTERM))  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")

@@ -27,7 +27,7 @@ from sf.config import (
     sync_ratio,
 )
 from sf.errors import ConfigError
-from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
 
 def env_info(num_agents: int = 1) -> EnvInfo:
@@ -334,3 +334,24 @@ class TestStorage:
 def test_configuration_needs_neither_torch_nor_gymnasium_nor_numpy() -> None:
     code = "import sf.config, sys; print([m for m in ('torch', 'gymnasium', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_c35_minibatches_of_a_policy_with_memory_are_whole_trajectories() -> None:
+    info = EnvInfo("Toy-v0", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(2))
+    rollout, learner = RolloutConfig(rollout=64), LearnerConfig(batch_size=80, num_batches_per_epoch=4)
+    config = Config(RunConfig("Toy-v0"), rollout, learner=learner, model=ModelConfig(use_rnn=True))
+    assert refusal(resolve(config, info, cores=2), info) == (
+        "use_rnn=True trains on whole trajectories, and the 5 trajectories of a batch cannot be dealt to "
+        "num_batches_per_epoch=4 equal minibatches. Use a --num_batches_per_epoch that divides 5."
+    )
+
+
+def test_squashed_actions_need_finite_bounds() -> None:
+    columns = (ActionColumn(low=-1.0, high=1.0), ActionColumn(low=0.0))
+    info = EnvInfo("Toy-v0", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec(columns))
+    config = Config(RunConfig("Toy-v0"), RolloutConfig(action_bounds="tanh"))
+    assert refusal(resolve(config, info, cores=2), info) == (
+        "action_bounds=tanh squashes actions into their bounds, but Toy-v0 has actions without finite bounds: a number "
+        "from -1 to 1, a number from 0 to inf. Use --action_bounds=clip, or gymnasium.wrappers.RescaleAction in the "
+        "environment."
+    )

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.errors import ConfigError
-from sf.models import find_model
+from sf.models import AUTO, find_model
 from sf.policy.activations import ACTIVATIONS
 
 CONVOLUTIONS = {
@@ -22,9 +22,6 @@ CONVOLUTIONS = {
 }
 
 RESNET_CHANNELS = (16, 32, 32)
-
-AUTO = "auto"
-"""The encoder of ours, which looks at the shapes."""
 
 HIDDEN_GAIN = math.sqrt(2)
 
