@@ -27,14 +27,16 @@ class Console(gymnasium.Env[Any, Any]):
 
     Args:
         frames_per_life: a life is lost after so many frames.
+        deaths: further frames that cost a life.
         lives: at the start of a game.
         rewards: of the frames, repeated.
     """
 
-    def __init__(self, frames_per_life: int = 10**9, lives: int = 5, rewards: Any = (1.0,)) -> None:
+    def __init__(self, frames_per_life: int = 10**9, lives: int = 5, rewards: Any = (1.0,), deaths: Any = ()) -> None:
         self.observation_space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
         self.action_space = spaces.Discrete(len(MEANINGS))
         self.frames_per_life, self.first_lives, self.rewards = frames_per_life, lives, rewards
+        self.deaths = deaths
         self.log: list[Any] = []
         self.frame, self.left = 0, lives
         self.ale = self
@@ -58,7 +60,7 @@ class Console(gymnasium.Env[Any, Any]):
         self.log.append(int(action))
         reward = self.rewards[self.frame % len(self.rewards)]
         self.frame += 1
-        if self.frame % self.frames_per_life == 0:
+        if self.frame % self.frames_per_life == 0 or self.frame in self.deaths:
             self.left -= 1
         return self.picture(), reward, self.left == 0, False, {}
 
@@ -147,6 +149,28 @@ def test_c16_raw_score_comes_with_the_end_of_the_game_only() -> None:
         scores.append(info.get("episode", {}).get("r"))
         env.reset()
     assert scores == [None, None, 7.0 * 30]
+
+
+@pytest.mark.parametrize(("last_death", "score"), [(11, 77.0), (12, 84.0), (13, 91.0)])
+def test_c16_score_of_a_game_that_ends_within_a_reset_is_in_the_info_of_that_reset(
+    last_death: int, score: float
+) -> None:
+    console = Console(lives=2, rewards=(7.0,), deaths=(10, last_death))  # in the no-op, with FIRE, with the next button
+    env = FireStart(LifeLossEnds(RecordEpisodeStatistics(console)))
+    assert "episode" not in env.reset(seed=0)[1]
+    terminated, info = False, dict[str, Any]()
+    while not terminated:
+        *_, terminated, _, info = env.step(0)
+    assert "episode" not in info
+    assert env.reset()[1]["episode"]["r"] == score
+    assert (console.left, console.log.count("reset")) == (2, 2), "the next game has begun"
+
+
+def test_c14_game_in_which_nobody_acted_has_no_score() -> None:
+    console = Console(frames_per_life=3, lives=1)
+    env = NoopStart(RecordEpisodeStatistics(console))
+    assert all("episode" not in env.reset()[1] for _ in range(20))
+    assert console.log.count("reset") > 20
 
 
 def test_c17_fire_and_the_next_button_after_each_reset() -> None:

@@ -16,7 +16,7 @@ from sf.envs import register_env
 from sf.errors import EnvError
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, SlotState
-from tests.lab import Lab, make_lab
+from tests.lab import Lab, make_lab, step_until
 
 register_env("test/Counter", Counter)
 
@@ -261,3 +261,33 @@ def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> N
     assert {(episode.reward, episode.length) for episode in episodes} == {(10.0, 4)}
     assert ring.new_episodes() == []
     assert set(copies[0]["rewards"].ravel().tolist()) == {0.5, 1.0}
+
+
+class EndsWithinReset(gymnasium.Env[Any, Any]):
+    """Counts its episodes itself; every second one ends within the reset after the end of a trajectory."""
+
+    counts_episodes = True
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+        self.ends = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        within = self.ends % 2 == 1
+        return np.zeros(1, np.float32), {"episode": {"r": 7.0, "l": 3}} if within else {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.ends += 1
+        info = {"episode": {"r": 5.0, "l": 1}} if self.ends % 2 == 0 else {}
+        return np.zeros(1, np.float32), 1.0, True, False, info
+
+
+def test_scores_that_an_environment_counts_itself_are_reported_also_those_within_a_reset(tmp_path: Path) -> None:
+    register_env("EndsWithinReset", EndsWithinReset)
+    lab = make_lab(tmp_path, "EndsWithinReset", num_envs_per_worker=2, worker_num_splits=1, rollout=4)
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[-1].record["episodes"] >= 8)
+    episodes = lab.arena["episodes"][0, :8, 1:3].tolist()
+    assert episodes == [[7, 3], [7, 3], [5, 1], [5, 1]] * 2
+    for role in roles:
+        role.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
+
+from sf_envs.members import unknown_member
 
 
 def make(
@@ -19,6 +20,8 @@ def make(
 ) -> Any:
     """A game as a `gymnasium.Env` with observations [frame_stack, 84, 84] uint8.
 
+    info["episode"] holds the raw score of a whole game and its length in frames, at the end of the game only.
+
     Args:
         game: name in CamelCase, such as Pong or BeamRider.
         frame_stack: frames in an observation.
@@ -31,7 +34,7 @@ def make(
         render_mode: of Gymnasium.
 
     Raises:
-        ValueError: there is no such game.
+        EnvError: there is no such game.
         ImportError: ale-py or opencv is missing.
     """
     import ale_py
@@ -42,12 +45,17 @@ def make(
     from sf_envs import atari_wrappers as wrappers
 
     gymnasium.register_envs(ale_py)
-    env_id = f"{game}NoFrameskip-v4"
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for every game of every process
+    env_id = f"ALE/{game}-v5"
     if env_id not in gymnasium.registry:
-        games = [known.removesuffix("NoFrameskip-v4") for known in gymnasium.registry if "NoFrameskip-v4" in known]
-        near = difflib.get_close_matches(game, games, n=3) or sorted(games)[:3]
-        raise ValueError(f"There is no Atari game {game!r}. Did you mean atari/{' or atari/'.join(near)}?")
-    arguments: dict[str, Any] = {"repeat_action_probability": sticky, "full_action_space": full_action_space}
+        games = [known[len("ALE/") : -len("-v5")] for known in gymnasium.registry if known.startswith("ALE/")]
+        raise unknown_member("atari", "Atari game", game, games)
+    # With these arguments the game is that of the old id <Game>NoFrameskip-v4, which not every game has.
+    arguments: dict[str, Any] = {
+        "frameskip": 1,
+        "repeat_action_probability": sticky,
+        "full_action_space": full_action_space,
+    }
     env: Any = gymnasium.make(env_id, disable_env_checker=True, render_mode=render_mode, **arguments)
     env = RecordEpisodeStatistics(env)
     if noop_max:

@@ -1,6 +1,9 @@
 """The wrappers of Atari games, rows C14 to C20 of "The 37 implementation details of PPO" (Huang et al. 2022).
 
 From the inside out: no-op start, action repeat, life loss, fire on reset, picture, sign of the reward, frames.
+
+After a lost life a reset plays some frames of the same game, and these can end it. No step reports that end, so the
+info of that reset has the score of the game, as info["episode"].
 """
 
 from __future__ import annotations
@@ -25,6 +28,20 @@ def action_meanings(env: Any) -> list[str]:
     return meanings
 
 
+def _play(env: Any, action: int, reset_arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Takes an action as part of a reset: observation and info after it, in the next game if it has ended this one."""
+    observation, _, terminated, truncated, info = env.step(action)
+    if not (terminated or truncated):
+        return observation, info
+    observation, next_info = env.reset(**reset_arguments)
+    return observation, _with_score(next_info, info)
+
+
+def _with_score(info: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """`info` with the score of the game that `earlier` reports, if it reports one."""
+    return info | {"episode": earlier["episode"]} if "episode" in earlier else info
+
+
 class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Does nothing for 1 to `noop_max` frames after a reset, so that games begin differently (C14)."""
 
@@ -37,6 +54,7 @@ class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
         for _ in range(int(self.unwrapped.np_random.integers(1, self.noop_max + 1))):
+            # A game that ends here is of no interest: nobody has acted in it.
             observation, _, terminated, truncated, info = self.env.step(NOOP)
             if terminated or truncated:
                 observation, info = self.env.reset()
@@ -67,7 +85,10 @@ class RepeatAction(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Reports a lost life as the end of an episode, but goes on with the same game at the next reset (C16)."""
+    """Reports a lost life as the end of an episode, but goes on with the same game at the next reset (C16).
+
+    A reset with a seed begins a new game at any time.
+    """
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -83,12 +104,10 @@ class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, float(reward), terminated, truncated, info
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        if self._game_is_over:
+        if self._game_is_over or kwargs.get("seed") is not None:
             observation, info = self.env.reset(**kwargs)
         else:
-            observation, _, terminated, truncated, info = self.env.step(NOOP)
-            if terminated or truncated:
-                observation, info = self.env.reset(**kwargs)
+            observation, info = _play(self.env, NOOP, kwargs)
         self._game_is_over = False
         self._lives = self._lives_left()
         return observation, info
@@ -109,9 +128,8 @@ class FireStart(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
         for action in (FIRE, SECOND):
-            observation, _, terminated, truncated, info = self.env.step(action)
-            if terminated or truncated:
-                observation, info = self.env.reset(**kwargs)
+            observation, after = _play(self.env, action, kwargs)
+            info = _with_score(after, info)
         return observation, info
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from sf_envs.members import unknown_member, with_version
+
 HEIGHT, WIDTH = 72, 96
 
 
 class SmallScreen(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Picture [72, 96, 3] uint8 and game variables, float32."""
+    """Picture [72, 96, channels] uint8 and, where the scenario has some, game variables, float32."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -21,38 +23,38 @@ class SmallScreen(gymnasium.ObservationWrapper[Any, Any, Any]):
 
         self._cv2 = cv2
         inner = env.observation_space.spaces
-        self.observation_space = spaces.Dict(
-            {
-                "screen": spaces.Box(0, 255, (HEIGHT, WIDTH, 3), np.uint8),
-                "gamevariables": inner["gamevariables"],
-            }
-        )
+        self._shape = (HEIGHT, WIDTH, inner["screen"].shape[2])
+        parts: dict[str, spaces.Space[Any]] = {"screen": spaces.Box(0, 255, self._shape, np.uint8)}
+        if "gamevariables" in inner:
+            parts["gamevariables"] = inner["gamevariables"]
+        self.observation_space = spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
         screen = self._cv2.resize(observation["screen"], (WIDTH, HEIGHT), interpolation=self._cv2.INTER_AREA)
-        return {"screen": screen, "gamevariables": observation["gamevariables"]}
+        small = {"screen": screen.reshape(self._shape)}  # opencv drops the axis of a single channel
+        return small | {name: observation[name] for name in ("gamevariables",) if name in observation}
 
 
 def make(scenario: str, frame_skip: int = 4, **kwargs: Any) -> Any:
-    """A scenario as a `gymnasium.Env` with an observation of two entries, screen and gamevariables.
+    """A scenario as a `gymnasium.Env` with the observations ``screen`` and ``gamevariables``.
 
     Args:
-        scenario: such as Basic or HealthGathering.
+        scenario: such as Basic or HealthGathering, or with a version, Freedoom1E1M1-S3-v0.
         frame_skip: frames that an action lasts.
         kwargs: further arguments of the environment.
 
     Raises:
-        ValueError: there is no such scenario.
+        EnvError: there is no such scenario.
         ImportError: vizdoom or opencv is missing.
     """
-    import cv2  # noqa: F401
+    import cv2  # noqa: F401  # say at once that it is missing
     from vizdoom import gymnasium_wrapper  # noqa: F401  # registers its scenarios
 
-    env_id = f"Vizdoom{scenario}-v1"
+    env_id = with_version(f"Vizdoom{scenario}", 1)
     if env_id not in gymnasium.registry:
-        known = [other[len("Vizdoom") : -len("-v1")] for other in gymnasium.registry if other.startswith("Vizdoom")]
-        near = difflib.get_close_matches(scenario, known, n=2) or ["Basic"]
-        raise ValueError(
-            f"There is no ViZDoom scenario {scenario!r}. Did you mean vizdoom/{' or vizdoom/'.join(near)}?"
-        )
+        ours = [known for known in gymnasium.registry if known.startswith("Vizdoom")]
+        names = (known.removeprefix("Vizdoom").removesuffix("-v1") for known in ours)
+        raise unknown_member("vizdoom", "ViZDoom scenario", scenario, names)
+    # The engine would keep its settings in a file in the working directory, where several processes share it.
+    kwargs.setdefault("doom_config_path", os.devnull)
     return SmallScreen(gymnasium.make(env_id, disable_env_checker=True, frame_skip=frame_skip, **kwargs))

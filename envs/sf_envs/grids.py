@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
+
+from sf_envs.members import unknown_member, with_version
 
 
 class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -28,21 +29,20 @@ def make(name: str, image_only: bool = False, **kwargs: Any) -> Any:
     """A world as a `gymnasium.Env`.
 
     Args:
-        name: without MiniGrid- and -v0, such as DoorKey-5x5; BabyAI worlds keep their prefix: BabyAI-GoToObj.
+        name: without MiniGrid-, such as DoorKey-5x5, which is version 0, or ObstructedMaze-Full-v1; BabyAI worlds keep
+            their prefix: BabyAI-GoToObj.
         image_only: leave out the direction.
         kwargs: further arguments of the environment.
 
     Raises:
-        ValueError: there is no such world.
+        EnvError: there is no such world.
         ImportError: minigrid is missing.
     """
     import minigrid  # noqa: F401  # registers its worlds
 
-    env_id = f"{name}-v0" if name.startswith("BabyAI") else f"MiniGrid-{name}-v0"
+    env_id = with_version(name if name.startswith("BabyAI-") else f"MiniGrid-{name}", 0)
     if env_id not in gymnasium.registry:
-        known = [
-            other.removeprefix("MiniGrid-").removesuffix("-v0") for other in gymnasium.registry if "MiniGrid" in other
-        ]
-        near = difflib.get_close_matches(name, known, n=2) or sorted(known)[:2]
-        raise ValueError(f"There is no MiniGrid world {name!r}. Did you mean minigrid/{' or minigrid/'.join(near)}?")
+        ours = [known for known in gymnasium.registry if known.startswith(("MiniGrid-", "BabyAI-"))]
+        names = (known.removeprefix("MiniGrid-").removesuffix("-v0") for known in ours)
+        raise unknown_member("minigrid", "MiniGrid world", name, names)
     return WithoutMission(gymnasium.make(env_id, disable_env_checker=True, **kwargs), image_only)

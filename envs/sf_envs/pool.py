@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from sf_envs.members import unknown_member
+
 
 class Single(gymnasium.Env[Any, Any]):
     """The one environment of a pool of size one. Raw scores of whole games come in info["episode"]."""
@@ -49,7 +51,7 @@ def _make_pool(name: str, seed: int, kwargs: dict[str, Any]) -> Any:
     import envpool
 
     if name not in envpool.list_all_envs():
-        raise ValueError(f"There is no EnvPool environment {name!r}. envpool.list_all_envs() names them.")
+        raise unknown_member("envpool", "EnvPool environment", name, envpool.list_all_envs())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # bounds of float64 in a space of float32
         pool = envpool.make_gymnasium(name, num_envs=1, seed=seed, **kwargs)
@@ -61,7 +63,7 @@ def make(name: str, **kwargs: Any) -> Single:
     """An environment of EnvPool; `kwargs` are those of `envpool.make_gymnasium`.
 
     Raises:
-        ValueError: there is no such environment.
+        EnvError: there is no such environment.
         ImportError: envpool is missing.
     """
     import envpool  # noqa: F401  # say at once that it is missing

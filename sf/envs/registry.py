@@ -7,7 +7,7 @@ import importlib
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -76,7 +76,7 @@ def _offered(env_id: str) -> Factory | None:
     """The factory for an id, or for a family of ids, which takes the rest of the id as its first argument."""
     tables = _tables()
     family, slash, name = env_id.partition("/")
-    target = tables.get(env_id)
+    target = None if name == "*" else tables.get(env_id)
     if target is not None:
         return _imported(env_id, target)
     target = tables.get(f"{family}/*") if slash else None
@@ -121,14 +121,20 @@ def _check_travels(env_id: str, factory: Factory) -> None:
     )
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
-    if near:
-        return f"There is no environment {name!r}. Did you mean {' or '.join(near)}?"
-    if name.startswith("ALE/"):
+def _unknown(name: str, known: Collection[str]) -> str:
+    if name.startswith("ALE/") and not any(candidate.startswith("ALE/") for candidate in known):
         return f'The Atari environment {name!r} needs an extra: pip install "sf-rl[atari]"'
+    family, _, member = name.partition("/")
+    families = [pattern.removesuffix("/*") for pattern in known if pattern.endswith("/*")]
+    near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
+    if near:
+        return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"
     return (
         f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
         "an environment that a module registers, or sf.register_env."
     )
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    by_lower = {candidate.lower(): candidate for candidate in known if not candidate.endswith("/*")}
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]

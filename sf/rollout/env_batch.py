@@ -149,14 +149,17 @@ class SingleAgentBatch(_Batch):
         """Records the end of an episode and returns the first observation of the next one."""
         if not isinstance(info, Mapping):
             raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
-        ended.append(Ended(row, bool(terminated), bool(truncated), info))
         if not terminated:
             self.write(self.final_observations, row, observation)
             self.has_final_observation[row] = True
         try:
-            return self.envs[row].reset()[0]
+            observation, reset_info = self.envs[row].reset()
         except Exception as error:
             self.fail("reset", row, error)
+        if self.counts_episodes and "episode" in reset_info:  # a game can end within the reset after a lost life
+            info = {**reset_info, **info}
+        ended.append(Ended(row, bool(terminated), bool(truncated), info))
+        return observation
 
 
 class MultiAgentBatch(_Batch):
