@@ -24,7 +24,9 @@ REAL: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], int]] = [
     ("atari/BeamRider", {"full_action_space": True}, {"obs": (4, 84, 84)}, 18),
     ("minigrid/Empty-5x5", {}, {"image": (7, 7, 3), "direction": ()}, 7),
     ("minigrid/DoorKey-5x5", {"image_only": True}, {"obs": (7, 7, 3)}, 7),
+    ("minigrid/ObstructedMaze-Full-v1", {}, {"image": (7, 7, 3), "direction": ()}, 7),
     ("vizdoom/Basic", {}, {"screen": (72, 96, 3), "gamevariables": (1,)}, 4),
+    ("vizdoom/MyWayHome", {}, {"screen": (72, 96, 3)}, 6),
     ("envpool/Pong-v5", {}, {"obs": (4, 84, 84)}, 6),
     ("envpool/CartPole-v1", {}, {"obs": (4,)}, 2),
     ("LunarLander-v3", {}, {"obs": (8,)}, 4),
@@ -36,17 +38,32 @@ REAL: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], int]] = [
 def test_real_environment_has_the_spaces_it_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, kwargs: Any, shapes: Any, choices: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # Doom leaves a file in the working directory
+    monkeypatch.chdir(tmp_path)
     info = probe(find_env(env_id, kwargs))
+    assert not [path for path in tmp_path.iterdir() if path.is_file()], "left in the working directory"
     assert {name: leaf.shape for name, leaf in info.observations.items()} == shapes
     assert info.action.choices == (choices,)
 
 
-@pytest.mark.parametrize(("robot", "size", "actions"), [("HalfCheetah", 17, 6), ("Hopper", 11, 3), ("Pusher", 23, 7)])
-def test_real_robots(robot: str, size: int, actions: int) -> None:
-    info = probe(find_env(f"mujoco/{robot}"))
+@pytest.mark.parametrize(
+    ("robot", "version", "size", "actions"),
+    [
+        ("HalfCheetah", "HalfCheetah-v4", 17, 6),
+        ("HalfCheetah-v5", "HalfCheetah-v5", 17, 6),
+        ("Hopper", "Hopper-v4", 11, 3),
+        ("Pusher", "Pusher-v5", 23, 7),
+    ],
+)
+def test_real_robots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, robot: str, version: str, size: int, actions: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = find_env(f"mujoco/{robot}")
+    info = probe(source)
     assert info.observations["obs"].shape == (size,)
     assert (len(info.action.columns), info.action.choices) == (actions, ())
+    assert source.make().spec.id == version
+    assert not list(tmp_path.iterdir()), "MuJoCo's log of old words"
 
 
 def test_several_agents_of_pettingzoo() -> None:
@@ -58,6 +75,20 @@ def test_several_agents_of_pettingzoo() -> None:
     ends = [env.step([0, 1, 2])[2:4] for _ in range(5)]
     assert ends[-1] == ([False] * 3, [True] * 3), "the limit of cycles cuts the episode"
     assert ends[0] == ([False] * 3, [False] * 3)
+    env.close()
+
+
+def test_agent_that_leaves_early_is_refused_with_its_name() -> None:
+    env = find_env("pettingzoo/sisl.multiwalker_v9", {"terminate_on_fall": False}).make()
+    env.reset(seed=0)
+    env.action_space.seed(0)
+
+    def play() -> None:
+        for _ in range(500):
+            env.step([env.action_space.sample() for _ in range(env.num_agents)])
+
+    with pytest.raises(EnvError, match=r"walker_\d left before walker_.* All agents of an episode must end together"):
+        play()
     env.close()
 
 
@@ -108,6 +139,26 @@ def test_b15_missing_package_comes_with_the_command_that_installs_it(env_id: str
     )
     finished = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert f'pip install "sf-rl[{extra}]"' in finished.stdout, finished.stdout + finished.stderr
+
+
+def test_envpool_reports_raw_scores_of_whole_games() -> None:
+    env = find_env("envpool/SpaceInvaders-v5", {"episodic_life": True, "reward_clip": True}).make()
+    random = np.random.default_rng(0)
+    scores: list[float] = []
+    ends, clipped = 0, 0.0
+    env.reset(seed=3)
+    for _ in range(3000):
+        _, reward, terminated, truncated, info = env.step(random.integers(6))
+        clipped += reward
+        if terminated or truncated:
+            ends += 1
+            if "episode" in info:
+                scores.append(info["episode"]["r"])
+                assert ends == 3 * len(scores), "a lost life ends an episode, but not the game"
+                assert sum(scores) > clipped
+            env.reset()
+    assert scores
+    env.close()
 
 
 def test_atari_reports_raw_scores_of_whole_games(tmp_path: Path) -> None:

@@ -22,25 +22,31 @@ class Single(gymnasium.Env[Any, Any]):
         self._seed = 0
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
         self._score, self._length = 0.0, 0
+        self._game_goes_on = False
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None and seed != self._seed:  # a pool takes its seed when it is made
             self._pool.close()
             self._pool, self._seed = _make_pool(self._name, seed, self._kwargs), seed
-        observation, _ = self._pool.reset()
-        return observation[0], {}
+        elif self._game_goes_on:
+            # After a lost life the step of a pool goes on with the game, whatever the action; its reset would not.
+            action = np.zeros((1, *(self.action_space.shape or ())), self.action_space.dtype)
+            self._game_goes_on = False
+            return self._pool.step(action)[0][0], {}
+        self._score, self._length, self._game_goes_on = 0.0, 0, False
+        return self._pool.reset()[0][0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         batch = np.expand_dims(np.asarray(action, self.action_space.dtype), 0)
         observation, reward, terminated, truncated, found = self._pool.step(batch)
         # Atari pools may clip rewards and end episodes at the loss of a life, but they tell the raw facts as well.
-        self._score += float(found["reward"][0]) if "reward" in found else float(reward[0])
+        self._score += float(found.get("reward", reward)[0])
         self._length += 1
-        game_over = bool(found["terminated"][0] or truncated[0]) if "terminated" in found else None
         info: dict[str, Any] = {}
-        if game_over or (game_over is None and (terminated[0] or truncated[0])):
-            info["episode"] = {"r": self._score, "l": self._length}
-            self._score, self._length = 0.0, 0
+        if terminated[0] or truncated[0]:
+            self._game_goes_on = not (truncated[0] or found.get("terminated", terminated)[0])
+            if not self._game_goes_on:
+                info["episode"] = {"r": self._score, "l": self._length}
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 
     def close(self) -> None:
