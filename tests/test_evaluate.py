@@ -17,7 +17,7 @@ from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Tally, play
 from sf.evaluator.saved import load_policy
 from sf.learner import checkpoint
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
 from tests.toy_envs import Toy, TwoToys
@@ -45,11 +45,11 @@ class Counting(Toy):
         return observation, reward, self.steps == self.length, truncated, info
 
 
-def save(directory: Path, version: int = 3, env: str = "CartPole-v1", changes: Any = None) -> Policy:
+def save(directory: Path, version: int = 3, env: str = "CartPole-v1", changes: Any = None) -> ActorCritic:
     """Writes what a learner would write, with an untrained policy."""
     config = Config(RunConfig(env=env), RolloutConfig(), model=SMALL)
     info = probe(find_env("CartPole-v1"))
-    policy = Policy(info, SMALL)
+    policy = ActorCritic(info, SMALL)
     tensors = {f"policy.{name}": tensor for name, tensor in policy.variables().items()} | {"version": torch.tensor(3)}
     data: dict[str, Any] = {"config": config.to_json(), "env": info.to_json(), "reward": 1.0}
     checkpoint.save(directory, version, 100 * version, tensors, data | (changes or {}))
@@ -73,7 +73,7 @@ class TestCounting:
         source = find_env("Counting")
         info = probe(source)
         Counting.series = 0
-        (episodes,) = play([Policy(info, SMALL)], source, info, num_episodes=7, seed=0, greedy=False)
+        (episodes,) = play([ActorCritic(info, SMALL)], source, info, num_episodes=7, seed=0, greedy=False)
         assert sorted(episodes.lengths) == [1, 2, 3, 4, 5, 6, 7]
         assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -94,14 +94,14 @@ class TestCounting:
         register_env("Two", TwoToys)
         source = EnvSource("Two", {"truncated": True}, TwoToys)
         info = probe(source)
-        policies = [Policy(info, SMALL), Policy(info, SMALL)]
+        policies = [ActorCritic(info, SMALL), ActorCritic(info, SMALL)]
         played = play(policies, source, info, num_episodes=40, seed=0, greedy=False)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
 
     def test_same_seed_plays_the_same_episodes(self) -> None:
         source = find_env("CartPole-v1")
         info = probe(source)
-        policy = Policy(info, SMALL)
+        policy = ActorCritic(info, SMALL)
         first, second = (play([policy], source, info, 5, seed=4, greedy=False) for _ in range(2))
         assert first == second
         assert first != play([policy], source, info, 5, seed=5, greedy=False)

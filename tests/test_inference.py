@@ -14,7 +14,7 @@ from sf_envs.counter import Counter
 
 from sf.envs import register_env
 from sf.inference.worker import InferenceWorker
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
 from sf.weights import PublishedWeights
 from tests.lab import Lab, make_lab
@@ -22,12 +22,12 @@ from tests.lab import Lab, make_lab
 register_env("test/Counter", Counter)
 
 
-def publisher(lab: Lab) -> tuple[PublishedWeights, Policy]:
+def publisher(lab: Lab) -> tuple[PublishedWeights, ActorCritic]:
     """The weights that the learner would publish, and a policy to compare with."""
     spec = next(spec for spec in lab.specs if spec.name == "inference-0-0")
     weights: PublishedWeights = spec.arguments["weights"]
     torch.manual_seed(0)
-    policy = Policy(spec.arguments["info"], lab.config.model)
+    policy = ActorCritic(spec.arguments["info"], lab.config.model)
     weights.allocate(policy.flat.numel())
     return weights, policy
 
@@ -52,13 +52,13 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
     weights.publish(policy.flat.numpy(), 0)
     (worker,), inference = make_roles(lab)
     sizes: list[int] = []
-    action = inference.policy.action
+    action = inference.policy.act
 
     def spy(observations: Any, *arguments: Any) -> Any:
         sizes.append(len(observations["obs"]))
         return action(observations, *arguments)
 
-    inference.policy.action = spy  # type: ignore[assignment,method-assign]
+    inference.policy.act = spy  # type: ignore[assignment,method-assign]
     for _ in range(3):
         worker.step()
         assert inference.step()

@@ -15,7 +15,7 @@ from sf.config import ModelConfig
 from sf.envs import find_env, probe, register_env
 from sf.envs.contract import check_mask
 from sf.errors import EnvError
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec, action_spec
 from tests.lab import make_lab, step_until
 
@@ -67,12 +67,12 @@ def test_cx4_never_an_invalid_action_in_100_000() -> None:
     torch.manual_seed(0)
     action = action_spec(spaces.MultiDiscrete([3, 5, 2]))
     leaves = {"obs": LeafSpec((3,), "float32"), "action_mask": LeafSpec((10,), "int8")}
-    policy = Policy(EnvInfo("test", 1, leaves, action), ModelConfig())
+    policy = ActorCritic(EnvInfo("test", 1, leaves, action), ModelConfig())
     masks = torch.randint(0, 2, (100_000, 10), dtype=torch.int8)
     for start in (0, 3, 8):
         masks[:, start] |= masks[:, start : start + 2].sum(1) == 0
     masks[masks[:, 3:8].sum(1) == 0, 3] = 1
-    step = policy.action({"obs": torch.randn(100_000, 3) * 3, "action_mask": masks})
+    step = policy.act({"obs": torch.randn(100_000, 3) * 3, "action_mask": masks})
     places = step.action + torch.tensor([0, 3, 8])
     assert masks.gather(1, places).all()
 
@@ -80,7 +80,7 @@ def test_cx4_never_an_invalid_action_in_100_000() -> None:
 def test_c37_log_probability_and_entropy_are_sums(oracles: dict[str, Any]) -> None:
     for case in oracles["C37"]["cases"]:
         nvec, expected = case["inputs"]["nvec"], case["expected"]
-        policy = Policy(
+        policy = ActorCritic(
             EnvInfo("test", 1, {"obs": LeafSpec((3,), "float32")}, action_spec(spaces.MultiDiscrete(nvec))),
             ModelConfig(),
         )
@@ -91,7 +91,7 @@ def test_c37_log_probability_and_entropy_are_sums(oracles: dict[str, Any]) -> No
 
 
 def test_c37_mask_of_one_component_leaves_the_others_alone() -> None:
-    policy = Policy(
+    policy = ActorCritic(
         EnvInfo(
             "test",
             1,

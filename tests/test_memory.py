@@ -13,7 +13,7 @@ from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.minibatches import Selection
 from sf.learner.update import Update
-from sf.policy import Policy, Sequences
+from sf.policy import ActorCritic, Sequences
 from sf.policy.memory import Memory
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.lab import Lab, make_lab, step_until
@@ -26,10 +26,10 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def make_policy(**changes: Any) -> Policy:
+def make_policy(**changes: Any) -> ActorCritic:
     info = EnvInfo("test", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))
     config = {"use_rnn": True, "rnn_size": 8, "encoder_mlp_layers": (8,), **changes}
-    return Policy(info, ModelConfig(**config))
+    return ActorCritic(info, ModelConfig(**config))
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
@@ -64,7 +64,7 @@ def test_c33_number_of_parameters(oracles: dict[str, Any]) -> None:
             rnn_size=inputs["lstm_size"],
             normalize_returns=False,
         )
-        policy = Policy(EnvInfo("atari", 1, {"obs": image}, ActionSpec.discrete(inputs["num_actions"])), config)
+        policy = ActorCritic(EnvInfo("atari", 1, {"obs": image}, ActionSpec.discrete(inputs["num_actions"])), config)
         assert policy.flat_parameters.numel() == expected["parameters"]
 
 
@@ -119,7 +119,7 @@ def test_c36_ratio_is_one_in_the_first_minibatch_over_random_ends(tmp_path: Path
         batch = next_batch(lab, roles)
         assert (iteration == 0) == (torch.count_nonzero(batch.initial_memory) == 0)
         num_ends += int(batch.resets[1:].sum())
-        policy: Policy = roles[0].policy
+        policy: ActorCritic = roles[0].policy
         with torch.no_grad():
             evaluation = policy.evaluate(
                 {name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
@@ -148,11 +148,11 @@ def test_values_of_final_and_last_observations_know_the_past(tmp_path: Path) -> 
     )
     roles = lab.build_all()
     batch = next_batch(lab, roles)
-    policy: Policy = roles[0].policy
+    policy: ActorCritic = roles[0].policy
     assert batch.truncated.any()
     state, column = batch.initial_memory[:1], 0
     for t in range(8):
-        step = policy.action({"obs": batch.observations["obs"][t, :1]}, state)
+        step = policy.act({"obs": batch.observations["obs"][t, :1]}, state)
         torch.testing.assert_close(step.info.value_prediction, batch.values[t, :1], atol=1e-5, rtol=1e-5)
         state = step.state
         if batch.truncated[t, column]:

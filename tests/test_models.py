@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.models import models_to_send, register_model
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.lab import make_lab, step_until
 
@@ -66,11 +66,11 @@ def random_observations(rows: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("shared", [True, False])
 def test_registered_encoder_is_part_of_the_policy(shared: bool) -> None:
     register_model("mean", Mean)
-    policy = Policy(INFO, ModelConfig(encoder="mean", actor_critic_share_weights=shared))
+    policy = ActorCritic(INFO, ModelConfig(encoder="mean", actor_critic_share_weights=shared))
     assert isinstance(policy.encoder, Mean)
     assert policy.policy_head.in_features == 64
     observations = random_observations(5)
-    step = policy.action(observations)
+    step = policy.act(observations)
     evaluation = policy.evaluate(observations, step.action.clone())
     assert torch.equal(evaluation.log_probs.detach(), step.info.log_probability)
     torch.autograd.backward(evaluation.log_probs.sum())
@@ -99,7 +99,7 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
 )
 def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Policy(INFO, ModelConfig(encoder=name))
+        ActorCritic(INFO, ModelConfig(encoder=name))
 
 
 def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_registering_needs_no_torch() -> None:
 def test_image_encoders(architecture: Any, shape: tuple[int, ...], size: int) -> None:
     info = EnvInfo("test", 1, {"obs": LeafSpec(shape, "uint8")}, ActionSpec.discrete(2))
     config = ModelConfig(encoder_conv_architecture=architecture, nonlinearity="relu", encoder_conv_mlp_layers=(16,))
-    policy = Policy(info, config)
+    policy = ActorCritic(info, config)
     (encoder,) = policy.encoder.image_encoders  # type: ignore[misc]
     assert encoder.mlp.layers[0].in_features == size
     assert policy.values({"obs": torch.randint(0, 256, (3, *shape), dtype=torch.uint8)}).shape == (3,)
@@ -135,5 +135,5 @@ def test_image_encoders(architecture: Any, shape: tuple[int, ...], size: int) ->
 def test_impala_resnet_has_fifteen_convolutions() -> None:
     """Three sections of one entry and two residual blocks of two (figure 3 of the IMPALA paper, right)."""
     info = EnvInfo("test", 1, {"obs": LeafSpec((3, 64, 64), "uint8")}, ActionSpec.discrete(2))
-    policy = Policy(info, ModelConfig(encoder_conv_architecture="resnet_impala"))
+    policy = ActorCritic(info, ModelConfig(encoder_conv_architecture="resnet_impala"))
     assert sum(isinstance(module, nn.Conv2d) for module in policy.modules()) == 15

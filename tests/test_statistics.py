@@ -11,20 +11,20 @@ import torch
 from sf.config import ModelConfig
 from sf.learner import statistics
 from sf.learner.statistics import INITIAL_COUNT, RunningMoments, Statistics
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 CPU = torch.device("cpu")
 
 
-def make_policy(**config: Any) -> Policy:
+def make_policy(**config: Any) -> ActorCritic:
     leaves = {
         "obs": LeafSpec((3,), "float32"),
         "image": LeafSpec((3, 40, 40), "uint8"),
         "small": LeafSpec((2, 2), "int8"),
     }
     action = ActionSpec.discrete(2)
-    return Policy(EnvInfo("test", 1, leaves, action), ModelConfig(encoder_conv_mlp_layers=(8,), **config))
+    return ActorCritic(EnvInfo("test", 1, leaves, action), ModelConfig(encoder_conv_mlp_layers=(8,), **config))
 
 
 def merged(mean: Any, variance: Any, count: float, batch: Any) -> tuple[Any, Any, float]:

@@ -21,7 +21,7 @@ from sf.learner.minibatches import Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.returns import vtrace
 from sf.learner.update import Batch, Update
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -37,20 +37,20 @@ def _one_thread_and_seed() -> None:
     torch.manual_seed(0)
 
 
-def make_policy(action: ActionSpec = DISCRETE, **config: Any) -> Policy:
+def make_policy(action: ActionSpec = DISCRETE, **config: Any) -> ActorCritic:
     info = EnvInfo("test", 1, {"obs": LeafSpec((OBS_SIZE,), "float32")}, action)
-    return Policy(info, ModelConfig(encoder_mlp_layers=(16, 16), **config))
+    return ActorCritic(info, ModelConfig(encoder_mlp_layers=(16, 16), **config))
 
 
 def learner_config(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"num_batches_per_epoch": 1, "num_epochs": 1, "exploration_loss_coeff": 0.01, **changes})
 
 
-def act(policy: Policy, num_steps: int = 8, num_trajectories: int = 6, version: int = 0) -> Batch:
+def act(policy: ActorCritic, num_steps: int = 8, num_trajectories: int = 6, version: int = 0) -> Batch:
     """A batch with random observations, rewards and ends, whose actions this policy has drawn."""
     observations = {"obs": 2 * torch.randn(num_steps + 1, num_trajectories, OBS_SIZE) + 1}
     shape = (num_steps, num_trajectories)
-    step = policy.action({"obs": observations["obs"][:-1].flatten(0, 1)})
+    step = policy.act({"obs": observations["obs"][:-1].flatten(0, 1)})
     kind = torch.randint(0, 8, shape)
     truncated = kind == 1
     return Batch(
@@ -165,7 +165,7 @@ def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
 class PlainPPO:
     """An independent PPO for a shared tanh trunk, float64, written after the single-file scripts; Adam by hand."""
 
-    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
         self.config = config
         self.parameters = [p.detach().double().clone().requires_grad_() for p in policy.parameters()]
         self.first = [torch.zeros_like(p) for p in self.parameters]
@@ -345,7 +345,7 @@ def test_a24_valid_is_younger_than_max_policy_lag(case: Any) -> None:
     assert sorted(selection.trained_rows.tolist()) == [i for i, valid in enumerate(expected["valid"]) if valid]
 
 
-def after_one_step(policy: Policy, batch: Batch, config: LearnerConfig, version: int = 0) -> tuple[Update, Tensor]:
+def after_one_step(policy: ActorCritic, batch: Batch, config: LearnerConfig, version: int = 0) -> tuple[Update, Tensor]:
     update = Update(copy.deepcopy(policy), config)
     update.version = version
     update.want_summary = True
@@ -489,13 +489,13 @@ def test_advantage_of_the_better_action_makes_it_more_probable(action: ActionSpe
         return (actions == good).float() if action is DISCRETE else -(actions - good).square().sum(-1)
 
     observations = {"obs": torch.randn(256, OBS_SIZE)}
-    before = score(policy.action(observations).action).mean()
+    before = score(policy.act(observations).action).mean()
     for _ in range(15):
         batch = act(policy, num_steps=16, num_trajectories=16, version=update.version)
         batch.rewards = score(batch.actions)
         batch.terminated.fill_(True)
         train(update, batch)
-    assert score(policy.action(observations).action).mean() > before + 0.3
+    assert score(policy.act(observations).action).mean() > before + 0.3
 
 
 # ----------------------------------------------------------------------------------------------------------- summary

@@ -11,7 +11,7 @@ import torch
 
 from sf.arena import Array
 from sf.envs import EnvSource
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.rollout.env_batch import Ended, make_env_batch
 from sf.rollout.scores import Scores
 from sf.spaces import EnvInfo
@@ -36,7 +36,7 @@ class Play:
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        policies: Sequence[ActorCritic],
         source: EnvSource,
         info: EnvInfo,
         num_episodes: int,
@@ -82,7 +82,7 @@ class Play:
         """One step of every environment."""
         for policy, own in zip(self.policies, self._rows, strict=True):
             seen = {name: torch.from_numpy(array[own]) for name, array in self._observations.items()}
-            step = policy.action(seen, self._memory[own], self._generator, self.greedy)
+            step = policy.act(seen, self._memory[own], self._generator, self.greedy)
             self._actions[own], self._memory[own] = step.action.numpy(), step.state
         ended = self._envs.step(self._actions, self._observations, self._rewards)
         self._memory[[end.row for end in ended]] = 0
@@ -94,7 +94,7 @@ class Play:
 
 
 def play(
-    policies: Sequence[Policy],
+    policies: Sequence[ActorCritic],
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,

@@ -9,7 +9,7 @@ from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
 from sf.learner import checkpoint
 from sf.learner.differences import tensor_differences
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.spaces import EnvInfo
 
 POLICY_PREFIX = "policy."
@@ -20,7 +20,7 @@ POLICY_PREFIX = "policy."
 class SavedPolicy:
     """A policy and what was saved with it."""
 
-    policy: Policy
+    policy: ActorCritic
     config: Config
     info: EnvInfo
     path: Path
@@ -38,7 +38,7 @@ def load_policy(directory: Path) -> SavedPolicy:
     if saved is None:
         raise CheckpointError(f"There is no checkpoint in {directory}. Train longer, or look at --train_dir.")
     config, info = _description(saved)
-    policy = Policy(info, config.model)
+    policy = ActorCritic(info, config.model)
     variables = policy.variables()
     stored = {
         name.removeprefix(POLICY_PREFIX): tensor

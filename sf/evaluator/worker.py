@@ -27,7 +27,7 @@ from sf.evaluator.saved import POLICY_PREFIX
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.console import Console
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.records import evaluation_record, learner_record
 from sf.slots import Topology
 from sf.spaces import EnvInfo
@@ -73,7 +73,7 @@ class Evaluator:
         self.supervisor, self.summaries, self.checkpoints = supervisor, summaries, list(checkpoints)
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.policies = [Policy(info, config.model) for _ in weights]
+        self.policies = [ActorCritic(info, config.model) for _ in weights]
         self.play = Play(
             self.policies,
             source,

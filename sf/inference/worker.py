@@ -18,7 +18,7 @@ from sf.config import ModelConfig
 from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
-from sf.policy import Policy, PolicyStep
+from sf.policy import ActorCritic, PolicyStep
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -71,7 +71,7 @@ class InferenceWorker:
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.policy = Policy(info, config)
+        self.policy = ActorCritic(info, config)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.policy.flat.numpy()
         self.generator = torch.Generator().manual_seed(
@@ -94,7 +94,7 @@ class InferenceWorker:
         observations, counts = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else None
         self.record.lap("gather")
-        chosen = self.policy.action(observations, memory, self.generator)
+        chosen = self.policy.act(observations, memory, self.generator)
         self.record.lap("forward")
         self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)

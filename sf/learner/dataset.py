@@ -10,7 +10,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.batch import Batch
 from sf.learner.returns import gae, values_after, vtrace
-from sf.policy import Policy, Sequences
+from sf.policy import ActorCritic, Sequences
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Transitions:
         )
 
 
-def with_gae(batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions:
+def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
     """All T·B transitions in the order of time, with advantages from the values of the acting side."""
     advantages = gae(
         batch.rewards,
@@ -71,7 +71,7 @@ def with_gae(batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions
     )
 
 
-def with_vtrace(transitions: Transitions, batch: Batch, policy: Policy, config: LearnerConfig) -> Transitions:
+def with_vtrace(transitions: Transitions, batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
     """The same transitions with advantages and targets by V-trace under the present weights."""
     log_probs, all_values = _evaluate(batch, policy, config.num_batches_per_epoch)
     values, bootstrap_values = all_values[:-1], all_values[-1]
@@ -100,7 +100,7 @@ def _ends_without_value(batch: Batch, config: LearnerConfig) -> Tensor:
 
 
 @torch.no_grad()
-def _evaluate(batch: Batch, policy: Policy, num_parts: int) -> tuple[Tensor, Tensor]:
+def _evaluate(batch: Batch, policy: ActorCritic, num_parts: int) -> tuple[Tensor, Tensor]:
     """Log-probabilities [T, B] and values [T+1, B] under the present weights, some trajectories at a time."""
     steps, num_trajectories = batch.rewards.shape
     actions = torch.cat([batch.actions, torch.zeros_like(batch.actions[:1])])  # of the last observation, for its value

@@ -8,7 +8,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
 from sf.learner.losses import clip_fraction, divergences, explained_variance, ppo_losses
-from sf.policy import Evaluation, Policy
+from sf.policy import ActorCritic, Evaluation
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def policy_change(evaluation: Evaluation, minibatch: Transitions, config: Learne
 
 
 @torch.no_grad()
-def value_change(evaluation: Evaluation, minibatch: Transitions, policy: Policy) -> dict[str, Tensor]:
+def value_change(evaluation: Evaluation, minibatch: Transitions, policy: ActorCritic) -> dict[str, Tensor]:
     """Values in units of the reward, their change since acting, and advantages before normalization."""
     values = policy.denormalize(evaluation.normalized_values)
     deltas = (values - policy.denormalize(minibatch.old_values)).abs()
@@ -63,7 +63,7 @@ def value_change(evaluation: Evaluation, minibatch: Transitions, policy: Policy)
 
 
 @torch.no_grad()
-def running_statistics(policy: Policy) -> dict[str, Tensor]:
+def running_statistics(policy: ActorCritic) -> dict[str, Tensor]:
     """Mean and deviation of each observation leaf, averaged over its elements, and of the returns."""
     normalizers = dict(policy.observation_normalizers)
     if policy.return_normalizer is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
-from sf.policy import Policy
+from sf.policy import ActorCritic
 
 
 class FlatAdam:
@@ -16,7 +16,7 @@ class FlatAdam:
     constructor imports 800 modules of the compiler: 1.9 s and 78 MB.
     """
 
-    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
         self._parameters, self._gradient = policy.flat_parameters, policy.flat_gradient
         self.defaults = {
             "lr": config.learning_rate,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sf.policy import Policy
+from sf.policy import ActorCritic
 
 INITIAL_COUNT = 1e-4
 """Weight of the initial mean 0 and variance 1."""
@@ -55,7 +55,7 @@ class Statistics:
     trains, and a version of the policy never changes its statistics.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: ActorCritic) -> None:
         device = policy.flat.device
         self._normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
         if policy.return_normalizer is not None:

@@ -27,7 +27,7 @@ from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
-from sf.policy import Evaluation, Policy, Sequences
+from sf.policy import ActorCritic, Evaluation, Sequences
 
 __all__ = ["Batch", "StepReport", "Update"]
 
@@ -50,7 +50,7 @@ class StepReport:
 class Update:
     """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
 
-    def __init__(self, policy: Policy, config: LearnerConfig, num_streams: int = 0) -> None:
+    def __init__(self, policy: ActorCritic, config: LearnerConfig, num_streams: int = 0) -> None:
         """Starts at version 0.
 
         Args:

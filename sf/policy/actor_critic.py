@@ -1,4 +1,4 @@
-"""The policy: what acts, what is trained, what is published and saved."""
+"""The network that acts, is trained, published and saved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Observations = Mapping[str, Tensor]
 """[B, *shape] per leaf, as the environment gave them."""
 
 
-class Policy(nn.Module):
+class ActorCritic(nn.Module):
     """A stochastic policy and a value function for one environment.
 
     Acting and training share `_forward` and the formula of the log-probability, so that under unchanged weights every
@@ -33,7 +33,7 @@ class Policy(nn.Module):
     Actions are neither clipped or squashed to the bounds of a Box nor shifted to the first choice of a Discrete space;
     whoever steps the environment does both, because the log-probability belongs to the action as it was drawn.
 
-    With a memory each row has a state, which `action` takes and returns; who acts sets it to 0 where an episode begins.
+    With a memory each row has a state, which `act` takes and returns; who acts sets it to 0 where an episode begins.
     """
 
     def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
@@ -97,7 +97,7 @@ class Policy(nn.Module):
         return torch.zeros(batch_size, self.state_size, device=self.flat.device)
 
     @torch.inference_mode()
-    def action(
+    def act(
         self,
         observations: Observations,
         state: Tensor | None = None,
@@ -134,7 +134,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def values(self, observations: Observations, state: Tensor | None = None) -> Tensor:
-        """[B] expected returns in units of the reward, without gradients; `state` as for `action`."""
+        """[B] expected returns in units of the reward, without gradients; `state` as for `act`."""
         _, normalized_values, _ = self._forward(observations, state)
         return self.denormalize(normalized_values)
 
@@ -179,6 +179,6 @@ class Policy(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
         raise TypeError(
-            "Policy.to, .cuda, .float and the like would tear the variables out of the flat vector. "
-            "Give the device to the constructor instead: Policy(info, config, device)."
+            "ActorCritic.to, .cuda, .float and the like would tear the variables out of the flat vector. "
+            "Give the device to the constructor instead: ActorCritic(info, config, device)."
         )

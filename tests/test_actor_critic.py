@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sf.config import ModelConfig
-from sf.policy import Policy
+from sf.policy import ActorCritic
 from sf.policy.activations import ACTIVATIONS
 from sf.policy.distributions import Categorical, DiagonalGaussian
 from sf.policy.networks import HIDDEN_GAIN
@@ -34,13 +34,13 @@ def box(size: int) -> ActionSpec:
 
 def make_policy(
     action: ActionSpec, observations: dict[str, LeafSpec] | tuple[int, ...] = (4,), **config: Any
-) -> Policy:
+) -> ActorCritic:
     if isinstance(observations, tuple):
         observations = {"obs": LeafSpec(observations, "float32")}
-    return Policy(EnvInfo("test", 1, observations, action), ModelConfig(**config))
+    return ActorCritic(EnvInfo("test", 1, observations, action), ModelConfig(**config))
 
 
-def num_parameters(policy: Policy) -> int:
+def num_parameters(policy: ActorCritic) -> int:
     return sum(p.numel() for p in policy.parameters())
 
 
@@ -186,7 +186,7 @@ def test_values_are_in_units_of_the_reward() -> None:
     policy.return_normalizer.set_moments(torch.tensor(100.0), torch.tensor(400.0))
     expected = 100 + 20 * normalized
     torch.testing.assert_close(policy.values(observations), expected)
-    torch.testing.assert_close(policy.action(observations).info.value_prediction, expected)
+    torch.testing.assert_close(policy.act(observations).info.value_prediction, expected)
     evaluation = policy.evaluate(observations, torch.zeros(6, dtype=torch.int64))
     torch.testing.assert_close(evaluation.normalized_values.detach(), normalized)
     torch.testing.assert_close(policy.normalize(expected), normalized)
@@ -208,7 +208,7 @@ def test_recorded_log_probability_is_exactly_that_of_training(action: ActionSpec
     torch.manual_seed(0)
     policy = make_policy(action, **config)
     observations = {"obs": torch.randn(64, 4)}
-    step = policy.action(observations)
+    step = policy.act(observations)
     evaluation = policy.evaluate(observations, step.action.clone())
     assert torch.equal(evaluation.log_probs.detach(), step.info.log_probability)
     torch.testing.assert_close(policy.values(observations), step.info.value_prediction)
@@ -219,7 +219,7 @@ def test_same_seed_same_actions() -> None:
     observations = {"obs": torch.randn(8, 4)}
 
     def draw(seed: int) -> Tensor:
-        return policy.action(observations, generator=torch.Generator().manual_seed(seed)).action
+        return policy.act(observations, generator=torch.Generator().manual_seed(seed)).action
 
     assert torch.equal(draw(3), draw(3))
     assert not torch.equal(draw(3), draw(4))
@@ -228,10 +228,10 @@ def test_same_seed_same_actions() -> None:
 def test_greedy_action_is_the_mode() -> None:
     categorical, gaussian = make_policy(discrete(5)), make_policy(box(2))
     observations = {"obs": torch.randn(9, 4)}
-    step = categorical.action(observations, greedy=True)
+    step = categorical.act(observations, greedy=True)
     params = categorical.evaluate(observations, step.action.clone()).action_params
     assert torch.equal(step.action, params.argmax(-1))
-    step = gaussian.action(observations, greedy=True)
+    step = gaussian.act(observations, greedy=True)
     params = gaussian.evaluate(observations, step.action.clone()).action_params
     torch.testing.assert_close(step.action, params.detach())
     assert step.state.shape == (9, 0)
@@ -323,7 +323,7 @@ def test_b12_density_above_one(inputs: Any, expected: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------- masks
 
 
-def masked_policy(num_actions: int) -> Policy:
+def masked_policy(num_actions: int) -> ActorCritic:
     return make_policy(
         discrete(num_actions), {"obs": LeafSpec((4,), "float32"), "action_mask": LeafSpec((num_actions,), "int8")}
     )
@@ -351,7 +351,7 @@ def test_b18_masked_actions_are_never_drawn() -> None:
         "obs": torch.randn(rows, 4),
         "action_mask": torch.tensor([0, 1, 0, 1], dtype=torch.int8).repeat(rows, 1),
     }
-    step = policy.action(observations)
+    step = policy.act(observations)
     assert set(step.action.tolist()) == {1, 3}
     ratio = (policy.evaluate(observations, step.action.clone()).log_probs - step.info.log_probability).exp()
     assert (ratio == 1).all()
