@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sf.envs import register_env
     from sf.models import register_model
+    from sf.policy import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "register_env", "register_model"]
+__all__ = ["__version__", "load_policy", "register_env", "register_model"]
 
-_HOMES = {"register_env": "sf.envs", "register_model": "sf.models"}
+_HOMES = {"load_policy": "sf.policy", "register_env": "sf.envs", "register_model": "sf.models"}
 
 
 def __getattr__(name: str) -> Any:

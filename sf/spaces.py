@@ -92,12 +92,29 @@ class ActionColumn:
 
 
 @dataclass(frozen=True)
+class ActionPart:
+    """Neighbouring columns that are one array of the action that the environment takes."""
+
+    path: tuple[str | int, ...]
+    """Keys and indices that lead from the action to the array."""
+    shape: tuple[int, ...]
+    dtype: str
+    """Name of the numpy type: int64 of choices, that of the space for numbers."""
+
+
+@dataclass(frozen=True)
 class ActionSpec:
     """The actions of one agent as they are stored."""
 
     columns: tuple[ActionColumn, ...]
     is_scalar: bool = False
     """A Discrete action, stored without an axis of its own."""
+    parts: tuple[ActionPart, ...] = ()
+    """How the columns make up the action of the environment; left out, all of them are one array."""
+
+    def __post_init__(self) -> None:
+        if not self.parts and self.columns:
+            object.__setattr__(self, "parts", (ActionPart((), self.shape, self.dtype),))
 
     def __str__(self) -> str:
         """For messages."""
@@ -186,7 +203,10 @@ class EnvInfo:
             ActionColumn(**{**column, "low": float(column["low"]), "high": float(column["high"])})
             for column in data["action"]["columns"]
         )
-        action = ActionSpec(columns, bool(data["action"]["is_scalar"]))
+        parts = tuple(
+            ActionPart(tuple(part["path"]), tuple(part["shape"]), part["dtype"]) for part in data["action"]["parts"]
+        )
+        action = ActionSpec(columns, bool(data["action"]["is_scalar"]), parts)
         return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]))
 
 
@@ -263,22 +283,36 @@ def action_spec(space: gymnasium.Space[Any]) -> ActionSpec:
     """
     from gymnasium import spaces
 
-    spec = ActionSpec(tuple(_columns_of(space)), is_scalar=isinstance(space, spaces.Discrete))
-    if not spec.columns:
+    parts = list(_action_parts(space, ()))
+    columns = tuple(column for _, own in parts for column in own)
+    if not columns:
         raise EnvError(f"The action space is {space}, which holds no action. It needs at least one.")
-    return spec
+    return ActionSpec(columns, isinstance(space, spaces.Discrete), tuple(part for part, _ in parts))
 
 
-def _columns_of(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
+def _action_parts(
+    space: gymnasium.Space[Any], path: tuple[str | int, ...]
+) -> Iterator[tuple[ActionPart, list[ActionColumn]]]:
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Dict):
-        for part in space.spaces.values():
-            yield from _columns_of(part)
-    elif isinstance(space, spaces.Tuple):
-        for part in space.spaces:
-            yield from _columns_of(part)
-    elif isinstance(space, spaces.Discrete):
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        inner: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+        for key, part in inner.items():
+            yield from _action_parts(part, (*path, key))
+        return
+    shape = tuple(int(n) for n in space.shape or ())
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        bounds = zip(np.ravel(space.low), np.ravel(space.high), strict=True)
+        columns = [ActionColumn(low=float(low), high=float(high)) for low, high in bounds]
+        yield ActionPart(path, shape, np.dtype(space.dtype).name), columns
+    else:
+        yield ActionPart(path, shape, "int64"), list(_choices(space))
+
+
+def _choices(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
         yield ActionColumn(int(space.n), int(space.start))
     elif isinstance(space, spaces.MultiDiscrete):
         starts = np.broadcast_to(space.start, space.nvec.shape)
@@ -286,9 +320,6 @@ def _columns_of(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
             yield ActionColumn(int(n), int(start))
     elif isinstance(space, spaces.MultiBinary):
         yield from [ActionColumn(2)] * prod(int(n) for n in np.atleast_1d(space.n))
-    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        for low, high in zip(np.ravel(space.low), np.ravel(space.high), strict=True):
-            yield ActionColumn(low=float(low), high=float(high))
     else:
         raise EnvError(
             f"The action space is or contains {space}, but actions are Discrete, MultiDiscrete, MultiBinary, Box of "

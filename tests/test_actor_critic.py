@@ -219,7 +219,8 @@ def test_same_seed_same_actions() -> None:
     observations = {"obs": torch.randn(8, 4)}
 
     def draw(seed: int) -> Tensor:
-        return policy.act(observations, generator=torch.Generator().manual_seed(seed)).action
+        actions: Tensor = policy.act(observations, generator=torch.Generator().manual_seed(seed)).action
+        return actions
 
     assert torch.equal(draw(3), draw(3))
     assert not torch.equal(draw(3), draw(4))

@@ -15,9 +15,9 @@ from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Tally, play
-from sf.evaluator.saved import load_policy
 from sf.learner import checkpoint
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, CollectPolicy
+from sf.policy.checkpoints import load_newest
 from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
 from tests.toy_envs import Toy, TwoToys
@@ -56,6 +56,10 @@ def save(directory: Path, version: int = 3, env: str = "CartPole-v1", changes: A
     return policy
 
 
+def acting(info: EnvInfo) -> CollectPolicy:
+    return CollectPolicy(ActorCritic(info, SMALL), validate_args=False)
+
+
 def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> tuple[int, str]:
     code = evaluate.main([f"--train_dir={tmp_path}", *arguments])
     captured = capsys.readouterr()
@@ -73,7 +77,7 @@ class TestCounting:
         source = find_env("Counting")
         info = probe(source)
         Counting.series = 0
-        (episodes,) = play([ActorCritic(info, SMALL)], source, info, num_episodes=7, seed=0, greedy=False)
+        (episodes,) = play([acting(info)], source, info, num_episodes=7, seed=0)
         assert sorted(episodes.lengths) == [1, 2, 3, 4, 5, 6, 7]
         assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -94,36 +98,36 @@ class TestCounting:
         register_env("Two", TwoToys)
         source = EnvSource("Two", {"truncated": True}, TwoToys)
         info = probe(source)
-        policies = [ActorCritic(info, SMALL), ActorCritic(info, SMALL)]
-        played = play(policies, source, info, num_episodes=40, seed=0, greedy=False)
+        policies = [acting(info), acting(info)]
+        played = play(policies, source, info, num_episodes=40, seed=0)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
 
     def test_same_seed_plays_the_same_episodes(self) -> None:
         source = find_env("CartPole-v1")
         info = probe(source)
-        policy = ActorCritic(info, SMALL)
-        first, second = (play([policy], source, info, 5, seed=4, greedy=False) for _ in range(2))
+        policy = acting(info)
+        first, second = (play([policy], source, info, 5, seed=4) for _ in range(2))
         assert first == second
-        assert first != play([policy], source, info, 5, seed=5, greedy=False)
+        assert first != play([policy], source, info, 5, seed=5)
 
 
 class TestLoading:
     def test_newest_checkpoint_gives_the_same_policy(self, tmp_path: Path) -> None:
         save(tmp_path, version=3)
         policy = save(tmp_path, version=4)
-        saved = load_policy(tmp_path)
+        saved = load_newest(tmp_path)
         assert (saved.version, saved.frames, saved.info.env_id) == (4, 400, "CartPole-v1")
-        assert torch.equal(saved.policy.flat, policy.flat)
+        assert torch.equal(saved.network.flat, policy.flat)
 
     def test_no_checkpoint(self, tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"There is no checkpoint in .*\. Train longer, or look at"):
-            load_policy(tmp_path)
+            load_newest(tmp_path)
 
     def test_d7_checkpoint_of_another_shape_lists_the_differences(self, tmp_path: Path) -> None:
         other = Config(RunConfig(env="CartPole-v1"), model=ModelConfig(encoder_mlp_layers=(16,))).to_json()
         save(tmp_path, changes={"config": other})
         with pytest.raises(CheckpointError, match=r"(?s)does not fit the policy that it describes:.*float32\[16, 4\]"):
-            load_policy(tmp_path)
+            load_newest(tmp_path)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -137,7 +141,7 @@ class TestLoading:
     def test_g4_checkpoint_edited_by_hand_is_refused(self, tmp_path: Path, changes: Any, message: str) -> None:
         save(tmp_path, changes=changes)
         with pytest.raises(CheckpointError, match=message):
-            load_policy(tmp_path)
+            load_newest(tmp_path)
 
 
 class TestCommand:
@@ -202,4 +206,4 @@ class TestCommand:
 
 def test_env_info_of_a_checkpoint_is_the_probed_one(tmp_path: Path) -> None:
     save(tmp_path)
-    assert load_policy(tmp_path).info == EnvInfo.from_json(probe(find_env("CartPole-v1")).to_json())
+    assert load_newest(tmp_path).info == EnvInfo.from_json(probe(find_env("CartPole-v1")).to_json())

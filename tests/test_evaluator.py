@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from sf.evaluator.saved import load_policy
 from sf.evaluator.worker import Evaluator
 from sf.messages import CheckpointSaved, EvaluationDone
+from sf.policy.checkpoints import load_newest
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 
@@ -48,14 +48,14 @@ def evaluate(lab: Lab, roles: list[Any], evaluator: Evaluator) -> list[Any]:
 def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_path: Path) -> None:
     lab, roles, evaluator = start(tmp_path)
     step_until(roles, lambda: evaluator.is_playing or evaluator.step())
-    played = evaluator.policies[0].flat.clone()
+    played = evaluator.networks[0].flat.clone()
     version = evaluator.versions[0]
     while evaluator.is_playing:
         for role in roles:
             role.step()
         evaluator.step()
     assert roles[0].update.version > version, "training has gone on meanwhile"
-    assert torch.equal(evaluator.policies[0].flat, played)
+    assert torch.equal(evaluator.networks[0].flat, played)
     done = messages(lab)[0]
     assert (done.version, done.frames) == (version, evaluator.frames[0])
     assert done.frames % roles[0].frames_per_iteration == 0
@@ -68,15 +68,15 @@ def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_pa
 def test_best_checkpoint_holds_the_policy_that_was_evaluated(tmp_path: Path) -> None:
     lab, roles, evaluator = start(tmp_path)
     step_until(roles, lambda: evaluator.is_playing or evaluator.step())
-    played, version = evaluator.policies[0].flat.clone(), evaluator.versions[0]
+    played, version = evaluator.networks[0].flat.clone(), evaluator.versions[0]
     while evaluator.is_playing:
         for role in roles:
             role.step()
         evaluator.step()
     done, saved = messages(lab)
-    best = load_policy(tmp_path / "default_experiment/checkpoint_p0/best")
+    best = load_newest(tmp_path / "default_experiment/checkpoint_p0/best")
     assert best.version == saved.version == version
-    assert torch.equal(best.policy.flat, played)
+    assert torch.equal(best.network.flat, played)
     assert evaluator.best == [pytest.approx(sum(done.rewards) / 5)]
     close(roles, evaluator)
 
@@ -86,7 +86,7 @@ def test_worse_score_does_not_replace_the_best_also_after_a_resume(tmp_path: Pat
     evaluate(lab, roles, evaluator)
     evaluator.best = [math.inf]
     assert [type(message) for message in evaluate(lab, roles, evaluator)] == [EvaluationDone]
-    best = load_policy(tmp_path / "default_experiment/checkpoint_p0/best")
+    best = load_newest(tmp_path / "default_experiment/checkpoint_p0/best")
     close(roles, evaluator)
     again = lab.build("eval")
     assert again.best == [pytest.approx(best_reward(best.path))]
@@ -148,4 +148,4 @@ def test_evaluations_are_shown_and_written(tmp_path: Path, mode: str) -> None:
     points = [point for point in map(json.loads, lines) if "eval/reward" in point]
     assert points
     assert all(point["eval/frames"] <= point["frames"] and point["eval/episodes"] == 4 for point in points)
-    assert load_policy(tmp_path / "train_dir/default_experiment/checkpoint_p0/best").frames > 0
+    assert load_newest(tmp_path / "train_dir/default_experiment/checkpoint_p0/best").frames > 0

@@ -52,13 +52,13 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
     weights.publish(policy.flat.numpy(), 0)
     (worker,), inference = make_roles(lab)
     sizes: list[int] = []
-    action = inference.policy.act
+    action = inference.policy.action
 
-    def spy(observations: Any, *arguments: Any) -> Any:
-        sizes.append(len(observations["obs"]))
-        return action(observations, *arguments)
+    def spy(time_step: Any, *arguments: Any) -> Any:
+        sizes.append(len(time_step.observation["obs"]))
+        return action(time_step, *arguments)
 
-    inference.policy.act = spy  # type: ignore[assignment,method-assign]
+    inference.policy.action = spy  # type: ignore[assignment,method-assign]
     for _ in range(3):
         worker.step()
         assert inference.step()

@@ -17,7 +17,7 @@ from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
 if TYPE_CHECKING:
     from sf.envs import EnvSource
     from sf.evaluator.playing import Episodes
-    from sf.evaluator.saved import SavedPolicy
+    from sf.policy.checkpoints import SavedNetwork
 
 DESCRIPTION = "Play episodes with the policy of an experiment. Example: sf-eval --experiment=cartpole"
 
@@ -60,18 +60,18 @@ def _evaluate(arguments: Sequence[str]) -> int:
     import torch
 
     from sf.evaluator.playing import play
-    from sf.evaluator.saved import load_policy
+    from sf.policy.checkpoints import load_newest
 
     torch.set_num_threads(1)  # faster for small networks and batches
     best = "best" if config.checkpoint == "best" else ""
-    first = load_policy(directory / "checkpoint_p0" / best)
+    first = load_newest(directory / "checkpoint_p0" / best)
     num_policies = first.config.run.num_policies
-    saved = [first, *(load_policy(directory / f"checkpoint_p{p}" / best) for p in range(1, num_policies))]
+    saved = [first, *(load_newest(directory / f"checkpoint_p{p}" / best) for p in range(1, num_policies))]
     source = _source(config, first)
     info = replace(first.info, env_id=source.env_id)
-    policies = [one.policy for one in saved]
+    policies = [one.acting_policy(config.deterministic) for one in saved]
     bounds = first.config.rollout.action_bounds
-    played = play(policies, source, info, config.num_episodes, config.seed, config.deterministic, bounds)
+    played = play(policies, source, info, config.num_episodes, config.seed, bounds)
     for policy_id, (one, episodes) in enumerate(zip(saved, played, strict=True)):
         print(f"Policy {policy_id}: {one.path} (policy_version {one.version}, {one.frames} frames)")
         print(f"  {result_line(source.env_id, episodes)}")
@@ -87,7 +87,7 @@ def _experiment_directory(train_dir: Path, experiment: str) -> Path:
     raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 
-def _source(config: EvaluationConfig, saved: SavedPolicy) -> EnvSource:
+def _source(config: EvaluationConfig, saved: SavedNetwork) -> EnvSource:
     """How to make the environment; only the command line may name a module."""
     from sf.envs import find_env
 

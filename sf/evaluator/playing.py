@@ -11,7 +11,7 @@ import torch
 
 from sf.arena import Array
 from sf.envs import EnvSource
-from sf.policy import ActorCritic
+from sf.policy import Policy, StepType, TimeStep
 from sf.rollout.env_batch import Ended, make_env_batch
 from sf.rollout.scores import Scores
 from sf.spaces import EnvInfo
@@ -36,56 +36,57 @@ class Play:
 
     def __init__(
         self,
-        policies: Sequence[ActorCritic],
+        policies: Sequence[Policy],
         source: EnvSource,
         info: EnvInfo,
         num_episodes: int,
         seed: int,
-        greedy: bool,
         action_bounds: Literal["clip", "tanh"] = "clip",
     ) -> None:
         """Makes the environments.
 
         Args:
-            policies: by policy id.
+            policies: by policy id; they act on stored observations and are not checked, see `CollectPolicy`.
             source: makes the environments.
             info: what they look like.
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
-            greedy: take the most likely actions instead of drawing them.
             action_bounds: how Box actions are kept in their bounds.
 
         Raises:
             EnvError: an environment cannot be made.
         """
-        self.policies, self.num_episodes, self.seed, self.greedy = policies, num_episodes, seed, greedy
+        self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self.num_envs = min(num_episodes, MAX_ENVS)
         rows = self.num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
-        self._memory = policies[0].get_initial_state(rows)
+        self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(self.num_envs)]
         self._envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool), action_bounds)
         self._policy_ids = np.arange(rows) % info.num_agents % len(policies)
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(len(policies))]
+        self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
         self._generator = torch.Generator()
         self.tally: Tally
 
     def start(self) -> None:
         """Begins an evaluation."""
         self._generator.manual_seed(self.seed)
-        self._memory.zero_()
+        self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
         self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._envs.counts_episodes)
         self._envs.reset(self._observations)
 
     def step(self) -> None:
         """One step of every environment."""
-        for policy, own in zip(self.policies, self._rows, strict=True):
+        for index, (policy, own) in enumerate(zip(self.policies, self._rows, strict=True)):
             seen = {name: torch.from_numpy(array[own]) for name, array in self._observations.items()}
-            step = policy.act(seen, self._memory[own], self._generator, self.greedy)
-            self._actions[own], self._memory[own] = step.action.numpy(), step.state
+            time_step = TimeStep(torch.from_numpy(self._step_types[own]), (), (), seen)
+            step = policy.action(time_step, self._memories[index], self._generator)
+            self._actions[own], self._memories[index] = step.action.numpy(), step.state
         ended = self._envs.step(self._actions, self._observations, self._rewards)
-        self._memory[[end.row for end in ended]] = 0
+        self._step_types[:] = StepType.MID
+        self._step_types[[end.row for end in ended]] = StepType.FIRST
         self.tally.add(self._rewards, ended)
 
     def close(self) -> None:
@@ -94,16 +95,15 @@ class Play:
 
 
 def play(
-    policies: Sequence[ActorCritic],
+    policies: Sequence[Policy],
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,
     seed: int,
-    greedy: bool,
     action_bounds: Literal["clip", "tanh"] = "clip",
 ) -> list[Episodes]:
     """What each policy reached in one evaluation; the arguments are those of `Play`."""
-    playing = Play(policies, source, info, num_episodes, seed, greedy, action_bounds)
+    playing = Play(policies, source, info, num_episodes, seed, action_bounds)
     try:
         playing.start()
         while not playing.tally.is_complete:

@@ -23,11 +23,11 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Play
-from sf.evaluator.saved import POLICY_PREFIX
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.console import Console
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
+from sf.policy.checkpoints import POLICY_PREFIX
 from sf.records import evaluation_record, learner_record
 from sf.slots import Topology
 from sf.spaces import EnvInfo
@@ -73,14 +73,16 @@ class Evaluator:
         self.supervisor, self.summaries, self.checkpoints = supervisor, summaries, list(checkpoints)
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.policies = [ActorCritic(info, config.model) for _ in weights]
+        self.networks = [ActorCritic(info, config.model) for _ in weights]
+        policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
+        if self.config.eval_deterministic:
+            policies = [GreedyPolicy(policy) for policy in policies]
         self.play = Play(
-            self.policies,
+            policies,
             source,
             info,
             self.config.eval_episodes,
             int(np.random.SeedSequence([seed, topology.num_groups]).generate_state(1)[0]),
-            self.config.eval_deterministic,
             config.rollout.action_bounds,
         )
         self.learners = [learner_record(arena, policy_id) for policy_id in range(topology.num_policies)]
@@ -124,8 +126,8 @@ class Evaluator:
             return False
         self.next_frames = (sum(frames) // self.config.eval_every_steps + 1) * self.config.eval_every_steps
         self.frames = frames
-        for policy_id, (policy, weights) in enumerate(zip(self.policies, self.weights, strict=True)):
-            self.versions[policy_id] = weights.read_into(policy.flat.numpy())
+        for policy_id, (network, weights) in enumerate(zip(self.networks, self.weights, strict=True)):
+            self.versions[policy_id] = weights.read_into(network.flat.numpy())
         self.play.start()
         self.is_playing = True
         return True
@@ -145,7 +147,7 @@ class Evaluator:
             return
         self.best[policy_id] = score
         directory, version = self.checkpoints[policy_id] / checkpoint.BEST, self.versions[policy_id]
-        variables = self.policies[policy_id].variables()
+        variables = self.networks[policy_id].variables()
         tensors = {f"{POLICY_PREFIX}{name}": variable for name, variable in variables.items()}
         data = self.description | {"reward": score}
         try:

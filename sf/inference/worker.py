@@ -18,7 +18,7 @@ from sf.config import ModelConfig
 from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
-from sf.policy import ActorCritic, PolicyStep
+from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -71,9 +71,13 @@ class InferenceWorker:
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.policy = ActorCritic(info, config)
+        self.network = ActorCritic(info, config)
+        # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
+        self.policy = CollectPolicy(
+            self.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+        )
         self.weights, self.version = weights, NOTHING_PUBLISHED
-        self._flat = self.policy.flat.numpy()
+        self._flat = self.network.flat.numpy()
         self.generator = torch.Generator().manual_seed(
             int(np.random.SeedSequence([seed, policy_id, index]).generate_state(1)[0])
         )
@@ -92,9 +96,9 @@ class InferenceWorker:
             (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
         ]
         observations, counts = self._gather(tasks, finals)
-        memory = self._gather_memory(tasks, finals) if self.topology.memory_size else None
+        memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
-        chosen = self.policy.act(observations, memory, self.generator)
+        chosen = self.policy.action(TimeStep((), (), (), observations), memory, self.generator)
         self.record.lap("forward")
         self._scatter(tasks, finals, counts, chosen)
         self._answer(tasks)
@@ -168,7 +172,9 @@ class InferenceWorker:
         counts: list[int],
         chosen: PolicyStep,
     ) -> None:
-        actions, log_probs, values = (x.numpy() for x in (chosen.action, *chosen.info))
+        actions, log_probs, values = (
+            x.numpy() for x in (chosen.action, chosen.info.log_probability, chosen.info.value_prediction)
+        )
         slots, start = self.slots, 0
         for task, count in zip(tasks, counts, strict=True):
             stop = start + count

@@ -1,6 +1,56 @@
-"""The network that turns observations into actions and values, with its statistics, as one flat vector."""
+"""Policies: the contract they keep, the network they act with, baselines, and how they are saved."""
 
 from sf.policy.actor_critic import ActorCritic
-from sf.policy.steps import Evaluation, PolicyInfo, PolicyStep, Sequences
+from sf.policy.greedy import GreedyPolicy
+from sf.policy.numpy_policy import NumpyPolicy
+from sf.policy.policy import Policy, split_action_mask
+from sf.policy.random import RandomPolicy
+from sf.policy.saving import PolicySaver, load_policy, load_variables
+from sf.policy.specs import (
+    BoundedTensorSpec,
+    TensorSpec,
+    spec_of_action_space,
+    spec_of_space,
+    to_arrays,
+    to_tensors,
+)
+from sf.policy.steps import (
+    CollectInfo,
+    Evaluation,
+    PolicyInfo,
+    PolicyStep,
+    Sequences,
+    StepType,
+    TimeStep,
+    Trajectory,
+)
+from sf.policy.trained import CollectPolicy, TrainedPolicy, time_step_spec
 
-__all__ = ["ActorCritic", "Evaluation", "PolicyInfo", "PolicyStep", "Sequences"]
+__all__ = [
+    "ActorCritic",
+    "BoundedTensorSpec",
+    "CollectInfo",
+    "CollectPolicy",
+    "Evaluation",
+    "GreedyPolicy",
+    "NumpyPolicy",
+    "Policy",
+    "PolicyInfo",
+    "PolicySaver",
+    "PolicyStep",
+    "RandomPolicy",
+    "Sequences",
+    "StepType",
+    "TensorSpec",
+    "TimeStep",
+    "TrainedPolicy",
+    "Trajectory",
+    "load_policy",
+    "load_variables",
+    "spec_of_action_space",
+    "spec_of_space",
+    "split_action_mask",
+    "time_step_spec",
+    "to_arrays",
+    "to_tensors",
+]

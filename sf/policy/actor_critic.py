@@ -16,7 +16,7 @@ from sf.policy.inputs import Inputs
 from sf.policy.memory import Memory
 from sf.policy.networks import linear, make_encoder
 from sf.policy.normalizer import Normalizer
-from sf.policy.steps import Evaluation, PolicyInfo, PolicyStep, Sequences
+from sf.policy.steps import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
@@ -26,7 +26,7 @@ Observations = Mapping[str, Tensor]
 class ActorCritic(nn.Module):
     """A stochastic policy and a value function for one environment.
 
-    Acting and training share `_forward` and the formula of the log-probability, so that under unchanged weights every
+    Acting and training share `forward` and the formula of the log-probability, so that under unchanged weights every
     probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the
     learner changes them, and they travel with the weights in `flat`.
 
@@ -38,6 +38,7 @@ class ActorCritic(nn.Module):
 
     def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
+        self.info, self.config = info, config
         self.inputs = Inputs(info.observations, config)
         self.encoder, num_features = make_encoder(self.inputs.shapes, config)
         self.value_encoder = None
@@ -112,12 +113,28 @@ class ActorCritic(nn.Module):
             generator: of the random numbers.
             greedy: take the mode.
         """
-        action_params, normalized_values, state = self._forward(observations, state)
+        action_params, normalized_values, state = self.forward(observations, state)
         if greedy:
             actions, log_probs = self._mode(action_params)
         else:
             actions, log_probs = self._sample(action_params, generator)
-        return PolicyStep(actions, state, PolicyInfo(log_probs, self.denormalize(normalized_values)))
+        return PolicyStep(actions, state, CollectInfo(log_probs, self.denormalize(normalized_values), action_params))
+
+    @torch.inference_mode()
+    def choose(
+        self, observations: Observations, state: Tensor, generator: torch.Generator | None = None, greedy: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Actions, and the state afterwards, as `act` has them, without the value network.
+
+        Args:
+            observations: [B, *shape] per leaf.
+            state: [B, size of the policy's own memory].
+            generator: of the random numbers.
+            greedy: take the mode.
+        """
+        action_params, state = self.policy_forward(observations, state)
+        chosen = self._mode(action_params) if greedy else self._sample(action_params, generator)
+        return chosen[0], state
 
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """Log-probabilities of recorded actions, entropies and values, with gradients.
@@ -128,14 +145,14 @@ class ActorCritic(nn.Module):
             sequences: of a policy with memory; then N = T·B in the order of time.
         """
         state, resets = (None, None) if sequences is None else sequences
-        action_params, normalized_values, _ = self._forward(observations, state, resets)
+        action_params, normalized_values, _ = self.forward(observations, state, resets)
         log_probs, entropy = self.distribution.evaluate(action_params, actions)
         return Evaluation(log_probs, entropy, normalized_values, action_params)
 
     @torch.no_grad()
     def values(self, observations: Observations, state: Tensor | None = None) -> Tensor:
         """[B] expected returns in units of the reward, without gradients; `state` as for `act`."""
-        _, normalized_values, _ = self._forward(observations, state)
+        _, normalized_values, _ = self.forward(observations, state)
         return self.denormalize(normalized_values)
 
     def denormalize(self, normalized_values: Tensor) -> Tensor:
@@ -146,7 +163,7 @@ class ActorCritic(nn.Module):
         """From the units of the reward to those of the value head."""
         return values if self.return_normalizer is None else self.return_normalizer.normalize(values)
 
-    def _forward(
+    def forward(
         self, observations: Observations, state: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters of the action distribution [B, n], normalized values [B], and the state afterwards."""
@@ -157,11 +174,23 @@ class ActorCritic(nn.Module):
             features, value_features, state = self._remember(features, value_features, state, resets)
         elif state is None:
             state = features[:, :0]
+        values = functional.linear(value_features, *self._value_head_parameters).squeeze(-1)
+        return self._head(features, observations), values, state
+
+    def policy_forward(self, observations: Observations, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The part of a forward pass that acting needs: parameters of the action distribution [B, n], and the state."""
+        features = self._encode(self._read_inputs(observations))
+        if self._memories:
+            features, state = self._memories[0](features, state, None)
+        return self._head(features, observations), state
+
+    def _head(self, features: Tensor, observations: Observations) -> Tensor:
+        """Parameters of the action distribution; choices that are not legal have probability 0."""
         action_params = functional.linear(features, *self._policy_head_parameters)
         if self._masked:
             forbidden = functional.pad(observations[ACTION_MASK] == 0, self._mask_padding)
             action_params = action_params.masked_fill(forbidden, MASKED_LOGIT)
-        return action_params, functional.linear(value_features, *self._value_head_parameters).squeeze(-1), state
+        return action_params
 
     def _remember(
         self, features: Tensor, value_features: Tensor, state: Tensor | None, resets: Tensor | None

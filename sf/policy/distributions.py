@@ -34,6 +34,7 @@ class Categorical(nn.Module):
         super().__init__()
         self.num_params = self.num_logits = sum(choices)
         self._is_scalar = is_scalar
+        self._choices = list(choices)
         self._grid = len(choices), max(choices)
         self._places = None
         if min(choices) < max(choices):
@@ -66,6 +67,10 @@ class Categorical(nn.Module):
         """Log-probabilities of actions and entropies, both [B]."""
         log_probs, entropy = _CategoricalEvaluation.apply(self._logits(params), actions)  # type: ignore[no-untyped-call]
         return self._sum(log_probs), self._sum(entropy)
+
+    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+        """The logits [B, n] of each choice."""
+        return [(logits,) for logits in torch.split(params, self._choices, -1)]
 
     def _logits(self, params: Tensor) -> Tensor:
         """[B, n] of one choice, [B, D, n] of D, padded with choices of probability 0."""
@@ -137,6 +142,11 @@ class DiagonalGaussian(nn.Module):
         entropy = log_std.sum(-1) + self.size * (0.5 + HALF_LOG_TWO_PI)
         return self._log_probs(mean, log_std, actions), entropy.expand(len(params))
 
+    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+        """Mean and standard deviation [B] of each number."""
+        mean, log_std = self._split(params)
+        return list(zip(mean.unbind(-1), log_std.exp().expand_as(mean).unbind(-1), strict=True))
+
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         (log_std,) = self._free_log_std
         if log_std is not None:
@@ -180,6 +190,12 @@ class Mixed(nn.Module):
         of_choices = self.choices.evaluate(choices, actions[:, self._choice_columns].to(torch.int64))
         of_numbers = self.numbers.evaluate(numbers, actions[:, self._number_columns])
         return of_choices[0] + of_numbers[0], of_choices[1] + of_numbers[1]
+
+    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+        """Logits of each choice, mean and deviation of each number, in the order of the action."""
+        choices, numbers = self._split(params)
+        columns = self.choices.columns(choices) + self.numbers.columns(numbers)
+        return [columns[place] for place in self._order.tolist()]
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         return params[:, : self.num_logits], params[:, self.num_logits :]

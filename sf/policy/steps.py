@@ -1,29 +1,90 @@
-"""What a policy gives back when it acts and when it is trained."""
+"""What goes into a policy, what it gives back when it acts, and what training keeps of it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+from sf.policy.nests import Nest
+
+
+class StepType(IntEnum):
+    """Where in an episode a time step lies."""
+
+    FIRST = 0
+    MID = 1
+    LAST = 2
+
+
+class TimeStep(NamedTuple):
+    """What an environment gives to a policy; tensors with or without a batch dimension, or specs of them."""
+
+    step_type: Any
+    """int32, see `StepType`."""
+    reward: Any
+    """float32, of the step that led here; 0 in the first one."""
+    discount: Any
+    """float32: 0 where the task ended, otherwise 1, also where an episode was cut."""
+    observation: Nest
+
+    @classmethod
+    def first(cls, observation: Nest, batch_size: int | None = None) -> TimeStep:
+        """What `reset` of an environment gives; with a batch size one for each element."""
+        outer = () if batch_size is None else (batch_size,)
+        step_type = torch.full(outer, StepType.FIRST, dtype=torch.int32)
+        return cls(step_type, torch.zeros(outer), torch.ones(outer), observation)
+
+    @classmethod
+    def after(cls, observation: Nest, reward: Any, terminated: Any, truncated: Any) -> TimeStep:
+        """What `step` of an environment gives; numbers, or arrays [B] of a vectorised environment.
+
+        The observation is the one that the step led to, also where the episode ended with it.
+        """
+        terminated, truncated = torch.as_tensor(terminated), torch.as_tensor(truncated)
+        step_type = torch.where(terminated | truncated, int(StepType.LAST), int(StepType.MID)).to(torch.int32)
+        discount = 1.0 - terminated.to(torch.float32)
+        return cls(step_type, torch.as_tensor(reward, dtype=torch.float32), discount, observation)
 
 
 class PolicyInfo(NamedTuple):
+    """Side information of a policy that gives log-probabilities and nothing else."""
+
+    log_probability: Nest
+    """One [B] for each leaf of the action, before clipping."""
+
+
+class CollectInfo(NamedTuple):
     """Side information that training needs about an action."""
 
-    log_probability: Tensor
-    """[B] of the action that was chosen, before any clipping by the environment."""
-    value_prediction: Tensor
+    log_probability: Tensor | Any
+    """[B] of the action that was chosen, before any clipping by the environment; () if it is not asked for."""
+    value_prediction: Tensor | Any
     """[B] expected return of the observation, in units of the reward."""
+    action_params: Tensor | Any
+    """[B, n] parameters of the action distribution."""
 
 
 class PolicyStep(NamedTuple):
-    """An action to execute."""
+    """What a policy gives back: an action or its distribution, the memory afterwards, and side information."""
 
-    action: Tensor
-    """[B] or [B, D]: int64 choices counted from 0, and numbers of a Box as they were drawn."""
-    state: Tensor
-    """[B, S] memory after the step; S is 0 for a policy without one."""
-    info: PolicyInfo
+    action: Nest
+    state: Nest = ()
+    info: Nest = ()
+
+
+class Trajectory(NamedTuple):
+    """One transition as it is collected, or the specs of it."""
+
+    step_type: Any
+    observation: Nest
+    action: Nest
+    policy_info: Nest
+    next_step_type: Any
+    reward: Any
+    discount: Any
 
 
 class Sequences(NamedTuple):

@@ -1,15 +1,21 @@
-"""Policies out of checkpoints."""
+"""Policies out of the checkpoints of an experiment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
 from sf.learner import checkpoint
 from sf.learner.differences import tensor_differences
-from sf.policy import ActorCritic
+from sf.policy.actor_critic import ActorCritic
+from sf.policy.greedy import GreedyPolicy
+from sf.policy.policy import Policy
+from sf.policy.trained import CollectPolicy, TrainedPolicy
 from sf.spaces import EnvInfo
 
 POLICY_PREFIX = "policy."
@@ -17,19 +23,30 @@ POLICY_PREFIX = "policy."
 
 
 @dataclass(frozen=True)
-class SavedPolicy:
-    """A policy and what was saved with it."""
+class SavedNetwork:
+    """A network and what was saved with it."""
 
-    policy: ActorCritic
+    network: ActorCritic
     config: Config
     info: EnvInfo
     path: Path
     version: int
     frames: int
 
+    def acting_policy(self, greedy: bool) -> Policy:
+        """Acts on stored observations, as in training."""
+        policy = CollectPolicy(self.network, validate_args=False)
+        return GreedyPolicy(policy) if greedy else policy
 
-def load_policy(directory: Path) -> SavedPolicy:
-    """The policy of the newest whole checkpoint in a directory, which stays as it is.
+    def trained_policy(self, **options: Any) -> TrainedPolicy:
+        """Acts on what environments show; the options are those of `Policy`."""
+        policy = TrainedPolicy(self.network, self.config.rollout.action_bounds, **options)
+        policy.train_step = self.version
+        return policy
+
+
+def load_newest(directory: Path) -> SavedNetwork:
+    """The network of the newest whole checkpoint in a directory, which stays as it is.
 
     Raises:
         CheckpointError: there is none, or its contents do not make a policy.
@@ -37,9 +54,22 @@ def load_policy(directory: Path) -> SavedPolicy:
     saved = checkpoint.load_newest(directory, put_aside=False)
     if saved is None:
         raise CheckpointError(f"There is no checkpoint in {directory}. Train longer, or look at --train_dir.")
+    return _network_of(saved)
+
+
+def load(path: Path) -> SavedNetwork:
+    """The network of one checkpoint.
+
+    Raises:
+        CheckpointError: it is damaged, or its contents do not make a policy.
+    """
+    return _network_of(checkpoint.load(path))
+
+
+def _network_of(saved: checkpoint.Checkpoint) -> SavedNetwork:
     config, info = _description(saved)
-    policy = ActorCritic(info, config.model)
-    variables = policy.variables()
+    network = ActorCritic(info, config.model)
+    variables = network.variables()
     stored = {
         name.removeprefix(POLICY_PREFIX): tensor
         for name, tensor in saved.tensors.items()
@@ -47,9 +77,10 @@ def load_policy(directory: Path) -> SavedPolicy:
     }
     if differences := tensor_differences(variables, stored):
         raise CheckpointError(f"{saved.path} does not fit the policy that it describes:\n  " + "\n  ".join(differences))
-    for name, variable in variables.items():
-        variable.copy_(stored[name])
-    return SavedPolicy(policy, config, info, saved.path, saved.version, saved.env_steps)
+    with torch.no_grad():
+        for name, variable in variables.items():
+            variable.copy_(stored[name])
+    return SavedNetwork(network, config, info, saved.path, saved.version, saved.env_steps)
 
 
 def _description(saved: checkpoint.Checkpoint) -> tuple[Config, EnvInfo]:

@@ -1,0 +1,44 @@
+"""The most likely action instead of a random one."""
+
+from __future__ import annotations
+
+from sf.policy.leaf_distributions import Fixed
+from sf.policy.nests import Nest, map_leaves
+from sf.policy.policy import Policy, Seed
+from sf.policy.steps import PolicyStep, TimeStep
+
+
+class GreedyPolicy(Policy):
+    """Takes the mode of each leaf of the distribution of another policy, whose specs, memory and info it has."""
+
+    def __init__(self, policy: Policy, name: str | None = None) -> None:
+        """Wraps a policy.
+
+        Args:
+            policy: shared, not copied.
+            name: for messages.
+        """
+        super().__init__(
+            policy.time_step_spec,
+            policy.action_spec,
+            policy.policy_state_spec,
+            policy.info_spec,
+            clip=policy.clip,
+            automatic_state_reset=policy.automatic_state_reset,
+            observation_and_action_constraint_splitter=policy.observation_and_action_constraint_splitter,
+            validate_args=policy.validate_args,
+            name=name,
+        )
+        self.wrapped = policy
+
+    def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
+        """Raises ValueError if a leaf of the distribution has no mode."""
+        return self.wrapped._mode_action(time_step, policy_state)
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        step = self.wrapped._mode_action(time_step, policy_state)
+        num_outer = time_step.step_type.dim()
+        return step._replace(action=map_leaves(lambda value: Fixed(value, num_outer), step.action))
+
+    def _get_initial_state(self, batch_size: int | None) -> Nest:
+        return self.wrapped._get_initial_state(batch_size)

@@ -1,0 +1,163 @@
+"""Distributions of one leaf of an action, as `torch.distributions` understands them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import (
+    AffineTransform,
+    Categorical,
+    Distribution,
+    Independent,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+    constraints,
+)
+
+from sf.policy.distributions import ActionDistribution
+
+# mypy: disable-error-code="no-untyped-call, no-untyped-def"
+
+
+class Choices(Categorical):
+    """Choices that are counted from `start`, an integer or integers of the batch shape."""
+
+    def __init__(self, logits: Tensor, start: Any = 0) -> None:
+        super().__init__(logits=logits, validate_args=False)
+        self.start = torch.as_tensor(start)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        drawn: Tensor = super().sample(torch.Size(sample_shape))
+        return drawn + self.start
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        log_probs: Tensor = super().log_prob(value - self.start)
+        return log_probs
+
+    @property
+    def mode(self) -> Tensor:
+        best: Tensor = super().mode
+        return best + self.start
+
+
+class SquashedNormal(TransformedDistribution):
+    """A normal distribution squashed into [low, high] by tanh; event dimensions are the last `num_event_dims`.
+
+    What counts as its mode is the squashed mean: what the policy does when it does not explore.
+    """
+
+    def __init__(self, mean: Tensor, std: Tensor, low: Tensor, high: Tensor, num_event_dims: int) -> None:
+        base = Independent(Normal(mean, std), num_event_dims)
+        squash = [TanhTransform(cache_size=1), AffineTransform((low + high) / 2, (high - low) / 2, num_event_dims)]
+        super().__init__(base, squash, validate_args=False)
+
+    @property
+    def mode(self) -> Tensor:
+        value: Tensor = self.base_dist.mean
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+
+class Joint(Distribution):
+    """The whole action of a network, with the formulas that training uses."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, distribution: ActionDistribution, params: Tensor, event_shape: tuple[int, ...]) -> None:
+        self.distribution, self.params = distribution, params
+        super().__init__(torch.Size((len(params),)), torch.Size(event_shape), validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        drawn = [self.distribution.sample(self.params, None)[0] for _ in range(torch.Size(sample_shape).numel())]
+        return torch.stack(drawn).reshape(*sample_shape, *drawn[0].shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.distribution.evaluate(self.params, value)[0]
+
+    def entropy(self) -> Tensor:
+        return self.distribution.evaluate(self.params, self.mode)[1]
+
+    @property
+    def mode(self) -> Tensor:
+        return self.distribution.mode(self.params)[0]
+
+
+class Fixed(Distribution):
+    """One value with certainty; it has no density."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support = constraints.real
+
+    def __init__(self, value: Tensor, num_outer: int) -> None:
+        self.value = value
+        super().__init__(value.shape[:num_outer], value.shape[num_outer:], validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self.value.expand((*sample_shape, *self.value.shape))
+
+    @property
+    def mode(self) -> Tensor:
+        return self.value
+
+    @property
+    def mean(self) -> Tensor:
+        return self.value
+
+
+class UniformInteger(Distribution):
+    """Every integer from low to high, both included, with the same probability."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        self.low, self.high = low, high
+        super().__init__(low.shape, validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        low, high = self.low.to(torch.float64), self.high.to(torch.float64)
+        points = torch.rand(*sample_shape, *self.low.shape, dtype=torch.float64)
+        drawn = torch.minimum((low + (points * (high - low + 1)).floor()), high)
+        largest = 2.0**63 - 1024  # the next double is too large for an int64
+        return drawn.clamp(max=largest).to(self.low.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (value >= self.low) & (value <= self.high)
+        log_prob = -(self.high.to(torch.float64) - self.low.to(torch.float64) + 1).log().to(torch.float32)
+        return torch.where(inside, log_prob, float("-inf"))
+
+
+class SpreadOut(Distribution):
+    """Floats: uniform between two limits, exponential behind one, standard normal without any."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        self.low, self.high = low, high
+        super().__init__(low.shape, validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        shape, dtype = (*sample_shape, *self.low.shape), self.low.dtype
+        low, high, has_low, has_high = self._limits()
+        tail = torch.empty(shape, dtype=dtype).exponential_()
+        uniform = low + (high - low) * torch.rand(shape, dtype=dtype)
+        one_sided = torch.where(has_low, low + tail, high - tail)
+        inside = torch.where(has_low & has_high, uniform, one_sided)
+        return torch.where(has_low | has_high, inside, torch.randn(shape, dtype=dtype))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        low, high, has_low, has_high = self._limits()
+        tail = torch.where(has_low, low - value, value - high)
+        one_sided = torch.where(has_low & has_high, -(high - low).log(), tail)
+        normal = -0.5 * value.square() - 0.5 * math.log(2 * math.pi)
+        inside = (value >= self.low) & (value <= self.high)
+        return torch.where(inside, torch.where(has_low | has_high, one_sided, normal), float("-inf"))
+
+    def _limits(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Limits, 0 where there is none, and where there is one."""
+        has_low, has_high = self.low.isfinite(), self.high.isfinite()
+        return torch.where(has_low, self.low, 0.0), torch.where(has_high, self.high, 0.0), has_low, has_high

@@ -1,0 +1,460 @@
+"""The contract of everything that turns observations into actions.
+
+    time step, state ──► action ──► action, next state, info
+                    └──► distribution ──► distribution of the action, next state, info
+
+It follows `TFPolicy` of TF-Agents (Guadarrama et al. 2018), for torch and Gymnasium.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sf.policy.flat import named_variables
+from sf.policy.nests import Nest, check_structure, leaves, map_leaves, without_extra_keys
+from sf.policy.specs import BoundedTensorSpec, check_tensors, clip_to_spec
+from sf.policy.steps import PolicyInfo, PolicyStep, StepType, TimeStep, Trajectory
+from sf.spaces import ACTION_MASK
+
+Splitter = Callable[[Nest], tuple[Nest, Tensor | None]]
+"""From an observation to the part for the network and the mask of legal actions, bool [B, choices], or None."""
+
+Seed = int | torch.Generator | None
+
+FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
+LOG_PROBABILITY = "log_probability"
+
+
+class Policy(nn.Module):
+    """Turns time steps into actions; subclasses say how in `_distribution` or `_action`.
+
+    The public methods check what goes in and comes out, start the memory of each episode anew, and clip. They are the
+    same for all policies, so a subclass that overrides one cannot be built.
+
+    A subclass implements `_distribution`, and where needed `_action` and `_get_initial_state`, and calls this
+    constructor. Tensors may have a batch dimension before the shape of their spec.
+    """
+
+    def __init__(
+        self,
+        time_step_spec: TimeStep,
+        action_spec: Nest,
+        policy_state_spec: Nest = (),
+        info_spec: Nest = (),
+        clip: bool = True,
+        emit_log_probability: bool = False,
+        automatic_state_reset: bool = True,
+        observation_and_action_constraint_splitter: Splitter | None = None,
+        validate_args: bool = True,
+        name: str | None = None,
+    ) -> None:
+        """Everything that the public methods need to know.
+
+        Args:
+            time_step_spec: a `TimeStep` whose fields are nests of specs.
+            action_spec: nest of specs of one action; the leaves with limits can be clipped.
+            policy_state_spec: nest of specs of the memory; () for a policy without one.
+            info_spec: nest of specs of the side information.
+            clip: clamp the leaves of an action to the limits of their specs in `action`.
+            emit_log_probability: add the log-probability of the sampled action, before clipping, to the info.
+            automatic_state_reset: take the initial state where a time step is the first of an episode.
+            observation_and_action_constraint_splitter: from an observation to the part for the network and the mask of
+                legal actions. An observation that is a dict with the key ``action_mask`` needs none.
+            validate_args: check structure, type and shape of everything that goes in and comes out.
+            name: for messages; the name of the class if it is left out.
+
+        Raises:
+            ValueError: a public method is overridden, or `time_step_spec` is no TimeStep.
+            NotImplementedError: a splitter for actions that are not one leaf of choices.
+        """
+        super().__init__()
+        kind = type(self)
+        if overridden := [method for method in FINAL_METHODS if getattr(kind, method) is not getattr(Policy, method)]:
+            raise ValueError(
+                f"{kind.__name__} overrides {', '.join(overridden)}, which checks and clips for all policies. "
+                "Implement _distribution, _action or _get_initial_state instead."
+            )
+        if not isinstance(time_step_spec, TimeStep):
+            raise ValueError(f"time_step_spec is {type(time_step_spec).__name__}, expected a TimeStep of specs.")
+        self.name = name or kind.__name__
+        self._time_step_spec, self._action_spec, self._policy_state_spec = (
+            time_step_spec,
+            action_spec,
+            policy_state_spec,
+        )
+        self._info_spec = _with_log_probability(info_spec, action_spec) if emit_log_probability else info_spec
+        self.clip, self.emit_log_probability, self.validate_args = clip, emit_log_probability, validate_args
+        self.automatic_state_reset = automatic_state_reset
+        if observation_and_action_constraint_splitter is not None:
+            _check_can_be_masked(action_spec)
+        elif _has_mask(time_step_spec.observation) and _can_be_masked(action_spec):
+            observation_and_action_constraint_splitter = split_action_mask
+        self.observation_and_action_constraint_splitter = observation_and_action_constraint_splitter
+        self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
+        self._has_state = any(True for _ in leaves(policy_state_spec))
+        self.train_step = -1
+        """Optimizer steps after which the policy was saved; -1 if nobody has said."""
+        self.metadata: dict[str, Any] = {}
+        """What was saved beside the policy."""
+        self.batch_size: int | None = None
+        """The only size of a batch that is accepted, if it was saved with one."""
+        self._is_built = True
+
+    # ------------------------------------------------------------------------------------------------------- public
+
+    def action(self, time_step: TimeStep, policy_state: Nest = (), seed: Seed = None) -> PolicyStep:
+        """Choose an action to execute.
+
+        Args:
+            time_step: what the environment shows.
+            policy_state: memory before the step; () for a policy without one.
+            seed: of the random numbers, or their generator; the same seed gives the same action. None takes the global
+                generator of torch.
+
+        Raises:
+            RuntimeError: the subclass did not call the constructor of `Policy`.
+            ValueError: wrong structure or shape, or an empty batch.
+            TypeError: wrong dtype, or a log-probability is asked for and there is no density.
+        """
+        self._expect_built()
+        if self.validate_args:
+            time_step, policy_state = self._drop_extra_keys(time_step, policy_state)
+            self._check_input(time_step, policy_state)
+        if self.automatic_state_reset and self._has_state:
+            policy_state = self._reset_state(time_step, policy_state)
+        step = self._action(time_step, policy_state, seed)
+        if self.validate_args:
+            self._check_action_structure(step)
+        if self.clip and self._has_bounds:
+            step = self._clip(step)
+        if self.validate_args:
+            self._check_step_structure(step)
+            self._check_action_tensors(step)
+        return step
+
+    def distribution(self, time_step: TimeStep, policy_state: Nest = ()) -> PolicyStep:
+        """The distribution that `action` would draw from, in place of the action; nothing is drawn or clipped.
+
+        Where log-probabilities are emitted they are 0 here, because there is no action that they could belong to.
+
+        Raises:
+            RuntimeError, ValueError: as for `action`.
+            TypeError: as for `action`, or a leaf is no `torch.distributions.Distribution`.
+        """
+        self._expect_built()
+        if self.validate_args:
+            time_step, policy_state = self._drop_extra_keys(time_step, policy_state)
+            self._check_input(time_step, policy_state)
+        if self.automatic_state_reset and self._has_state:
+            policy_state = self._reset_state(time_step, policy_state)
+        step = self._distribution(time_step, policy_state)
+        if self.emit_log_probability:
+            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape), self._action_spec)
+            step = step._replace(info=_with_entry(step.info, zeros))
+        if self.validate_args:
+            self._check_action_structure(step)
+            self._check_step_structure(step)
+            self._check_distributions(step)
+        return step
+
+    def get_initial_state(self, batch_size: int | None = None) -> Nest:
+        """The memory at the beginning of an episode.
+
+        Args:
+            batch_size: number of elements of the batch; None for a single one without a batch dimension.
+
+        Raises:
+            ValueError: the batch size is below 1.
+        """
+        self._expect_built()
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}, expected None or an integer above 0.")
+        return self._get_initial_state(batch_size)
+
+    @torch.no_grad()
+    def update(
+        self,
+        policy: Policy,
+        tau: float = 1.0,
+        tau_non_trainable: float | None = None,
+        sort_variables_by_name: bool = False,
+    ) -> None:
+        """Move the variables towards those of another policy: v = (1 - tau) v + tau source.
+
+        Integer buffers cannot be blended; they are copied where their tau is above 0.
+
+        Args:
+            policy: the source.
+            tau: of trainable variables, from 0 to 1; 1 copies bit by bit.
+            tau_non_trainable: of all others, such as running statistics; None takes `tau`.
+            sort_variables_by_name: pair the variables by sorted name instead of by the order of creation.
+
+        Raises:
+            ValueError: a tau outside of 0 to 1, or variables that differ in number or shape; nothing is changed then.
+        """
+        self._expect_built()
+        taus = tau, tau if tau_non_trainable is None else tau_non_trainable
+        for name, value in zip(("tau", "tau_non_trainable"), taus, strict=True):
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name}={value}, expected a number from 0 to 1.")
+        pairs = [
+            (*pair, value)
+            for is_trainable, value in zip((True, False), taus, strict=True)
+            for pair in _pairs(self, policy, is_trainable, sort_variables_by_name)
+        ]
+        for own, source, value in pairs:
+            if value == 1.0 or (value > 0.0 and not own.is_floating_point()):
+                own.copy_(source)
+            elif value > 0.0:
+                own.lerp_(source.to(own.dtype), value)
+
+    def variables(self) -> dict[str, Tensor]:
+        """Parameters, then buffers, by name and in the order of registration; `requires_grad` marks trainable ones."""
+        return dict(named_variables(self))
+
+    @property
+    def time_step_spec(self) -> TimeStep:
+        """Specs of what `action` takes."""
+        return self._time_step_spec
+
+    @property
+    def action_spec(self) -> Nest:
+        """Specs of an action."""
+        return self._action_spec
+
+    @property
+    def policy_state_spec(self) -> Nest:
+        """Specs of the memory."""
+        return self._policy_state_spec
+
+    @property
+    def info_spec(self) -> Nest:
+        """Specs of the side information, the log-probability included where it is emitted."""
+        return self._info_spec
+
+    @property
+    def policy_step_spec(self) -> PolicyStep:
+        """Specs of what `action` gives back."""
+        return PolicyStep(self._action_spec, self._policy_state_spec, self._info_spec)
+
+    @property
+    def trajectory_spec(self) -> Trajectory:
+        """Specs of one transition as it is collected."""
+        step_type, reward, discount, observation = self._time_step_spec
+        return Trajectory(step_type, observation, self._action_spec, self._info_spec, step_type, reward, discount)
+
+    @property
+    def collect_data_spec(self) -> Trajectory:
+        """The same as `trajectory_spec`."""
+        return self.trajectory_spec
+
+    def get_train_step(self) -> int:
+        """Optimizer steps after which the policy was saved; -1 if nobody has said."""
+        return self.train_step
+
+    # --------------------------------------------------------------------------------------------------- subclasses
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        """A step with a `torch.distributions.Distribution` for each leaf of the action."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement _distribution.")
+
+    def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
+        """A step with an action, not clipped; here one that is drawn from the distribution."""
+        step = self._distribution(time_step, policy_state)
+        with seeded(seed):
+            action = map_leaves(lambda distribution: distribution.sample(), step.action)
+        return self._with_action(step, action, time_step)
+
+    def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        """A step with the most likely action, not clipped."""
+        step = self._distribution(time_step, policy_state)
+        return self._with_action(step, map_leaves(_mode, step.action), time_step)
+
+    def _get_initial_state(self, batch_size: int | None) -> Nest:
+        """Zeros, unless a subclass knows better."""
+        outer = () if batch_size is None else (batch_size,)
+        return map_leaves(lambda spec: spec.zeros(outer), self._policy_state_spec)
+
+    def _split(self, observation: Nest) -> tuple[Nest, Tensor | None]:
+        """The part of an observation that a network should see, and the mask of legal actions if there is one."""
+        splitter = self.observation_and_action_constraint_splitter
+        return (observation, None) if splitter is None else splitter(observation)
+
+    def _with_action(self, step: PolicyStep, action: Nest, time_step: TimeStep) -> PolicyStep:
+        """The step with an action in place of its distribution, and the log-probability where it is emitted."""
+        if not self.emit_log_probability:
+            return step._replace(action=action)
+        num_outer = time_step.step_type.dim()
+        log_probs = map_leaves(lambda d, a: _log_probability(d, a, num_outer), step.action, action)
+        return step._replace(action=action, info=_with_entry(step.info, log_probs))
+
+    # ------------------------------------------------------------------------------------------------ steps of action
+
+    def _expect_built(self) -> None:
+        if "_is_built" not in self.__dict__:
+            raise RuntimeError(
+                f"The constructor of {type(self).__name__} did not call super().__init__(time_step_spec, action_spec)."
+            )
+
+    def _drop_extra_keys(self, time_step: TimeStep, policy_state: Nest) -> tuple[TimeStep, Nest]:
+        return (
+            without_extra_keys(time_step, self._time_step_spec),
+            without_extra_keys(policy_state, self._policy_state_spec),
+        )
+
+    def _check_input(self, time_step: TimeStep, policy_state: Nest) -> None:
+        if not isinstance(time_step, TimeStep):
+            raise ValueError(f"time_step is {type(time_step).__name__}, expected a TimeStep.")
+        for field, part, spec in zip(TimeStep._fields, time_step, self._time_step_spec, strict=True):
+            check_structure(part, spec, field)
+        if self._has_state and policy_state == ():
+            raise ValueError(f"policy_state is missing: {self.name} has a memory. Begin with get_initial_state.")
+        check_structure(policy_state, self._policy_state_spec, "policy_state")
+        outer = check_tensors(time_step, self._time_step_spec, "time_step")
+        if self.batch_size is not None and outer[:1] != (self.batch_size,):
+            raise ValueError(f"{self.name} was saved for batches of {self.batch_size}, found {list(outer)}.")
+        of_state = check_tensors(policy_state, self._policy_state_spec, "policy_state")
+        if self._has_state and of_state != outer[:1]:
+            raise ValueError(
+                f"policy_state has the batch dimensions {list(of_state)}, but the time step has {list(outer)}."
+            )
+
+    def _reset_state(self, time_step: TimeStep, policy_state: Nest) -> Nest:
+        step_type = time_step.step_type
+        if step_type.dim() > 1:
+            step_type = step_type[:, 0]  # the memory is that before the first of several steps
+        is_first = step_type == StepType.FIRST
+        initial = self.get_initial_state(step_type.shape[0] if step_type.dim() else None)
+
+        def choose(at_start: Tensor, now: Tensor) -> Tensor:
+            return torch.where(is_first.reshape(is_first.shape + (1,) * (now.dim() - is_first.dim())), at_start, now)
+
+        return map_leaves(choose, initial, policy_state)
+
+    def _check_action_structure(self, step: PolicyStep) -> None:
+        check_structure(step.action, self._action_spec, "action")
+
+    def _clip(self, step: PolicyStep) -> PolicyStep:
+        return step._replace(
+            action=map_leaves(lambda spec, leaf: clip_to_spec(leaf, spec), self._action_spec, step.action)
+        )
+
+    def _check_step_structure(self, step: PolicyStep) -> None:
+        for field, part, spec in zip(PolicyStep._fields, step, self.policy_step_spec, strict=True):
+            check_structure(part, spec, field)
+
+    def _check_action_tensors(self, step: PolicyStep) -> None:
+        check_tensors(step.action, self._action_spec, "action")
+
+    def _check_distributions(self, step: PolicyStep) -> None:
+        for leaf in leaves(step.action):
+            if not isinstance(leaf, Distribution):
+                raise TypeError(
+                    f"{self.name} has a distribution that is {type(leaf).__name__}, expected a "
+                    "torch.distributions.Distribution in each leaf."
+                )
+
+
+def split_action_mask(observation: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    """The splitter of observations that carry their mask under the key ``action_mask``."""
+    others = {key: part for key, part in observation.items() if key != ACTION_MASK}
+    return others, observation[ACTION_MASK] != 0
+
+
+@contextlib.contextmanager
+def seeded(seed: Seed) -> Iterator[None]:
+    """The global generator of torch as it is after this seed; put back afterwards."""
+    if seed is None:
+        yield
+        return
+    if isinstance(seed, torch.Generator):
+        seed = int(torch.randint(2**62, (), generator=seed))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _with_log_probability(info_spec: Nest, action_spec: Nest) -> Nest:
+    spec = map_leaves(lambda leaf: BoundedTensorSpec((), torch.float32, leaf.name, float("-inf"), 0.0), action_spec)
+    return _with_entry(info_spec, spec)
+
+
+def _with_entry(info: Nest, log_probability: Nest) -> Nest:
+    """Side information with a log-probability, or its spec, added."""
+    if info == ():
+        return PolicyInfo(log_probability)
+    if isinstance(info, Mapping):
+        return {**info, LOG_PROBABILITY: log_probability}
+    if hasattr(info, "_replace") and LOG_PROBABILITY in info._fields:
+        return info._replace(**{LOG_PROBABILITY: log_probability})
+    raise ValueError(
+        f"The side information is {type(info).__name__}, which has no room for a log-probability. Expected (), a dict, "
+        f"or a named tuple with the field {LOG_PROBABILITY}."
+    )
+
+
+def _mode(distribution: Distribution) -> Tensor:
+    try:
+        return distribution.mode
+    except (NotImplementedError, AttributeError):
+        raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None
+
+
+def _log_probability(distribution: Distribution, action: Tensor, num_outer: int) -> Tensor:
+    """One number for each element of the batch: the sum over the components of the leaf."""
+    try:
+        log_probs: Tensor = distribution.log_prob(action)
+    except (NotImplementedError, AttributeError) as error:
+        raise TypeError(
+            f"emit_log_probability=True, but {type(distribution).__name__} has no density: {error!r}."
+        ) from None
+    return log_probs.flatten(num_outer).sum(-1) if log_probs.dim() > num_outer else log_probs
+
+
+def _has_mask(observation_spec: Nest) -> bool:
+    return isinstance(observation_spec, Mapping) and ACTION_MASK in observation_spec
+
+
+def _can_be_masked(action_spec: Nest) -> bool:
+    """Whether an action is one choice or a vector of choices."""
+    specs = list(leaves(action_spec))
+    return (
+        len(specs) == 1
+        and isinstance(specs[0], BoundedTensorSpec)
+        and not specs[0].dtype.is_floating_point
+        and len(specs[0].shape) <= 1
+    )
+
+
+def _check_can_be_masked(action_spec: Nest) -> None:
+    if not _can_be_masked(action_spec):
+        shown = ", ".join(str(spec) for spec in leaves(action_spec))
+        raise NotImplementedError(
+            f"Masks are for one leaf of bounded integers (Discrete or MultiDiscrete), but the action has {shown}."
+        )
+
+
+def _pairs(policy: Policy, source: Policy, is_trainable: bool, by_name: bool) -> list[tuple[Tensor, Tensor]]:
+    """The variables of two policies side by side."""
+
+    def of(one: Policy) -> list[tuple[str, Tensor]]:
+        found = [(name, v) for name, v in one.variables().items() if v.requires_grad == is_trainable]
+        return sorted(found, key=lambda item: item[0]) if by_name else found
+
+    own, others = of(policy), of(source)
+    kind = "trainable" if is_trainable else "non-trainable"
+    if len(own) != len(others):
+        raise ValueError(f"{policy.name} has {len(own)} {kind} variables, but {source.name} has {len(others)}.")
+    for (name, variable), (other_name, other) in zip(own, others, strict=True):
+        if variable.shape != other.shape:
+            raise ValueError(
+                f"The {kind} variable {name} has shape {list(variable.shape)}, but its counterpart {other_name} has "
+                f"{list(other.shape)}."
+            )
+    return [(variable, other) for (_, variable), (_, other) in zip(own, others, strict=True)]

@@ -1,0 +1,66 @@
+"""A baseline that looks at nothing but the limits of its actions and the mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+from torch.nn import functional
+
+from sf.policy.distributions import MASKED_LOGIT
+from sf.policy.leaf_distributions import Choices, SpreadOut, UniformInteger
+from sf.policy.nests import Nest, leaves, map_leaves
+from sf.policy.policy import Policy
+from sf.policy.specs import BoundedTensorSpec, TensorSpec
+from sf.policy.steps import PolicyStep, TimeStep
+
+
+class RandomPolicy(Policy):
+    """Draws actions from their specs: uniformly between limits, and never one that the mask forbids.
+
+    Where a float has one limit the distance to it is exponential with mean 1, and where it has none it is standard
+    normal, as Gymnasium samples a Box.
+    """
+
+    def __init__(self, time_step_spec: TimeStep, action_spec: Nest, **options: Any) -> None:
+        """Draws actions.
+
+        Args:
+            time_step_spec: a `TimeStep` of specs.
+            action_spec: nest of specs.
+            options: emit_log_probability and so on, see `Policy`.
+        """
+        super().__init__(time_step_spec, action_spec, **options)
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        _, mask = self._split(time_step.observation)
+        if mask is not None:
+            (spec,) = leaves(self.action_spec)
+            return PolicyStep(map_leaves(lambda _: _legal_choices(spec, mask), self.action_spec), policy_state)
+        outer = tuple(time_step.step_type.shape)
+        return PolicyStep(map_leaves(lambda spec: _unmasked(spec, outer), self.action_spec), policy_state)
+
+
+def _unmasked(spec: TensorSpec, outer: tuple[int, ...]) -> Distribution:
+    if not isinstance(spec, BoundedTensorSpec):
+        spec = BoundedTensorSpec(spec.shape, spec.dtype, spec.name)
+    low, high = (limit.expand(*outer, *spec.shape) for limit in spec.limits)
+    leaf = SpreadOut(low, high) if spec.dtype.is_floating_point else UniformInteger(low, high)
+    return Independent(leaf, len(spec.shape), validate_args=False) if spec.shape else leaf
+
+
+def _legal_choices(spec: BoundedTensorSpec, mask: Tensor) -> Distribution:
+    """One choice, or a vector of them whose masks lie side by side."""
+    low, _ = spec.limits
+    counts = np.ravel(spec.maximum - spec.minimum + 1).astype(int).tolist()
+    logits = torch.zeros(mask.shape).masked_fill(~mask, MASKED_LOGIT)
+    if not spec.shape:
+        return Choices(logits, low)
+    rows = [
+        functional.pad(part, (0, max(counts) - part.shape[-1]), value=MASKED_LOGIT)
+        for part in torch.split(logits, counts, -1)
+    ]
+    return Independent(Choices(torch.stack(rows, -2), low), 1, validate_args=False)

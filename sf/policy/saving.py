@@ -1,0 +1,274 @@
+"""Policies as folders that need neither the training configuration nor the environment.
+
+    <folder>/
+        policy.json             which kind of policy, its specs, what was saved beside it
+        variables.safetensors   parameters and buffers by name
+        manifest.json           sizes and SHA-256 sums of both
+
+A folder is written under a hidden name and renamed, so that it appears whole; one that is there already is replaced.
+Nothing in it is ever executed. A checkpoint of variables is the same without policy.json.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from sf.config import ModelConfig
+from sf.config.storage import load as load_config
+from sf.errors import CheckpointError, ConfigError
+from sf.learner import sealed
+from sf.learner.differences import tensor_differences
+from sf.policy.actor_critic import ActorCritic
+from sf.policy.checkpoints import load, load_newest
+from sf.policy.greedy import GreedyPolicy
+from sf.policy.nests import Nest
+from sf.policy.policy import Policy, split_action_mask
+from sf.policy.random import RandomPolicy
+from sf.policy.specs import TensorSpec, spec_from_json
+from sf.policy.steps import TimeStep
+from sf.policy.trained import CollectPolicy, TrainedPolicy
+from sf.spaces import EnvInfo
+
+FORMAT = 1
+POLICY = "policy.json"
+VARIABLES = "variables.safetensors"
+
+OPTIONS = ("clip", "emit_log_probability", "automatic_state_reset", "validate_args", "name")
+
+
+class PolicySaver:
+    """Saves a policy as often as asked; it may be trained between two saves."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        batch_size: int | None = None,
+        train_step: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Takes note of what to save.
+
+        Args:
+            policy: one of sf: trained, collecting, random, or greedy around one of these.
+            batch_size: the only one that the loaded policy will accept; None for any.
+            train_step: optimizer steps done.
+            metadata: anything that JSON can hold.
+
+        Raises:
+            ValueError: the batch size is not None or an integer above 0, or the metadata is not for JSON.
+            TypeError: a policy of another class, which could not be loaded again.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size!r}, expected None or an integer above 0.")
+        try:
+            json.dumps(dict(metadata or {}))
+        except TypeError as error:
+            raise ValueError(f"metadata cannot be written as JSON: {error}.") from None
+        describe(policy)
+        self.policy, self.batch_size, self.train_step = policy, batch_size, train_step
+        self.metadata = dict(metadata or {})
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the policy as it is now; a policy that is there is replaced.
+
+        Raises:
+            CheckpointError: it cannot be written, or something else is there.
+        """
+        description = {
+            "format": FORMAT,
+            "policy": describe(self.policy),
+            "batch_size": self.batch_size,
+            "train_step": -1 if self.train_step is None else self.train_step,
+            "metadata": self.metadata,
+        }
+        files = {POLICY: sealed.canonical_json(description), VARIABLES: _variables_of(self.policy)}
+        return _write(Path(directory), files)
+
+    def save_checkpoint(self, directory: str | Path) -> Path:
+        """Writes the variables only, for `load_policy(..., checkpoint=directory)`.
+
+        Raises:
+            CheckpointError: as for `save`.
+        """
+        return _write(Path(directory), {VARIABLES: _variables_of(self.policy)})
+
+
+def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_id: int = 0, **options: Any) -> Policy:
+    """The policy of a folder of `PolicySaver`, or that of an experiment, finished or running.
+
+    Args:
+        path: the folder, or the directory of the experiment.
+        checkpoint: of a folder: a checkpoint of variables to take instead of its own. Of an experiment: "latest" (as
+            None), "best", or the path of one checkpoint.
+        policy_id: of an experiment with several policies.
+        options: `clip`, `emit_log_probability`, `automatic_state_reset`, `validate_args` and `name` of `Policy`.
+
+    Raises:
+        CheckpointError: there is no policy, it is damaged, of a newer version, or its encoder is not registered.
+    """
+    path = Path(path)
+    if unknown := options.keys() - set(OPTIONS):
+        raise TypeError(f"load_policy() has no option {', '.join(sorted(unknown))}. There are {', '.join(OPTIONS)}.")
+    if (path / POLICY).exists():
+        return _load_folder(path, checkpoint, options)
+    directory = path / f"checkpoint_p{policy_id}"
+    if not directory.is_dir():
+        raise CheckpointError(
+            f"There is no policy in {path.absolute()}: expected {POLICY} as PolicySaver writes it, or the directory "
+            f"checkpoint_p{policy_id} of an experiment."
+        )
+    if checkpoint in (None, "latest", "best"):
+        return load_newest(directory / "best" if checkpoint == "best" else directory).trained_policy(**options)
+    assert checkpoint is not None
+    return load(Path(checkpoint)).trained_policy(**options)
+
+
+def describe(policy: Policy) -> dict[str, Any]:
+    """What is needed to build a policy again, apart from its variables; for JSON.
+
+    Raises:
+        TypeError: a class that could not be built again.
+    """
+    options = {name: getattr(policy, name) for name in OPTIONS}
+    if isinstance(policy, GreedyPolicy):
+        return {"kind": "greedy", "policy": describe(policy.wrapped), "options": {"name": policy.name}}
+    if isinstance(policy, RandomPolicy):
+        if policy.observation_and_action_constraint_splitter not in (None, split_action_mask):
+            raise TypeError("A RandomPolicy with a splitter of your own cannot be saved, because it is a function.")
+        specs = {
+            "time_step_spec": _nest_to_json(policy.time_step_spec),
+            "action_spec": _nest_to_json(policy.action_spec),
+        }
+        return {"kind": "random", **specs, "options": options}
+    if not isinstance(policy, (TrainedPolicy, CollectPolicy)):
+        raise TypeError(
+            f"PolicySaver saves TrainedPolicy, CollectPolicy, RandomPolicy and GreedyPolicy of these, but "
+            f"{type(policy).__name__} is a class of its own. Save its variables() and build it in your code."
+        )
+    network = {"env": policy.network.info.to_json(), "model": asdict(policy.network.config)}
+    if isinstance(policy, CollectPolicy):
+        return {"kind": "collect", **network, "options": options}
+    return {"kind": "trained", **network, "action_bounds": policy.action_bounds, "options": options}
+
+
+def build(description: Mapping[str, Any], options: Mapping[str, Any]) -> Policy:
+    """The inverse of `describe`; the options replace those of the description."""
+    options = {**description["options"], **options}
+    match description["kind"]:
+        case "greedy":
+            name = options.pop("name")
+            return GreedyPolicy(build(description["policy"], options), name)
+        case "random":
+            specs = _nest_from_json(description["time_step_spec"]), _nest_from_json(description["action_spec"])
+            return RandomPolicy(TimeStep(*specs[0]), specs[1], **options)
+        case "collect":
+            return CollectPolicy(_network(description), **options)
+        case "trained":
+            return TrainedPolicy(_network(description), description["action_bounds"], **options)
+        case kind:
+            raise ValueError(f"unknown kind of policy {kind!r}")
+
+
+def _network(description: Mapping[str, Any]) -> ActorCritic:
+    return ActorCritic(EnvInfo.from_json(description["env"]), load_config(ModelConfig, description["model"]))
+
+
+def _load_folder(path: Path, checkpoint: str | Path | None, options: Mapping[str, Any]) -> Policy:
+    try:
+        sealed.verify(path, (POLICY, VARIABLES))
+        description = json.loads((path / POLICY).read_bytes())
+        if description["format"] > FORMAT:
+            raise sealed.UnknownFormatError(
+                f"format {description['format']}, but this version of sf reads up to {FORMAT}. Install a newer one"
+            )
+        policy = build(description["policy"], options)
+        policy.train_step, policy.metadata = int(description["train_step"]), description["metadata"]
+        policy.batch_size = description["batch_size"]
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError) as error:
+        raise CheckpointError(f"The policy {path} cannot be loaded: {error}.") from None
+    except ConfigError as error:
+        raise CheckpointError(f"The policy {path} cannot be built: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"The policy {path} is not one that this version of sf has written: {error!r}.") from None
+    load_variables(policy, path if checkpoint is None else Path(checkpoint))
+    return policy
+
+
+def load_variables(policy: Policy, directory: str | Path) -> None:
+    """Gives a policy the variables of a folder or of a checkpoint of variables.
+
+    Raises:
+        CheckpointError: there are none, they are damaged or do not fit; then nothing is changed.
+    """
+    directory = Path(directory)
+    files = (POLICY, VARIABLES) if (directory / POLICY).exists() else (VARIABLES,)
+    try:
+        sealed.verify(directory, files)
+        stored = safetensors.torch.load_file(directory / VARIABLES)
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"The variables in {directory} cannot be used: {error}.") from None
+    variables = policy.variables()
+    if differences := tensor_differences(variables, stored):
+        raise CheckpointError(f"The variables in {directory} do not fit {policy.name}:\n  " + "\n  ".join(differences))
+    with torch.no_grad():
+        for name, variable in variables.items():
+            variable.copy_(stored[name])
+
+
+def _variables_of(policy: Policy) -> bytes:
+    """The contents of a safetensors file; views of one memory become separate."""
+    separate: dict[str, Tensor] = {
+        name: variable.detach().to("cpu", copy=True).contiguous() for name, variable in policy.variables().items()
+    }
+    return safetensors.torch.save(separate)
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> Path:
+    """Replaces what an earlier save has written, and nothing else."""
+    if directory.exists() and not (directory / sealed.MANIFEST).is_file() and any(directory.iterdir()):
+        raise CheckpointError(f"{directory} exists and was not written by PolicySaver. Choose another directory.")
+    incoming = directory.with_name(f".incoming-{uuid.uuid4().hex}")
+    outgoing = directory.with_name(f".outgoing-{uuid.uuid4().hex}")
+    try:
+        incoming.mkdir(parents=True)
+        sealed.write(incoming, files)
+        sealed.verify(incoming, tuple(files))
+        if directory.exists():
+            directory.rename(outgoing)
+        incoming.rename(directory)
+        sealed.sync_directory(directory.parent)
+    except (OSError, sealed.DamagedError) as error:
+        raise CheckpointError(f"The policy was not saved in {directory}: {error}.") from error
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+        shutil.rmtree(outgoing, ignore_errors=True)
+    return directory
+
+
+def _nest_to_json(nest: Nest) -> Any:
+    if isinstance(nest, TensorSpec):
+        return nest.to_json()
+    if isinstance(nest, Mapping):
+        return {"dict": {key: _nest_to_json(part) for key, part in nest.items()}}
+    return {"list" if isinstance(nest, list) else "tuple": [_nest_to_json(part) for part in nest]}
+
+
+def _nest_from_json(data: Mapping[str, Any]) -> Nest:
+    if "dict" in data:
+        return {key: _nest_from_json(part) for key, part in data["dict"].items()}
+    if "list" in data:
+        return [_nest_from_json(part) for part in data["list"]]
+    if "tuple" in data:
+        return tuple(_nest_from_json(part) for part in data["tuple"])
+    return spec_from_json(dict(data))

@@ -1,0 +1,234 @@
+"""The two policies around a network: one that collects experience for training, and one to use afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal
+from torch.nn import functional
+
+from sf.policy.actor_critic import ActorCritic
+from sf.policy.distributions import MASKED_LOGIT
+from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
+from sf.policy.nests import Nest, find, map_leaves, nest_of
+from sf.policy.policy import Policy, Seed
+from sf.policy.specs import (
+    BoundedTensorSpec,
+    TensorSpec,
+    columns_of_parts,
+    leaf_spec,
+    spec_of_action,
+    spec_of_observation,
+)
+from sf.policy.steps import CollectInfo, PolicyStep, TimeStep
+from sf.spaces import ActionColumn, ActionPart, EnvInfo
+
+ActionBounds = Literal["clip", "tanh"]
+
+
+class CollectPolicy(Policy):
+    """The policy under training: it acts with what the trajectories store.
+
+    Observations are a dict of leaves, actions are rows of columns as they are drawn (see `sf.spaces`), and the memory
+    is one row of numbers. Nothing is clipped, because the log-probability belongs to what was drawn; whoever steps the
+    environment brings actions into its bounds. The info holds what training needs, see `CollectInfo`.
+    """
+
+    def __init__(self, network: ActorCritic, **options: Any) -> None:
+        """Acts with a network.
+
+        Args:
+            network: shared, not copied.
+            options: emit_log_probability, automatic_state_reset and so on, see `Policy`; clip is False.
+        """
+        info = network.info
+        value = TensorSpec((), torch.float32, "value_prediction")
+        params = TensorSpec((network.distribution.num_params,), torch.float32, "action_params")
+        super().__init__(
+            time_step_spec({name: leaf_spec(leaf) for name, leaf in info.observations.items()}),
+            _stored_action_spec(info),
+            TensorSpec((network.state_size,), torch.float32, "memory") if network.state_size else (),
+            CollectInfo((), value, params),
+            **{"clip": False, **options},
+        )
+        self.network = network
+        self._act, self._event_shape = network.act, info.action.shape
+
+    def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
+        state = policy_state if self._has_state else None
+        return self._as_specified(self._act(time_step.observation, state, _generator(seed)))
+
+    def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        state = policy_state if self._has_state else None
+        return self._as_specified(self._act(time_step.observation, state, None, True))
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        network, state = self.network, policy_state if self._has_state else None
+        params, values, state = network.forward(time_step.observation, state)
+        joint = Joint(network.distribution, params, self._event_shape)
+        return self._as_specified(PolicyStep(joint, state, CollectInfo((), network.denormalize(values), params)))
+
+    def _as_specified(self, step: PolicyStep) -> PolicyStep:
+        """Without the memory of a network that has none, and without what is not asked for."""
+        info = step.info if self.emit_log_probability else step.info._replace(log_probability=())
+        return PolicyStep(step.action, step.state if self._has_state else (), info)
+
+
+class TrainedPolicy(Policy):
+    """The policy for use: observations as the environment gives them, actions as it takes them.
+
+    Numbers of a Box are clipped to its bounds, or squashed into them if that is how the policy was trained. The memory
+    is a dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
+    `emit_log_probability` asks for it. Takes one time step, or a batch of them.
+    """
+
+    def __init__(self, network: ActorCritic, action_bounds: ActionBounds = "clip", **options: Any) -> None:
+        """Acts with a network.
+
+        Args:
+            network: shared, not copied.
+            action_bounds: how Box actions are brought into their bounds.
+            options: emit_log_probability, automatic_state_reset and so on, see `Policy`.
+        """
+        info, model = network.info, network.config
+        names = ("hidden", "cell") if model.rnn_type == "lstm" else ("hidden",)
+        memory = (model.rnn_num_layers, model.rnn_size)
+        super().__init__(
+            time_step_spec(spec_of_observation(info)),
+            spec_of_action(info.action),
+            {name: TensorSpec(memory, torch.float32, name) for name in names} if model.use_rnn else (),
+            **options,
+        )
+        self.network, self.model, self.action_bounds = network, model, action_bounds
+        self._paths = tuple((name, leaf.path) for name, leaf in info.observations.items())
+        self._parts = columns_of_parts(info.action)
+        starts = [column.start for column in info.action.columns]
+        self._start = torch.tensor(starts[0] if info.action.is_scalar else starts) if any(starts) else None
+        self._is_scalar = info.action.is_scalar
+        self._choose, self._memory_names = network.choose, names
+
+    def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
+        if self.emit_log_probability:
+            return super()._action(time_step, policy_state, seed)
+        return self._act(time_step, policy_state, _generator(seed))
+
+    def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        if self.emit_log_probability:
+            return super()._mode_action(time_step, policy_state)
+        return self._act(time_step, policy_state, None, True)
+
+    def _act(
+        self, time_step: TimeStep, policy_state: Nest, generator: torch.Generator | None, greedy: bool = False
+    ) -> PolicyStep:
+        observations, state = self._read(time_step, policy_state)
+        columns, state = self._choose(observations, state, generator, greedy)
+        return self._unbatched(time_step, PolicyStep(self._to_action(columns), self._write_memory(state)))
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        observations, state = self._read(time_step, policy_state)
+        params, state = self.network.policy_forward(observations, state)
+        if not time_step.step_type.dim():
+            params = params[0]
+        columns = self.network.distribution.columns(params)
+        parts, first = {}, 0
+        for part, specs in self._parts:
+            own = columns[first : first + len(specs)]
+            parts[part.path] = (
+                self._choices(part, specs, own) if specs[0].num_choices else self._numbers(part, specs, own)
+            )
+            first += len(specs)
+        memory = self._write_memory(state)
+        return PolicyStep(nest_of(parts), memory if time_step.step_type.dim() else map_leaves(lambda x: x[0], memory))
+
+    def _choices(
+        self, part: ActionPart, columns: tuple[ActionColumn, ...], logits: list[tuple[Tensor, ...]]
+    ) -> Distribution:
+        """Of one choice, or of an array of choices; those with fewer choices are filled up with probability 0."""
+        start = torch.tensor([column.start for column in columns]).reshape(part.shape)
+        most = max(column.num_choices for column in columns)
+        rows = [functional.pad(own, (0, most - own.shape[-1]), value=MASKED_LOGIT) for (own,) in logits]
+        stacked = torch.stack(rows, -2)
+        choices = Choices(stacked.reshape(*stacked.shape[:-2], *part.shape, most), start)
+        return Independent(choices, len(part.shape), validate_args=False) if part.shape else choices
+
+    def _numbers(
+        self, part: ActionPart, columns: tuple[ActionColumn, ...], params: list[tuple[Tensor, ...]]
+    ) -> Distribution:
+        dtype, rank = getattr(torch, part.dtype), len(part.shape)
+        mean, std = (torch.stack(rows, -1) for rows in zip(*params, strict=True))
+        mean, std = (x.reshape(*x.shape[:-1], *part.shape).to(dtype) for x in (mean, std))
+        if self.action_bounds == "tanh":
+            low, high = (torch.tensor([getattr(c, bound) for c in columns], dtype=dtype) for bound in ("low", "high"))
+            return SquashedNormal(mean, std, low.reshape(part.shape), high.reshape(part.shape), rank)
+        normal = Normal(mean, std, validate_args=False)
+        return Independent(normal, rank, validate_args=False) if rank else normal
+
+    def _read(self, time_step: TimeStep, policy_state: Nest) -> tuple[dict[str, Tensor], Tensor]:
+        """Leaves [B, *shape] and memory [B, S] as the network takes them."""
+        is_batch = time_step.step_type.dim()
+        if is_batch > 1:
+            raise ValueError(
+                f"{self.name} takes one time step or a batch [B] of them, found {list(time_step.step_type.shape)}."
+            )
+        observations = {name: find(time_step.observation, path) for name, path in self._paths}
+        memory = [policy_state[name] for name in self._memory_names] if self._has_state else []
+        if not is_batch:
+            observations = {name: leaf.unsqueeze(0) for name, leaf in observations.items()}
+            memory = [part.unsqueeze(0) for part in memory]
+        if not memory:
+            return observations, torch.empty(0)
+        return observations, torch.stack(memory, 2).flatten(1)  # layer after layer, each with its hidden state and cell
+
+    def _write_memory(self, state: Tensor) -> Nest:
+        if not self._has_state:
+            return ()
+        layers = state.view(len(state), self.model.rnn_num_layers, len(self._memory_names), self.model.rnn_size)
+        return {name: layers[:, :, index] for index, name in enumerate(self._memory_names)}
+
+    def _to_action(self, columns: Tensor) -> Nest:
+        """From stored columns [B] or [B, D] to the action of the environment; the bounds of `clip` come later."""
+        if self._start is not None:
+            columns = columns + self._start
+        if self._is_scalar:
+            return columns
+        parts, first = {}, 0
+        for part, specs in self._parts:
+            own = columns[:, first : first + len(specs)].to(getattr(torch, part.dtype))
+            if self.action_bounds == "tanh" and not specs[0].num_choices:
+                low, high = (
+                    torch.tensor([getattr(c, bound) for c in specs], dtype=own.dtype) for bound in ("low", "high")
+                )
+                own = (high + low) / 2 + (high - low) / 2 * own.tanh()
+            parts[part.path] = own.reshape(-1, *part.shape)
+            first += len(specs)
+        return nest_of(parts)
+
+    def _unbatched(self, time_step: TimeStep, step: PolicyStep) -> PolicyStep:
+        return step if time_step.step_type.dim() else map_leaves(lambda leaf: leaf[0], step)
+
+
+def time_step_spec(observation: Nest) -> TimeStep:
+    """The specs of a time step whose observation has these specs."""
+    return TimeStep(
+        BoundedTensorSpec((), torch.int32, "step_type", 0, 2),
+        TensorSpec((), torch.float32, "reward"),
+        BoundedTensorSpec((), torch.float32, "discount", 0.0, 1.0),
+        observation,
+    )
+
+
+def _stored_action_spec(info: EnvInfo) -> TensorSpec:
+    columns, action = info.action.columns, info.action
+    low = np.array([0.0 if column.num_choices else column.low for column in columns])
+    high = np.array([column.num_choices - 1.0 if column.num_choices else column.high for column in columns])
+    dtype = getattr(torch, action.dtype)
+    if np.isinf(low).all() and np.isinf(high).all():
+        return TensorSpec(action.shape, dtype, "action")
+    return BoundedTensorSpec(action.shape, dtype, "action", low.reshape(action.shape), high.reshape(action.shape))
+
+
+def _generator(seed: Seed) -> torch.Generator | None:
+    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
