@@ -166,31 +166,64 @@ class Processes:
         return [child for child in self.children if child.process.is_alive()]
 
 
+class DisposableChild:
+    """Calls a function in a process of its own, so that a hang, a crash or a leak stays there."""
+
+    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Starts at once.
+
+        Args:
+            what: for messages.
+            function: at the top level of a module, like everything it is given.
+            arguments: of the function.
+        """
+        self._what = what
+        context = multiprocessing.get_context("spawn")
+        self._reports, child_end = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=call_in_child, args=(function, arguments, child_end, os.getpid()), daemon=True
+        )
+        with stop_signals_blocked():
+            self._process.start()
+        child_end.close()
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """What the function returned.
+
+        Raises:
+            EnvError: it took longer than `timeout_s` or the process died.
+            SfError: whatever the function raised on purpose.
+        """
+        try:
+            if not self._reports.poll(timeout_s):
+                raise EnvError(
+                    f"{self._what} did not finish within {timeout_s:.0f} s. Check the environment on its own first."
+                )
+            answer = self._reports.recv()
+        except EOFError:
+            self._process.join(KILL_GRACE_S)
+            raise EnvError(f"{self._what} ended its process (exit code {self._process.exitcode}).") from None
+        if isinstance(answer, Failure):
+            raise as_exception(answer, self._what)
+        return answer
+
+    def kill(self) -> None:
+        """Ends it, whether it has finished or not."""
+        self._process.kill()
+        self._process.join(KILL_GRACE_S)
+        self._reports.close()
+
+
 def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:
-    """Calls a function in a process of its own, so that a hang, a crash or a leak stays there.
+    """Calls a function in a process of its own and waits for its result.
 
     Raises:
         EnvError: it took longer than `timeout_s` or the process died.
         SfError: whatever the function raised on purpose.
     """
-    context = multiprocessing.get_context("spawn")
-    reports, child_end = context.Pipe(duplex=False)
-    process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()), daemon=True)
-    with stop_signals_blocked():
-        process.start()
-    child_end.close()
+    child = DisposableChild(what, function, *arguments)
     try:
-        if not reports.poll(timeout_s):
-            raise EnvError(f"{what} did not finish within {timeout_s:.0f} s. Check the environment on its own first.")
-        answer = reports.recv()
-    except EOFError:
-        process.join(KILL_GRACE_S)
-        raise EnvError(f"{what} ended its process (exit code {process.exitcode}).") from None
+        result: Result = child.result(timeout_s)
     finally:
-        process.kill()
-        process.join(KILL_GRACE_S)
-        reports.close()
-    if isinstance(answer, Failure):
-        raise as_exception(answer, what)
-    result: Result = answer
+        child.kill()
     return result

@@ -300,7 +300,7 @@ def _action_parts(
         for key, part in inner.items():
             yield from _action_parts(part, (*path, key))
         return
-    shape = tuple(int(n) for n in space.shape or ())
+    shape = tuple(int(n) for n in getattr(space, "shape", None) or ())
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         bounds = zip(np.ravel(space.low), np.ravel(space.high), strict=True)
         columns = [ActionColumn(low=float(low), high=float(high)) for low, high in bounds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Tally, play
+from sf.evaluator.summary import bootstrap_interval, summarize
 from sf.learner import checkpoint
-from sf.policy import ActorCritic, CollectPolicy
+from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, PolicySaver, TrainedPolicy
 from sf.policy.checkpoints import load_newest
 from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
@@ -153,7 +155,8 @@ class TestCommand:
         assert re.fullmatch(
             r"Policy 0: .*/run1/checkpoint_p0/checkpoint_000000003_300 \(policy_version 3, 300 frames\)\n"
             rf"  3 episodes of CartPole-v1: reward {number} \+- {number} \(min {number}, max {number}\), "
-            r"length \d+\.\d\n",
+            r"length \d+\.\d\n"
+            rf"  mean with 95% confidence from {number} to {number}; quantiles 5% {number}, .*, 95% {number}\n",
             shown,
         )
 
@@ -167,14 +170,68 @@ class TestCommand:
         assert code == 0
         assert "policy_version 2" in shown
 
-    def test_statistics_of_the_result(self) -> None:
-        line = evaluate.result_line("Toy-v0", Episodes([1.0, 3.0], [10, 20]))
-        assert line == "2 episodes of Toy-v0: reward 2.000 +- 1.000 (min 1.000, max 3.000), length 15.0"
+    def test_several_policies_side_by_side_and_every_episode(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        network = save(tmp_path / "run1" / "checkpoint_p0")
+        save(tmp_path / "run1" / "checkpoint_p0" / "best", version=2)
+        save(tmp_path / "run2" / "checkpoint_p0", version=7)
+        PolicySaver(GreedyPolicy(TrainedPolicy(network)), train_step=9).save(tmp_path / "saved")
+        code, shown = command(
+            capsys,
+            tmp_path,
+            "--experiment",
+            "run1",
+            "run2",
+            "--checkpoint=latest",
+            f"--policy={tmp_path / 'saved'}",
+            "--env=CartPole-v1",
+            "--num_episodes=4",
+            f"--csv={tmp_path / 'episodes.csv'}",
+        )
+        assert code == 0, shown
+        assert f"Policy 0: {tmp_path / 'saved'} (policy_version 9)" in shown
+        table = shown.splitlines()[-4:]
+        assert table[0].split() == ["policy", "mean", "low", "high", "std", "min", "median", "max", "length"]
+        means = [float(line.split()[-8]) for line in table[1:]]
+        assert means == sorted(means, reverse=True)
+        with open(tmp_path / "episodes.csv") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["policy"] for row in rows] == ["run1 latest"] * 4 + ["run2 latest"] * 4 + [
+            str(tmp_path / "saved")
+        ] * 4
+        assert all(float(row["reward"]) == int(row["length"]) for row in rows)
+
+    def test_processes_share_the_episodes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0")
+        results = []
+        for _ in range(2):
+            flags = ("--experiment=run1", "--num_episodes=7", "--num_workers=3", f"--csv={tmp_path / 'e.csv'}")
+            assert command(capsys, tmp_path, *flags)[0] == 0
+            results.append((tmp_path / "e.csv").read_text())
+        assert results[0] == results[1]
+        assert len(results[0].splitlines()) == 8
+
+    def test_a_named_checkpoint(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for version in (3, 4):
+            save(tmp_path / "run1" / "checkpoint_p0", version=version)
+        flags = ("--experiment=run1", "--num_episodes=2", "--checkpoint", "latest", "checkpoint_000000003_300")
+        code, shown = command(capsys, tmp_path, *flags)
+        assert code == 0
+        assert "(policy_version 4, 400 frames)" in shown
+        assert "(policy_version 3, 300 frames)" in shown
 
     @pytest.mark.parametrize(
         ("flags", "code", "message"),
         [
-            ([], 2, "UsageError: --experiment is missing. Give it like --experiment=default_experiment."),
+            (
+                [],
+                2,
+                "UsageError: --experiment and --policy are missing. Give one like --experiment=default_experiment.",
+            ),
+            (["--experiment=run1", "--csv=/no/file"], 2, "UsageError: --csv=/no/file cannot be written: No such file"),
+            (["--experiment=run1", "--checkpoint=x"], 4, "there are latest, best, checkpoint_000000003_300."),
+            (["--policy=/nowhere", "--env=CartPole-v1"], 4, "CheckpointError: Checkpoint /nowhere cannot be used"),
             (["--experiment=run1", "--num_episodes=0"], 2, "ConfigError: num_episodes=0 must be at least 1."),
             (["--experiment=run1", "--env_kwargs=["], 2, "ConfigError: env_kwargs='[' is not a JSON object ("),
             (["--experiment=run2"], 4, "ExperimentError: There is no experiment 'run2' with checkpoints in "),
@@ -202,6 +259,37 @@ class TestCommand:
         assert "which imports a module. If you trust it, name it: --env=os:CartPole-v1" in shown
         code, _ = command(capsys, tmp_path, "--experiment=run1", "--num_episodes=1", "--env=os:CartPole-v1")
         assert code == 0
+
+
+def test_a_saved_policy_needs_the_name_of_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info = probe(find_env("CartPole-v1"))
+    PolicySaver(TrainedPolicy(ActorCritic(info, SMALL))).save(tmp_path / "saved")
+    code, shown = command(capsys, tmp_path, f"--policy={tmp_path / 'saved'}")
+    assert code == 2
+    assert "A saved policy does not know its environment. Give it like --env=CartPole-v1." in shown
+
+
+class TestSummary:
+    def test_numbers(self) -> None:
+        summary = summarize(Episodes([1.0, 3.0, 5.0, 7.0], [10, 20, 30, 40]))
+        assert (summary.num_episodes, summary.mean, summary.minimum, summary.maximum) == (4, 4.0, 1.0, 7.0)
+        assert summary.std == pytest.approx(np.std([1, 3, 5, 7]))
+        assert (summary.quantiles[2], summary.mean_length) == (4.0, 25.0)
+        assert summary.low < 4.0 < summary.high
+
+    def test_interval_covers_the_mean_as_often_as_it_says(self) -> None:
+        random = np.random.default_rng(1)
+        covered = 0
+        for _ in range(200):
+            low, high = bootstrap_interval(random.exponential(size=80))
+            covered += low <= 1.0 <= high
+        assert 0.88 <= covered / 200 <= 0.99
+
+    def test_interval_is_that_of_the_normal_distribution_for_many_values(self) -> None:
+        values = np.random.default_rng(2).normal(3.0, 2.0, 5000)
+        low, high = bootstrap_interval(values)
+        half = 1.96 * values.std() / 5000**0.5
+        assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.006)
 
 
 def test_env_info_of_a_checkpoint_is_the_probed_one(tmp_path: Path) -> None:

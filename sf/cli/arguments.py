@@ -29,7 +29,7 @@ def parse(
     arguments: Sequence[str],
     prog: str,
     description: str,
-    required: str,
+    required: str | tuple[str, ...],
     defaults: Callable[[Mapping[str, str]], Parsed] | None = None,
 ) -> Parsed:
     """The dataclass that the arguments describe.
@@ -39,7 +39,7 @@ def parse(
         arguments: without the name of the program.
         prog: name of the program.
         description: what it does, for the help.
-        required: an argument that must be there, as an example: ``--env=CartPole-v1``.
+        required: an argument that must be there, as an example: ``--env=CartPole-v1``; or several, of which one must.
         defaults: returns what is not given, from the values that are; without it the class has the defaults.
 
     Raises:
@@ -48,9 +48,13 @@ def parse(
     """
     if not {"-h", "--help"} & set(arguments):
         problems = list(_problems(dict(_flags(cls)), arguments))
-        name = required.partition("=")[0]
-        if not problems and not any(argument.partition("=")[0] == name for argument in arguments):
-            problems.append(f"{name} is missing. Give it like {required}.")
+        examples = (required,) if isinstance(required, str) else required
+        names = [example.partition("=")[0] for example in examples]
+        if not problems and not any(argument.partition("=")[0] in names for argument in arguments):
+            verb = "is missing" if len(names) == 1 else "are missing"
+            problems.append(
+                f"{' and '.join(names)} {verb}. Give {'it' if len(names) == 1 else 'one'} like {examples[0]}."
+            )
         if problems:
             raise UsageError("\n".join(problems))
     given = {name.removeprefix("--").replace("-", "_"): " ".join(values) for name, values in _grouped(arguments)}

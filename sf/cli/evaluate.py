@@ -1,43 +1,52 @@
-"""``sf-eval``: play whole episodes with a saved policy and say what it reached."""
+"""``sf-eval``: play many whole episodes with saved policies and say what they reached."""
 
 from __future__ import annotations
 
+import csv
 import difflib
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from sf.cli.command import run_command
 from sf.config.ranges import AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
+    from sf.config import RunConfig
     from sf.envs import EnvSource
+    from sf.evaluator.entrants import Entrant
     from sf.evaluator.playing import Episodes
-    from sf.policy.checkpoints import SavedNetwork
+    from sf.evaluator.summary import Summary
 
-DESCRIPTION = "Play episodes with the policy of an experiment. Example: sf-eval --experiment=cartpole"
+DESCRIPTION = "Play episodes with saved policies. Example: sf-eval --experiment=cartpole --num_episodes=1000"
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Which policy plays what."""
+    """Which policies play what."""
 
-    experiment: str
-    """Name of the run that saved the policy."""
+    experiment: tuple[str, ...] = ()
+    """Names of the runs that saved the policies."""
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
-    checkpoint: Literal["latest", "best"] = "latest"
-    """The newest checkpoint, or the one with the best mean return so far."""
+    checkpoint: tuple[str, ...] = ("latest",)
+    """Of each experiment: latest, best, or names like checkpoint_000000552_141312."""
+    policy: tuple[str, ...] = ()
+    """Directories of policies that were saved with PolicySaver; they need --env."""
     num_episodes: Annotated[int, AT_LEAST_1] = 100
-    """Episodes to play."""
+    """Episodes that each of them plays."""
+    num_workers: Annotated[int, AT_LEAST_1] | None = None
+    """Processes that play; None takes one per core if there is enough to do."""
     deterministic: bool = False
     """Take the most likely action instead of drawing one as in training."""
     seed: Annotated[int, SEED] = 0
-    """Seed of environments and actions."""
+    """Seed of environments and actions, the same for all policies."""
+    csv: str | None = None
+    """File for a line per episode: policy, policy_id, episode, reward, length."""
     env: str | None = None
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
@@ -53,29 +62,81 @@ def _evaluate(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.config.checks import env_kwargs_problems, range_problems
 
-    config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required="--experiment=default_experiment")
+    required = "--experiment=default_experiment", "--policy=my_policy"
+    config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required)
     if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}"):
         raise ConfigError(problems)
-    directory = _experiment_directory(Path(config.train_dir), config.experiment)
+    directories = [_experiment_directory(Path(config.train_dir), name) for name in config.experiment]
+    _check_csv(config.csv)
     import torch
 
-    from sf.evaluator.playing import play
-    from sf.policy.checkpoints import load_newest
+    from sf.evaluator.entrants import Entrant, entrant_of_experiment
 
     torch.set_num_threads(1)  # faster for small networks and batches
-    best = "best" if config.checkpoint == "best" else ""
-    first = load_newest(directory / "checkpoint_p0" / best)
-    num_policies = first.config.run.num_policies
-    saved = [first, *(load_newest(directory / f"checkpoint_p{p}" / best) for p in range(1, num_policies))]
-    source = _source(config, first)
-    info = replace(first.info, env_id=source.env_id)
-    policies = [one.acting_policy(config.deterministic) for one in saved]
-    bounds = first.config.rollout.action_bounds
-    played = play(policies, source, info, config.num_episodes, config.seed, bounds)
-    for policy_id, (one, episodes) in enumerate(zip(saved, played, strict=True)):
-        print(f"Policy {policy_id}: {one.path} (policy_version {one.version}, {one.frames} frames)")
-        print(f"  {result_line(source.env_id, episodes)}")
+    entrants = [
+        entrant_of_experiment(directory, which, config.deterministic)
+        for directory in directories
+        for which in config.checkpoint
+    ]
+    entrants += [Entrant(folder, (Path(folder),), config.deterministic) for folder in config.policy]
+    played = [(entrant.name, _play(config, entrant)) for entrant in entrants]
+    if config.csv is not None:
+        _write_csv(Path(config.csv), played)
+    summaries = [
+        (f"{name}, policy {policy_id}" if len(policies) > 1 else name, _summary(episodes))
+        for name, policies in played
+        for policy_id, episodes in enumerate(policies)
+    ]
+    if len(summaries) > 1:
+        from sf.evaluator.summary import table
+
+        print(f"\n{table(summaries)}")
     return ExitCode.FINISHED
+
+
+def _play(config: EvaluationConfig, entrant: Entrant) -> list[Episodes]:
+    """All episodes of one entrant, reported as soon as they are over."""
+    from sf.evaluator.entrants import load_entrant
+    from sf.evaluator.shares import default_num_workers, evaluate
+    from sf.evaluator.summary import lines
+
+    loaded = load_entrant(entrant)
+    source = _source(config, loaded.run)
+    info = replace(loaded.info, env_id=source.env_id)
+    num_workers = config.num_workers or default_num_workers(config.num_episodes)
+    played = evaluate(entrant, loaded, source, info, config.num_episodes, config.seed, num_workers)
+    for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True)):
+        print(f"Policy {policy_id}: {title}")
+        for line in lines(_summary(episodes), source.env_id):
+            print(f"  {line}", flush=True)
+    return played
+
+
+def _summary(episodes: Episodes) -> Summary:
+    from sf.evaluator.summary import summarize
+
+    return summarize(episodes)
+
+
+def _check_csv(name: str | None) -> None:
+    """A file that cannot be written should not be found out after the last episode."""
+    if name is None:
+        return
+    try:
+        Path(name).open("w").close()
+    except OSError as error:
+        raise UsageError(f"--csv={name} cannot be written: {error.strerror}. Choose another file.") from None
+
+
+def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("policy", "policy_id", "episode", "reward", "length"))
+        for name, policies in played:
+            for policy_id, episodes in enumerate(policies):
+                pairs = zip(episodes.rewards, episodes.lengths, strict=True)
+                writer.writerows((name, policy_id, index, *pair) for index, pair in enumerate(pairs))
+    print(f"Every episode is in {path}")
 
 
 def _experiment_directory(train_dir: Path, experiment: str) -> Path:
@@ -87,28 +148,19 @@ def _experiment_directory(train_dir: Path, experiment: str) -> Path:
     raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 
-def _source(config: EvaluationConfig, saved: SavedNetwork) -> EnvSource:
+def _source(config: EvaluationConfig, run: RunConfig | None) -> EnvSource:
     """How to make the environment; only the command line may name a module."""
     from sf.envs import find_env
 
-    env = config.env or saved.config.run.env
+    if run is None and config.env is None:
+        raise UsageError("A saved policy does not know its environment. Give it like --env=CartPole-v1.")
+    env = config.env or (run.env if run else "")
     if config.env is None and ":" in env:
         raise UsageError(
             f"The experiment was trained on {env}, which imports a module. If you trust it, name it: --env={env}"
         )
-    text = saved.config.run.env_kwargs if config.env_kwargs is None else config.env_kwargs
-    return find_env(env, json.loads(text))
-
-
-def result_line(env_id: str, episodes: Episodes) -> str:
-    """Mean and spread of the returns, and the mean length."""
-    import numpy as np
-
-    rewards, lengths = np.array(episodes.rewards), np.array(episodes.lengths)
-    return (
-        f"{len(rewards)} episodes of {env_id}: reward {rewards.mean():.3f} +- {rewards.std():.3f} "
-        f"(min {rewards.min():.3f}, max {rewards.max():.3f}), length {lengths.mean():.1f}"
-    )
+    kwargs = config.env_kwargs or (run.env_kwargs if run else "{}")
+    return find_env(env, json.loads(kwargs))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""What can be evaluated: the policies of an experiment at one checkpoint, or one saved policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sf.config import RunConfig
+from sf.errors import CheckpointError
+from sf.learner import checkpoint
+from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
+from sf.policy.checkpoints import load
+from sf.policy.saving import POLICY
+from sf.spaces import EnvInfo
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Where the policies lie that play together, by policy id; small enough to be sent to a process."""
+
+    name: str
+    paths: tuple[Path, ...]
+    greedy: bool
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An entrant, ready to play."""
+
+    policies: list[Policy]
+    """By policy id; they act on stored observations."""
+    info: EnvInfo
+    action_bounds: Literal["clip", "tanh"]
+    run: RunConfig | None
+    """Of the experiment; None for a saved policy, which does not remember its environment's arguments."""
+    titles: list[str]
+    """By policy id: path, version and frames."""
+
+
+def entrant_of_experiment(directory: Path, which: str, greedy: bool) -> Entrant:
+    """The policies of an experiment: its latest or best checkpoints, or the one of this name.
+
+    Raises:
+        CheckpointError: there is no such checkpoint.
+    """
+    paths = []
+    num_policies = len(list(directory.glob("checkpoint_p*")))
+    for policy_id in range(num_policies):
+        own = directory / f"checkpoint_p{policy_id}"
+        if which in ("latest", "best"):
+            own = own / checkpoint.BEST if which == "best" else own
+            saved = checkpoint.load_newest(own, put_aside=False)
+            if saved is None:
+                raise CheckpointError(f"There is no checkpoint in {own}. Train longer, or look at --train_dir.")
+            paths.append(saved.path)
+        elif (own / which).is_dir():
+            paths.append(own / which)
+        else:
+            there = ", ".join(path.name for path in checkpoint.list_checkpoints(own)) or "none"
+            raise CheckpointError(f"There is no checkpoint {which!r} in {own}; there are latest, best, {there}.")
+    return Entrant(f"{directory.name} {which}", tuple(paths), greedy)
+
+
+def load_entrant(entrant: Entrant) -> Loaded:
+    """Reads the policies.
+
+    Raises:
+        CheckpointError: a path is damaged, or holds a policy that does not play stored observations.
+    """
+    if (entrant.paths[0] / POLICY).exists():
+        return _load_saved_policy(entrant, entrant.paths[0])
+    saved = [load(path) for path in entrant.paths]
+    return Loaded(
+        [one.acting_policy(entrant.greedy) for one in saved],
+        saved[0].info,
+        saved[0].config.rollout.action_bounds,
+        saved[0].config.run,
+        [f"{one.path} (policy_version {one.version}, {one.frames} frames)" for one in saved],
+    )
+
+
+def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
+    policy = load_policy(path)
+    greedy = entrant.greedy or isinstance(policy, GreedyPolicy)
+    inner = policy.wrapped if isinstance(policy, GreedyPolicy) else policy
+    if not isinstance(inner, (TrainedPolicy, CollectPolicy)):
+        raise CheckpointError(f"{path} is a {type(inner).__name__}; sf-eval plays policies that were trained.")
+    acting: Policy = CollectPolicy(inner.network, validate_args=False)
+    if greedy:
+        acting = GreedyPolicy(acting)
+    bounds = inner.action_bounds if isinstance(inner, TrainedPolicy) else "clip"
+    return Loaded([acting], inner.network.info, bounds, None, [f"{path} (policy_version {policy.get_train_step()})"])

@@ -1,0 +1,78 @@
+"""One evaluation on several processes: each plays its share of the episodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from sf.children import DisposableChild
+from sf.envs import EnvSource
+from sf.evaluator.entrants import Entrant, Loaded, load_entrant
+from sf.evaluator.playing import MAX_ENVS, Episodes, play
+from sf.models import models_to_send, register_models
+from sf.spaces import EnvInfo
+
+STARTING_PAYS_FROM = 8 * MAX_ENVS
+"""Episodes from which another process is worth the seconds that it needs to start."""
+
+
+def default_num_workers(num_episodes: int) -> int:
+    """One process per core that this one may use, fewer if there is little to do."""
+    return max(1, min(len(os.sched_getaffinity(0)), num_episodes // STARTING_PAYS_FROM))
+
+
+def evaluate(
+    entrant: Entrant, loaded: Loaded, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, num_workers: int
+) -> list[Episodes]:
+    """What each policy reached; this process plays the first share.
+
+    The same seed and number of processes give the same episodes.
+
+    Args:
+        entrant: to be loaded by the other processes.
+        loaded: the same, in this process.
+        source: makes the environments.
+        info: what they look like.
+        num_episodes: in total.
+        seed: of environments and actions.
+        num_workers: number of processes.
+
+    Raises:
+        EnvError: an environment cannot be made or fails, or a process dies.
+    """
+    num_workers = min(num_workers, num_episodes)
+    shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
+    seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
+    models, children = models_to_send(), []
+    try:
+        for index in range(1, num_workers):
+            arguments = entrant, source, info, shares[index], seeds[index], models
+            children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
+        results = [_play(loaded, source, info, shares[0], seeds[0])]
+        results += [child.result() for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    together = [Episodes() for _ in loaded.policies]
+    for result in results:
+        for all_episodes, episodes in zip(together, result, strict=True):
+            all_episodes.rewards += episodes.rewards
+            all_episodes.lengths += episodes.lengths
+    return together
+
+
+def _play_share(
+    entrant: Entrant, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, models: Mapping[str, Any]
+) -> list[Episodes]:
+    """In a process of its own."""
+    register_models(models)
+    torch.set_num_threads(1)
+    return _play(load_entrant(entrant), source, info, num_episodes, seed)
+
+
+def _play(loaded: Loaded, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int) -> list[Episodes]:
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds)

@@ -1,0 +1,87 @@
+"""Numbers that sum up the episodes of one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sf.arena import Array
+from sf.evaluator.playing import Episodes
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+CONFIDENCE = 0.95
+NUM_RESAMPLES = 2000
+RESAMPLES_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of returns, and the mean length."""
+
+    num_episodes: int
+    mean: float
+    std: float
+    low: float
+    high: float
+    """Bounds of the mean at a confidence of 95 %."""
+    quantiles: tuple[float, ...]
+    """At `QUANTILES`."""
+    minimum: float
+    maximum: float
+    mean_length: float
+
+
+def summarize(episodes: Episodes) -> Summary:
+    """Needs at least one episode."""
+    rewards = np.array(episodes.rewards)
+    low, high = bootstrap_interval(rewards)
+    return Summary(
+        len(rewards),
+        float(rewards.mean()),
+        float(rewards.std()),
+        low,
+        high,
+        tuple(float(x) for x in np.quantile(rewards, QUANTILES)),
+        float(rewards.min()),
+        float(rewards.max()),
+        float(np.mean(episodes.lengths)),
+    )
+
+
+def bootstrap_interval(values: Array, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Percentile interval of the mean (Efron and Tibshirani 1993, chapter 13); the same values give the same one."""
+    random = np.random.default_rng(0)
+    means: list[float] = []
+    for _ in range(NUM_RESAMPLES // RESAMPLES_AT_ONCE):
+        rows = random.integers(len(values), size=(RESAMPLES_AT_ONCE, len(values)))
+        means.extend(values[rows].mean(1))
+    outside = (1 - confidence) / 2
+    low, high = np.quantile(means, (outside, 1 - outside))
+    return float(low), float(high)
+
+
+def lines(summary: Summary, env_id: str) -> Sequence[str]:
+    """What the command says of one policy."""
+    quantiles = ", ".join(f"{quantile:.0%} {x:.3f}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True))
+    return (
+        f"{summary.num_episodes} episodes of {env_id}: reward {summary.mean:.3f} +- {summary.std:.3f} "
+        f"(min {summary.minimum:.3f}, max {summary.maximum:.3f}), length {summary.mean_length:.1f}",
+        f"mean with {CONFIDENCE:.0%} confidence from {summary.low:.3f} to {summary.high:.3f}; quantiles {quantiles}",
+    )
+
+
+def table(rows: Sequence[tuple[str, Summary]]) -> str:
+    """Several policies side by side, the best one first."""
+    head = ("policy", "mean", "low", "high", "std", "min", "median", "max", "length")
+    cells: list[tuple[str, ...]] = [head]
+    for name, one in sorted(rows, key=lambda row: -row[1].mean):
+        numbers = (one.mean, one.low, one.high, one.std, one.minimum, one.quantiles[2], one.maximum, one.mean_length)
+        cells.append((name, *(f"{number:.2f}" for number in numbers)))
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    aligned = [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in cells
+    ]
+    return "\n".join(aligned)
