@@ -9,14 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sf.api import TrainResult, train
     from sf.envs import register_env
     from sf.models import register_model
     from sf.policy import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_policy", "register_env", "register_model"]
+__all__ = ["TrainResult", "__version__", "load_policy", "register_env", "register_model", "train"]
 
-_HOMES = {"load_policy": "sf.policy", "register_env": "sf.envs", "register_model": "sf.models"}
+_HOMES = {
+    "TrainResult": "sf.api",
+    "load_policy": "sf.policy",
+    "register_env": "sf.envs",
+    "register_model": "sf.models",
+    "train": "sf.api",
+}
 
 
 def __getattr__(name: str) -> Any:

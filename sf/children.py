@@ -13,8 +13,18 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from sf.errors import EnvError, InternalError, SfError, WorkerCrashed
-from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, call_in_child, run_child, stop_signals_blocked
+from sf.errors import EnvError, InternalError, SfError, UsageError, WorkerCrashed
+from sf.process import (
+    NOT_GUARDED,
+    STOPPING,
+    Failure,
+    Ready,
+    RoleSpec,
+    as_exception,
+    call_in_child,
+    run_child,
+    stop_signals_blocked,
+)
 from sf.signals import Signals
 from sf.wiring import Shared
 
@@ -24,6 +34,12 @@ STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
+
+NOT_GUARDED_TEXT = (
+    "The script calls sf.train when it is imported, and every process of the run imports it. Put the call below\n"
+    '    if __name__ == "__main__":\n'
+    "so that only the script itself trains."
+)
 
 Result = TypeVar("Result")
 
@@ -202,6 +218,8 @@ class DisposableChild:
             answer = self._reports.recv()
         except EOFError:
             self._process.join(KILL_GRACE_S)
+            if self._process.exitcode == NOT_GUARDED:
+                raise UsageError(NOT_GUARDED_TEXT) from None
             raise EnvError(f"{self._what} ended its process (exit code {self._process.exitcode}).") from None
         if isinstance(answer, Failure):
             raise as_exception(answer, self._what)

@@ -31,6 +31,9 @@ RUNNING, STOPPING = 0, 1
 LOOK_AGAIN_S = 1.0
 """No wait is longer, so that a lost doorbell costs time and never a run."""
 
+NOT_GUARDED = 66
+"""Exit code of a child that found the training in the script that it had to import."""
+
 _PR_SET_PDEATHSIG = 1
 
 

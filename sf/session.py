@@ -11,6 +11,7 @@ import math
 import time
 from queue import Empty
 
+from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
 from sf.errors import ExperimentError
 from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
@@ -42,6 +43,7 @@ class ExitReason(enum.Enum):
     ENV_STEPS = "train_for_env_steps reached"
     SECONDS = "train_for_seconds reached"
     REWARD = "stop_at_reward reached"
+    CALLBACK = "stopped by a callback"
     SIGINT = "stopped by SIGINT"
     SIGTERM = "stopped by SIGTERM"
 
@@ -49,8 +51,8 @@ class ExitReason(enum.Enum):
 class Session:
     """Polled by the main loop from the moment when every role is ready."""
 
-    def __init__(self, config: Config, shared: Shared, monitor: Monitor):
-        self.config, self.shared, self.monitor = config, shared, monitor
+    def __init__(self, config: Config, shared: Shared, monitor: Monitor, callbacks: Callbacks):
+        self.config, self.shared, self.monitor, self.callbacks = config, shared, monitor, callbacks
         topology, arena = shared.topology, shared.arena
         per_policy = topology.inference_per_policy
         self.rollouts = {f"rollout-{i}": rollout_record(arena, i) for i in range(topology.num_workers)}
@@ -65,6 +67,7 @@ class Session:
         self.started_s = math.inf
         """When the roles were ready; starting them is not training."""
         self._due: dict[SaveKind, float] = {}
+        self._iterations = [0] * topology.num_policies
 
     def poll(self) -> ExitReason | None:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
@@ -74,7 +77,9 @@ class Session:
             self._due = {kind: now + every for kind, every in self._save_intervals().items()}
         self._take_messages()
         snapshot = self.snapshot(now)
-        self.monitor.poll(snapshot, self._new_episodes())
+        episodes = self._new_episodes()
+        self.monitor.poll(snapshot, episodes)
+        self._call_back(snapshot, episodes)
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
 
@@ -94,7 +99,9 @@ class Session:
             return
         if learners_are_well:
             self._take_messages()
-        self.monitor.poll(self.snapshot(time.monotonic()), self._new_episodes())
+        snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
+        self.monitor.poll(snapshot, episodes)
+        self._call_back(snapshot, episodes)
         self.monitor.finish(exit_reason, exit_code, self._time_shares())
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
@@ -134,6 +141,7 @@ class Session:
                 assert isinstance(saved, CheckpointSaved), saved
                 self.last_saved[saved.policy_id] = saved
                 self.monitor.checkpoint_saved(saved)
+                self.callbacks.checkpoint(saved)
 
     def _take(self, message: object) -> None:
         match message:
@@ -143,8 +151,21 @@ class Session:
                 self.monitor.evaluation_done(message)
             case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
                 self.monitor.checkpoint_saved(message)
+                self.callbacks.checkpoint(message)
             case _:
                 raise AssertionError(message)
+
+    def _call_back(self, snapshot: Snapshot, episodes: list[Episode]) -> None:
+        for episode in episodes:
+            self.callbacks.episode(episode)
+        for policy_id, policy in enumerate(snapshot.policies):
+            iterations = policy.iterations
+            if iterations > self._iterations[policy_id]:
+                self._iterations[policy_id] = iterations
+                mean = self._mean_reward(policy_id)
+                self.callbacks.iteration(
+                    Iteration(policy_id, iterations, policy.frames, policy.version, mean, policy.lag)
+                )
 
     def _save_intervals(self) -> dict[SaveKind, float]:
         run = self.config.run
@@ -177,6 +198,8 @@ class Session:
 
     def _reason_to_stop(self, snapshot: Snapshot) -> ExitReason | None:
         run = self.config.run
+        if self.callbacks.wants_stop:
+            return ExitReason.CALLBACK
         if snapshot.frames >= run.train_for_env_steps:
             return ExitReason.ENV_STEPS
         if snapshot.time_s - self.started_s >= run.train_for_seconds:
@@ -195,6 +218,7 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySna
     return PolicySnapshot(
         frames=int(learner["env_steps"]),
         version=int(learner["version"]),
+        iterations=int(learner["iterations"]),
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
         samples=int(total["samples"]),
         requests=int(total["requests"]),

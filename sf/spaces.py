@@ -204,7 +204,8 @@ class EnvInfo:
             for column in data["action"]["columns"]
         )
         parts = tuple(
-            ActionPart(tuple(part["path"]), tuple(part["shape"]), part["dtype"]) for part in data["action"]["parts"]
+            ActionPart(tuple(part["path"]), tuple(part["shape"]), part["dtype"])
+            for part in data["action"].get("parts", ())  # checkpoints of 0.1 have none
         )
         action = ActionSpec(columns, bool(data["action"]["is_scalar"]), parts)
         return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]))

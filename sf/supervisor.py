@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from sf.callbacks import Callbacks
 from sf.children import Processes, in_disposable_child
 from sf.config import Config, check, resolve
 from sf.envs import find_env, probe
@@ -21,7 +22,7 @@ from sf.errors import ExitCode, InternalError, ResourceError, SfError
 from sf.experiment import Experiment
 from sf.models import check_encoder
 from sf.monitor import Monitor
-from sf.process import RoleSpec, set_title
+from sf.process import RoleSpec
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, noted_signals
@@ -30,8 +31,12 @@ from sf.wiring import Shared, wire
 PROBE_TIMEOUT_S = 60.0
 
 
-def train(config: Config) -> ExitCode:
+def train(config: Config, callbacks: Callbacks | None = None) -> ExitCode:
     """Runs a training from its configuration to its end.
+
+    Args:
+        config: not resolved.
+        callbacks: told what happens.
 
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
@@ -44,11 +49,10 @@ def train(config: Config) -> ExitCode:
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     check(config, info)
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
-        set_title("train")
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         try:
             shared, specs = wire(config, info, source, experiment)
-            return run(config, shared, specs, experiment, signals)
+            return run(config, shared, specs, experiment, signals, callbacks)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
                 raise
@@ -61,12 +65,17 @@ def train(config: Config) -> ExitCode:
 
 
 def run(
-    config: Config, shared: Shared, specs: Sequence[RoleSpec], experiment: Experiment, signals: Signals
+    config: Config,
+    shared: Shared,
+    specs: Sequence[RoleSpec],
+    experiment: Experiment,
+    signals: Signals,
+    callbacks: Callbacks | None = None,
 ) -> ExitCode:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
     roles = SerialRoles() if config.run.serial_mode else Processes(shared)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
-    session = Session(config, shared, monitor)
+    session = Session(config, shared, monitor, callbacks or Callbacks())
     reason: ExitReason | None = None
     error: Exception | None = None
     try:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from sf_envs.counter import Counter
 
+from sf.callbacks import Callbacks
 from sf.envs import register_env
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
@@ -281,7 +282,7 @@ def test_a18_the_line_shows_the_last_minibatch_processed(tmp_path: Path) -> None
     lines: list[str] = []
     monitor = Monitor(lab.config, tmp_path, 1, Console(now=lambda: datetime(2000, 1, 2, 3, 4, 5)))
     monitor._console.print_with(lines.append)
-    session = Session(lab.config, lab.shared, monitor)
+    session = Session(lab.config, lab.shared, monitor, Callbacks())
     monitor.poll(session.snapshot(0.0))
     roles = lab.build_all()
     learner = roles[0]

@@ -21,17 +21,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(arguments: Sequence[str]) -> int:
-    from sf.cli.arguments import parse
-    from sf.config import Config, check
+    from sf.config import check
 
-    config = parse(Config, arguments, "sf-train", DESCRIPTION, required="--env=CartPole-v1", defaults=_defaults)
+    config = parse_config(arguments)
     check(config)  # before the imports below, so that a refusal comes at once
+    from sf.process import set_title
     from sf.supervisor import train
 
+    set_title("train")
     code = train(config)
     if code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
         print(_next_steps(config.run))
     return code
+
+
+def parse_config(arguments: Sequence[str]) -> Config:
+    """What the arguments of ``sf-train`` say.
+
+    Raises:
+        UsageError: with everything that is wrong with them.
+    """
+    from sf.cli.arguments import parse
+    from sf.config import Config
+
+    return parse(Config, arguments, "sf-train", DESCRIPTION, required="--env=CartPole-v1", defaults=_defaults)
 
 
 def _defaults(given: Mapping[str, str]) -> Config:

@@ -26,6 +26,8 @@ class PolicySnapshot:
     """Frames the learner has trained on, frame skip and the history before a resume included."""
     version: int = 0
     """Finished optimizer steps, the history included."""
+    iterations: int = 0
+    """Datasets trained on since this start."""
     lag: Lag = NO_LAG
     samples: int = 0
     """Actions computed since this start."""

@@ -1,0 +1,122 @@
+"""Training from a program: the same run as `sf-train`, with callbacks, and what came out as an object."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sf.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from sf.callbacks import Iteration
+    from sf.messages import CheckpointSaved
+    from sf.policy import Policy
+    from sf.records import Episode
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run left behind."""
+
+    path: Path
+    """Directory of the experiment."""
+    exit_reason: str
+    """Why the run ended, as in summary.json."""
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """The policy of the newest checkpoint, see `load_policy`, which has those of other policies and checkpoints."""
+        from sf.policy import load_policy
+
+        return load_policy(self.path)
+
+    @functools.cached_property
+    def summary(self) -> dict[str, Any]:
+        """Contents of summary.json."""
+        summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
+        return summary
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, list[tuple[int, float]]]:
+        """Curves of policy 0 from metrics.jsonl: name to frames and values, see docs/metrics.md."""
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for line in (self.path / "metrics.jsonl").read_text().splitlines():
+            point = json.loads(line)
+            frames, _ = point.pop("frames"), point.pop("time_s")
+            if point.pop("policy_id") == 0:
+                for name, value in point.items():
+                    curves.setdefault(name, []).append((frames, value))
+        return curves
+
+
+def train(
+    env: str,
+    *,
+    on_iteration: Callable[[Iteration], object] | None = None,
+    on_episode: Callable[[Episode], object] | None = None,
+    on_checkpoint: Callable[[CheckpointSaved], object] | None = None,
+    **flags: Any,
+) -> TrainResult:
+    """Train a policy, as ``sf-train`` does with the same flags; returns when the run is over, also after Ctrl-C.
+
+    Processes are started, and they import the main script again, so a script calls this below
+    ``if __name__ == "__main__":``. A run of the same `experiment` is continued unless `restart_behavior` says
+    otherwise.
+
+    Args:
+        env: id of the environment.
+        on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.callbacks.Callbacks`; one that
+            returns True stops the run.
+        flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
+
+    Raises:
+        UsageError: a flag is unknown or its value is refused, or this is no place to train from.
+        SfError: the run was refused or broke, see `sf.errors`.
+    """
+    _expect_a_place_to_train_from()
+    from sf.callbacks import Callbacks
+    from sf.cli.train import parse_config
+    from sf.config import check
+    from sf.supervisor import train as run
+
+    config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
+    check(config)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = run(config, Callbacks(on_iteration, on_episode, on_checkpoint))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if code == ExitCode.SIGTERM:
+        sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
+    path = config.run.experiment_dir.absolute()
+    return TrainResult(path, json.loads((path / "summary.json").read_text())["exit_reason"])
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    """One flag as the command line has it."""
+    if isinstance(value, dict):
+        value = json.dumps(value)
+    if isinstance(value, (tuple, list)):
+        return [f"--{name}", *(str(element) for element in value)]
+    return [f"--{name}={value}"]
+
+
+def _expect_a_place_to_train_from() -> None:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        from sf.process import NOT_GUARDED
+
+        # A process of the run imports the script. Its parent is told by the exit code and says what to change.
+        sys.exit(NOT_GUARDED)
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread, "
+            "because it handles signals and its processes end with the thread that started them."
+        )

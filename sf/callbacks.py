@@ -1,0 +1,56 @@
+"""What a program that trains hears while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sf.messages import CheckpointSaved
+from sf.monitor import Lag
+from sf.records import Episode
+
+
+class Iteration(NamedTuple):
+    """Where the training of one policy stands."""
+
+    policy_id: int
+    iterations: int
+    """Datasets trained on in this run."""
+    frames: int
+    policy_version: int
+    """Optimizer steps done."""
+    mean_reward: float | None
+    """Of the last 100 episodes; None before there are as many."""
+    lag: Lag
+    """Policy lag of the last minibatch, in optimizer steps."""
+
+
+@dataclass
+class Callbacks:
+    """Functions that are called in the main process, at most ten times a second, never from a handler or a thread.
+
+    One that returns True stops the run in order. What one raises ends the run and is raised by `train`.
+    """
+
+    on_iteration: Callable[[Iteration], object] | None = None
+    """After new iterations; with several of them since the last call it is called once."""
+    on_episode: Callable[[Episode], object] | None = None
+    """For each finished episode."""
+    on_checkpoint: Callable[[CheckpointSaved], object] | None = None
+    """For each checkpoint that is complete on disk."""
+    wants_stop: bool = False
+
+    def iteration(self, iteration: Iteration) -> None:
+        self._call(self.on_iteration, iteration)
+
+    def episode(self, episode: Episode) -> None:
+        self._call(self.on_episode, episode)
+
+    def checkpoint(self, saved: CheckpointSaved) -> None:
+        if not saved.error:
+            self._call(self.on_checkpoint, saved)
+
+    def _call(self, function: Callable[..., object] | None, news: object) -> None:
+        if function is not None and function(news) is True:
+            self.wants_stop = True
