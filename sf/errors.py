@@ -7,6 +7,7 @@
     ├── CheckpointError     4   a checkpoint is damaged or belongs to another policy
     ├── ExperimentError     4   the experiment directory is in use, foreign or not writable
     ├── ResourceError       5   memory, descriptors, threads, device
+    ├── ExportError         6   a policy cannot be written for another runtime
     └── InternalError       7   a fault of sf itself
         └── WorkerCrashed   7   a process that the run cannot go on without has ended
 
@@ -28,6 +29,7 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3
     CHECKPOINT = 4
     RESOURCES = 5
+    EXPORT = 6
     INTERNAL = 7
     SIGINT = 130
     SIGTERM = 143
@@ -79,6 +81,12 @@ class ResourceError(SfError):
     """The machine cannot give what the run needs."""
 
     exit_code = ExitCode.RESOURCES
+
+
+class ExportError(SfError):
+    """A policy cannot be written for another runtime."""
+
+    exit_code = ExitCode.EXPORT
 
 
 class InternalError(SfError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import sys
 from collections.abc import Sequence
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sf.cli.command import run_command
+from sf.cli.experiments import experiment_directory
 from sf.config.ranges import AT_LEAST_1, SEED
-from sf.errors import ConfigError, ExitCode, ExperimentError, UsageError
+from sf.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sf.config import RunConfig
@@ -66,7 +66,7 @@ def _evaluate(arguments: Sequence[str]) -> int:
     config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required)
     if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}"):
         raise ConfigError(problems)
-    directories = [_experiment_directory(Path(config.train_dir), name) for name in config.experiment]
+    directories = [experiment_directory(Path(config.train_dir), name) for name in config.experiment]
     _check_csv(config.csv)
     import torch
 
@@ -137,15 +137,6 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
                 pairs = zip(episodes.rewards, episodes.lengths, strict=True)
                 writer.writerows((name, policy_id, index, *pair) for index, pair in enumerate(pairs))
     print(f"Every episode is in {path}")
-
-
-def _experiment_directory(train_dir: Path, experiment: str) -> Path:
-    if (train_dir / experiment / "checkpoint_p0").is_dir():
-        return train_dir / experiment
-    there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
-    near = difflib.get_close_matches(experiment, there, n=1) or sorted(there)[:5]
-    hint = f"There is {' and '.join(near)}." if near else "Train one with sf-train, or give its --train_dir."
-    raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 
 def _source(config: EvaluationConfig, run: RunConfig | None) -> EnvSource:

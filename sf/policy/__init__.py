@@ -1,6 +1,7 @@
 """Policies: the contract they keep, the network they act with, baselines, and how they are saved."""
 
 from sf.policy.actor_critic import ActorCritic
+from sf.policy.exporting import export_policy
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.numpy_policy import NumpyPolicy
 from sf.policy.policy import Policy, split_action_mask
@@ -45,6 +46,7 @@ __all__ = [
     "TimeStep",
     "TrainedPolicy",
     "Trajectory",
+    "export_policy",
     "load_policy",
     "load_variables",
     "spec_of_action_space",

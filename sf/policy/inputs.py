@@ -51,8 +51,8 @@ class _OneHot(nn.Module):
 
     def forward(self, categories: Tensor) -> Tensor:
         """[B, *shape] int64 to [B, sum of the numbers of categories]."""
-        places = categories.reshape(len(categories), -1) + self._shift
-        return torch.zeros(len(places), *self.shape).scatter_(-1, places, 1.0)
+        places = categories.reshape(categories.shape[0], -1) + self._shift
+        return torch.zeros(places.shape[0], *self.shape).scatter_(-1, places, 1.0)
 
 
 class _Numbers(nn.Module):

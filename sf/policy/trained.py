@@ -18,6 +18,7 @@ from sf.policy.policy import Policy, Seed
 from sf.policy.specs import (
     BoundedTensorSpec,
     TensorSpec,
+    clip_to_spec,
     columns_of_parts,
     leaf_spec,
     spec_of_action,
@@ -104,7 +105,7 @@ class TrainedPolicy(Policy):
         )
         self.network, self.model, self.action_bounds = network, model, action_bounds
         self._paths = tuple((name, leaf.path) for name, leaf in info.observations.items())
-        self._parts = columns_of_parts(info.action)
+        self.parts = columns_of_parts(info.action)
         starts = [column.start for column in info.action.columns]
         self._start = torch.tensor(starts[0] if info.action.is_scalar else starts) if any(starts) else None
         self._is_scalar = info.action.is_scalar
@@ -127,6 +128,14 @@ class TrainedPolicy(Policy):
         columns, state = self._choose(observations, state, generator, greedy)
         return self._unbatched(time_step, PolicyStep(self._to_action(columns), self._write_memory(state)))
 
+    def act_greedily(self, observation: Nest, policy_state: Nest) -> tuple[Nest, Nest, Tensor]:
+        """Most likely actions, next state and parameters of the distribution [B, n] of a batch, without any check."""
+        observations = {name: find(observation, path) for name, path in self._paths}
+        params, state = self.network.policy_forward(observations, self._join_memory(policy_state))
+        action = self._to_action(self.network.distribution.mode(params)[0])
+        clipped = map_leaves(lambda spec, leaf: clip_to_spec(leaf, spec), self.action_spec, action)
+        return clipped, self._write_memory(state), params
+
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         observations, state = self._read(time_step, policy_state)
         params, state = self.network.policy_forward(observations, state)
@@ -134,7 +143,7 @@ class TrainedPolicy(Policy):
             params = params[0]
         columns = self.network.distribution.columns(params)
         parts, first = {}, 0
-        for part, specs in self._parts:
+        for part, specs in self.parts:
             own = columns[first : first + len(specs)]
             parts[part.path] = (
                 self._choices(part, specs, own) if specs[0].num_choices else self._numbers(part, specs, own)
@@ -174,18 +183,21 @@ class TrainedPolicy(Policy):
                 f"{self.name} takes one time step or a batch [B] of them, found {list(time_step.step_type.shape)}."
             )
         observations = {name: find(time_step.observation, path) for name, path in self._paths}
-        memory = [policy_state[name] for name in self._memory_names] if self._has_state else []
         if not is_batch:
             observations = {name: leaf.unsqueeze(0) for name, leaf in observations.items()}
-            memory = [part.unsqueeze(0) for part in memory]
-        if not memory:
-            return observations, torch.empty(0)
-        return observations, torch.stack(memory, 2).flatten(1)  # layer after layer, each with its hidden state and cell
+            policy_state = map_leaves(lambda part: part.unsqueeze(0), policy_state)
+        return observations, self._join_memory(policy_state)
+
+    def _join_memory(self, policy_state: Nest) -> Tensor:
+        """[B, S], layer after layer, each with its hidden state and cell."""
+        if not self._has_state:
+            return torch.empty(0)
+        return torch.stack([policy_state[name] for name in self._memory_names], 2).flatten(1)
 
     def _write_memory(self, state: Tensor) -> Nest:
         if not self._has_state:
             return ()
-        layers = state.view(len(state), self.model.rnn_num_layers, len(self._memory_names), self.model.rnn_size)
+        layers = state.view(-1, self.model.rnn_num_layers, len(self._memory_names), self.model.rnn_size)
         return {name: layers[:, :, index] for index, name in enumerate(self._memory_names)}
 
     def _to_action(self, columns: Tensor) -> Nest:
@@ -195,7 +207,7 @@ class TrainedPolicy(Policy):
         if self._is_scalar:
             return columns
         parts, first = {}, 0
-        for part, specs in self._parts:
+        for part, specs in self.parts:
             own = columns[:, first : first + len(specs)].to(getattr(torch, part.dtype))
             if self.action_bounds == "tanh" and not specs[0].num_choices:
                 low, high = (

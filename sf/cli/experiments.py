@@ -1,0 +1,43 @@
+"""Where the policies lie that a command is about."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sf.errors import ExperimentError, UsageError
+
+if TYPE_CHECKING:
+    from sf.policy import Policy
+
+
+def experiment_directory(train_dir: Path, experiment: str) -> Path:
+    """The directory of an experiment.
+
+    Raises:
+        ExperimentError: there is none with checkpoints; names the one that may be meant.
+    """
+    if (train_dir / experiment / "checkpoint_p0").is_dir():
+        return train_dir / experiment
+    there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
+    near = difflib.get_close_matches(experiment, there, n=1) or sorted(there)[:5]
+    hint = f"There is {' and '.join(near)}." if near else "Train one with sf-train, or give its --train_dir."
+    raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
+
+
+def chosen_policy(
+    experiment: str | None, train_dir: str, checkpoint: str, policy_id: int, policy: str | None
+) -> Policy:
+    """The policy of an experiment or of a directory, whichever is named.
+
+    Raises:
+        UsageError: both are named.
+        SfError: it cannot be loaded.
+    """
+    if (experiment is None) == (policy is None):
+        raise UsageError("Give either --experiment or --policy, the name of a run or the directory of a saved policy.")
+    path = Path(policy) if policy is not None else experiment_directory(Path(train_dir), experiment or "")
+    from sf.policy import load_policy
+
+    return load_policy(path) if policy is not None else load_policy(path, checkpoint, policy_id)
