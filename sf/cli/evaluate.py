@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sf.cli.command import run_command
-from sf.cli.experiments import experiment_directory
+from sf.cli.experiments import environment, experiment_directory
 from sf.config.ranges import AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from sf.config import RunConfig
-    from sf.envs import EnvSource
     from sf.evaluator.entrants import Entrant
     from sf.evaluator.playing import Episodes
     from sf.evaluator.summary import Summary
@@ -101,7 +98,7 @@ def _play(config: EvaluationConfig, entrant: Entrant) -> list[Episodes]:
     from sf.evaluator.summary import lines
 
     loaded = load_entrant(entrant)
-    source = _source(config, loaded.run)
+    source = environment(config.env, config.env_kwargs, loaded.run)
     info = replace(loaded.info, env_id=source.env_id)
     num_workers = config.num_workers or default_num_workers(config.num_episodes)
     played = evaluate(entrant, loaded, source, info, config.num_episodes, config.seed, num_workers)
@@ -137,21 +134,6 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
                 pairs = zip(episodes.rewards, episodes.lengths, strict=True)
                 writer.writerows((name, policy_id, index, *pair) for index, pair in enumerate(pairs))
     print(f"Every episode is in {path}")
-
-
-def _source(config: EvaluationConfig, run: RunConfig | None) -> EnvSource:
-    """How to make the environment; only the command line may name a module."""
-    from sf.envs import find_env
-
-    if run is None and config.env is None:
-        raise UsageError("A saved policy does not know its environment. Give it like --env=CartPole-v1.")
-    env = config.env or (run.env if run else "")
-    if config.env is None and ":" in env:
-        raise UsageError(
-            f"The experiment was trained on {env}, which imports a module. If you trust it, name it: --env={env}"
-        )
-    kwargs = config.env_kwargs or (run.env_kwargs if run else "{}")
-    return find_env(env, json.loads(kwargs))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.errors import ExperimentError, UsageError
 
 if TYPE_CHECKING:
+    from sf.config import RunConfig
+    from sf.envs import EnvSource
     from sf.policy import Policy
 
 
@@ -41,3 +44,26 @@ def chosen_policy(
     from sf.policy import load_policy
 
     return load_policy(path) if policy is not None else load_policy(path, checkpoint, policy_id)
+
+
+def environment(env: str | None, env_kwargs: str | None, run: RunConfig | None) -> EnvSource:
+    """How to make the environment; only the command line may name a module.
+
+    Args:
+        env, env_kwargs: of the command line.
+        run: of the experiment, if the policies come from one.
+
+    Raises:
+        UsageError: nobody has named an environment, or a file names a module.
+        EnvError: there is no such environment.
+    """
+    from sf.envs import find_env
+
+    if run is None and env is None:
+        raise UsageError("A saved policy does not know its environment. Give it like --env=CartPole-v1.")
+    name = env or (run.env if run else "")
+    if env is None and ":" in name:
+        raise UsageError(
+            f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name}"
+        )
+    return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")))

@@ -11,7 +11,7 @@ import torch
 
 from sf.arena import Array
 from sf.envs import EnvSource
-from sf.policy import Policy, StepType, TimeStep
+from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.rollout.env_batch import Ended, make_env_batch
 from sf.rollout.scores import Scores
 from sf.spaces import EnvInfo
@@ -42,6 +42,7 @@ class Play:
         num_episodes: int,
         seed: int,
         action_bounds: Literal["clip", "tanh"] = "clip",
+        max_envs: int = MAX_ENVS,
     ) -> None:
         """Makes the environments.
 
@@ -52,12 +53,13 @@ class Play:
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
+            max_envs: environments that play at once.
 
         Raises:
             EnvError: an environment cannot be made.
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
-        self.num_envs = min(num_episodes, MAX_ENVS)
+        self.num_envs = min(num_episodes, max_envs)
         rows = self.num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
@@ -69,6 +71,8 @@ class Play:
         self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
         self._generator = torch.Generator()
         self.tally: Tally
+        self.last_step = PolicyStep(())
+        """What the last policy has chosen, for those who watch."""
 
     def start(self) -> None:
         """Begins an evaluation."""
@@ -82,7 +86,7 @@ class Play:
         for index, (policy, own) in enumerate(zip(self.policies, self._rows, strict=True)):
             seen = {name: torch.from_numpy(array[own]) for name, array in self._observations.items()}
             time_step = TimeStep(torch.from_numpy(self._step_types[own]), (), (), seen)
-            step = policy.action(time_step, self._memories[index], self._generator)
+            step = self.last_step = policy.action(time_step, self._memories[index], self._generator)
             self._actions[own], self._memories[index] = step.action.numpy(), step.state
         ended = self._envs.step(self._actions, self._observations, self._rewards)
         self._step_types[:] = StepType.MID

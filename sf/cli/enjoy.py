@@ -1,0 +1,105 @@
+"""``sf-enjoy``: watch a policy, in a window or as a film."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from sf.cli.command import run_command
+from sf.cli.experiments import experiment_directory
+from sf.config.ranges import ABOVE_0, AT_LEAST_1, SEED
+from sf.errors import ConfigError, ExitCode
+
+DESCRIPTION = "Watch a policy. Example: sf-enjoy --experiment=cartpole --output=cartpole.mp4"
+
+
+@dataclass(frozen=True)
+class EnjoyConfig:
+    """Which policy is watched and how."""
+
+    experiment: str | None = None
+    """Name of the run that saved the policy."""
+    train_dir: str = "train_dir"
+    """Directory that holds the experiments."""
+    checkpoint: str = "latest"
+    """Of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
+    policy: str | None = None
+    """Directory of a policy that was saved with PolicySaver, instead of an experiment; it needs --env."""
+    num_episodes: Annotated[int, AT_LEAST_1] = 1
+    """Episodes to play."""
+    deterministic: bool = False
+    """Take the most likely action instead of drawing one as in training."""
+    output: str | None = None
+    """File for a film, .mp4 or .gif; None opens the window of the environment."""
+    overlay: bool = False
+    """Draw the value and the action probabilities beside the picture of a film."""
+    speed: Annotated[float, ABOVE_0] = 1.0
+    """How much faster than real time; a window is as fast as the environment allows at most."""
+    seed: Annotated[int, SEED] = 0
+    """Seed of environment and actions."""
+    env: str | None = None
+    """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
+    env_kwargs: str | None = None
+    """Arguments of the environment as a JSON object instead of those of the training."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return run_command(lambda: _enjoy(sys.argv[1:] if arguments is None else arguments))
+
+
+def _enjoy(arguments: Sequence[str]) -> int:
+    from sf.cli.arguments import parse
+    from sf.config.checks import env_kwargs_problems, range_problems
+
+    required = "--experiment=default_experiment", "--policy=my_policy"
+    config = parse(EnjoyConfig, arguments, "sf-enjoy", DESCRIPTION, required)
+    if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}") + _problems(config):
+        raise ConfigError(problems)
+    directory = config.experiment and experiment_directory(Path(config.train_dir), config.experiment)
+    import torch
+
+    from sf.cli.experiments import environment
+    from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
+    from sf.evaluator.watching import watch
+
+    torch.set_num_threads(1)
+    if directory:
+        entrant = entrant_of_experiment(directory, config.checkpoint, config.deterministic)
+    else:
+        assert config.policy is not None
+        entrant = Entrant(config.policy, (Path(config.policy),), config.deterministic)
+    loaded = load_entrant(entrant)
+    source = environment(config.env, config.env_kwargs, loaded.run)
+    output = None if config.output is None else Path(config.output)
+    for title in loaded.titles:
+        print(title)
+    played = watch(loaded, source, config.num_episodes, config.seed, output, config.overlay, config.speed)
+    for policy_id, episodes in enumerate(played):
+        for reward, length in zip(episodes.rewards, episodes.lengths, strict=True):
+            print(f"Policy {policy_id}: reward {reward:.3f}, length {length}")
+    if output is not None:
+        print(f"Wrote {output}")
+    return ExitCode.FINISHED
+
+
+def _problems(config: EnjoyConfig) -> list[str]:
+    """What contradicts itself or cannot be shown here."""
+    problems = []
+    if (config.experiment is None) == (config.policy is None):
+        problems.append("Give either --experiment or --policy, the name of a run or the directory of a saved policy.")
+    if config.output is not None and Path(config.output).suffix not in (".mp4", ".gif"):
+        problems.append(f"--output={config.output} must end with .mp4 or .gif.")
+    if config.overlay and config.output is None:
+        problems.append("--overlay=True draws beside the picture of a film. Give its name: --output=episode.mp4")
+    if config.output is None and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        problems.append("There is no screen for a window (DISPLAY is not set). Record a film: --output=episode.mp4")
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

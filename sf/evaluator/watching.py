@@ -1,0 +1,123 @@
+"""Episodes to look at: in the window of the environment, or as a film."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sf.arena import Array
+from sf.envs import EnvSource
+from sf.errors import EnvError
+from sf.evaluator.entrants import Loaded
+from sf.evaluator.film import Film
+from sf.evaluator.panel import Panel
+from sf.evaluator.playing import Episodes, Play
+
+DEFAULT_FPS = 30.0
+
+
+def watch(
+    loaded: Loaded, source: EnvSource, num_episodes: int, seed: int, output: Path | None, with_panel: bool, speed: float
+) -> list[Episodes]:
+    """Plays episodes one after the other and shows every step.
+
+    Args:
+        loaded: the policies.
+        source: makes the environment, which must be able to render.
+        num_episodes: how many.
+        seed: of environment and actions.
+        output: film to write, .mp4 or .gif; None opens the window of the environment.
+        with_panel: draw the value and the action probabilities beside the picture; of films only.
+        speed: how much faster than real time.
+
+    Returns:
+        What each policy reached.
+
+    Raises:
+        EnvError: the environment cannot be made, or does not render.
+        ExportError: the film cannot be written.
+    """
+    mode = "human" if output is None else "rgb_array"
+    screen: Callable[[Any, float], None] = _Window(speed) if output is None else _Recorder(Film(output), speed)
+    factory = _Factory(replace(source, kwargs={**source.kwargs, "render_mode": mode}), screen)
+    watched = replace(source, factory=factory, kwargs={}, modules=())
+    info = replace(loaded.info, env_id=source.env_id)
+    play = Play(loaded.policies, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1)
+    if isinstance(screen, _Recorder) and with_panel:
+        panel = Panel(info.action)
+        screen.beside = lambda height: panel.draw(play.last_step, height)
+    try:
+        play.start()
+        while not play.tally.is_complete:
+            play.step()
+    finally:
+        play.close()
+        if isinstance(screen, _Recorder):
+            screen.film.close()
+    return play.tally.episodes
+
+
+class _Factory:
+    """Makes the environment so that it is seen after every reset and step."""
+
+    def __init__(self, source: EnvSource, screen: Callable[[Any, float], None]) -> None:
+        self.source, self.screen = source, screen
+
+    def __call__(self) -> Any:
+        env = self.source.make()
+        fps = float(getattr(env, "metadata", {}).get("render_fps") or DEFAULT_FPS)
+        for name in ("reset", "step"):
+            setattr(env, name, self._seen(getattr(env, name), env, fps))
+        return env
+
+    def _seen(self, method: Callable[..., Any], env: Any, fps: float) -> Callable[..., Any]:
+        def call(*arguments: Any, **kwargs: Any) -> Any:
+            result = method(*arguments, **kwargs)
+            self.screen(env, fps)
+            return result
+
+        return call
+
+
+class _Window:
+    """The environment shows itself; here only time passes."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed, self._due = speed, time.monotonic()
+
+    def __call__(self, env: Any, fps: float) -> None:
+        self._due = max(self._due + 1 / (fps * self.speed), time.monotonic())
+        time.sleep(max(0.0, self._due - time.monotonic()))
+
+
+class _Recorder:
+    """Adds every frame to a film."""
+
+    def __init__(self, film: Film, speed: float) -> None:
+        self.film, self.speed = film, speed
+        self.beside: Callable[[int], Array] | None = None
+
+    def __call__(self, env: Any, fps: float) -> None:
+        frame = _picture(env.render())
+        if self.beside is not None:
+            frame = np.concatenate([frame, self.beside(len(frame))], axis=1)
+        self.film.add(frame, fps * self.speed)
+
+
+def _picture(frame: Any) -> Array:
+    """What render returned, if it is a picture."""
+    if isinstance(frame, list) and frame:
+        frame = frame[-1]
+    array = np.asarray(frame)
+    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise EnvError(
+            f"render() returned {found}, expected a picture, uint8[height, width, 3]. The environment must support "
+            'render_mode="rgb_array".'
+        )
+    return array
