@@ -177,9 +177,14 @@ def preset_for(env_id: str) -> str:
     import gymnasium
 
     name = env_id.rpartition(":")[2]
+    if name == "envpool/Pong-v5":
+        return "envpool_pong"
     if name.startswith(("atari/", "ALE/")) or "NoFrameskip" in name:
         return "atari"
+    name, is_pool = name.removeprefix("envpool/"), name.startswith("envpool/")
     spec = gymnasium.registry.get(name)
+    if is_pool and spec is None and name.endswith("-v5"):  # of EnvPool's own ids all those of Atari, and no others
+        return "atari"
     module = spec.entry_point if spec is not None and isinstance(spec.entry_point, str) else ""
     if name.startswith(("mujoco/", *CONTINUOUS_CONTROL)) or module.startswith("gymnasium.envs.mujoco"):
         return "mujoco"
