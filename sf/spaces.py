@@ -44,6 +44,9 @@ ROOT_LEAF = "obs"
 SMALLEST_IMAGE_SIDE = 36
 """What the larger convolutions need; smaller grids are read as vectors."""
 
+SMALLEST_SIDES = {"resnet_impala": 16, "convnet_microrts": 4}
+"""The same for `encoder_conv_architecture`, where the convolutions read smaller ones than usual."""
+
 
 @dataclass(frozen=True)
 class LeafSpec:
@@ -65,6 +68,11 @@ class LeafSpec:
             return f"{self.dtype}{list(self.shape)}"
         ranges = (f"{start} to {start + n - 1}" for start, n in zip(self.starts, self.categories, strict=True))
         return f"categories {', '.join(ranges)}"
+
+    @property
+    def name(self) -> str:
+        """Its path as one text."""
+        return "/".join(map(str, self.path)) or ROOT_LEAF
 
     @property
     def size(self) -> int:
@@ -178,6 +186,16 @@ class EnvInfo:
         leaves = ", ".join(f"{name}: {leaf}" for name, leaf in self.observations.items())
         return f"{self.num_agents} agent{'s'[: self.num_agents - 1]}, observations {{{leaves}}}, actions {self.action}"
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what is read in another way than the user may expect."""
+        return [
+            f"Observation {leaf.name!r} has shape {leaf.shape}: read as a vector of {leaf.size} numbers. For an image, "
+            "give it 2 or 3 axes: [height, width, channels]."
+            for leaf in self.observations.values()
+            if len(leaf.shape) > 3 and not leaf.categories
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
         data = asdict(self)
@@ -218,21 +236,18 @@ def observation_leaves(space: gymnasium.Space[Any]) -> dict[str, LeafSpec]:
         EnvError: a part of the space is none of these, is empty, or has no type that can be stored.
     """
     leaves: dict[str, LeafSpec] = {}
-    for path, leaf in _leaves_of(space, ()):
-        name = "/".join(str(key) for key in path) or ROOT_LEAF
-        if name in leaves:
-            raise EnvError(f"Two entries of the observation space have the path {name!r}. Rename one of them.")
-        leaves[name] = leaf
+    for leaf in _leaves_of(space, ()):
+        if leaf.name in leaves:
+            raise EnvError(f"Two entries of the observation space have the path {leaf.name!r}. Rename one of them.")
+        leaves[leaf.name] = leaf
     return leaves
 
 
-def _leaves_of(
-    space: gymnasium.Space[Any], path: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], LeafSpec]]:
+def _leaves_of(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> Iterator[LeafSpec]:
     from gymnasium import spaces
 
     if not isinstance(space, (spaces.Dict, spaces.Tuple)):
-        yield path, _leaf(space, path)
+        yield _leaf(space, path)
         return
     parts: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
     if not parts:
@@ -328,16 +343,16 @@ def _choices(space: gymnasium.Space[Any]) -> Iterator[ActionColumn]:
         )
 
 
-def image_layout(leaf: LeafSpec, smallest_side: int = SMALLEST_IMAGE_SIDE) -> Literal["HW", "CHW", "HWC"] | None:
+def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW", "HWC"] | None:
     """How the axes of a leaf that is an image are ordered; None for a leaf that is none.
 
     The channels of three axes are the one that differs from two equal ones, and otherwise the shortest. Height and
-    width of an image are at least `smallest_side`.
+    width of an image are at least what the convolutions of the architecture need.
 
     Raises:
         EnvError: the channels are in the middle.
     """
-    shape = leaf.shape
+    shape, smallest_side = leaf.shape, SMALLEST_SIDES.get(architecture, SMALLEST_IMAGE_SIDE)
     if leaf.categories or len(shape) not in (2, 3):
         return None
     if len(shape) == 2:
@@ -348,8 +363,7 @@ def image_layout(leaf: LeafSpec, smallest_side: int = SMALLEST_IMAGE_SIDE) -> Li
         return None
     if channels == 1:
         raise EnvError(
-            f"The observation {'/'.join(map(str, leaf.path)) or ROOT_LEAF!r} has shape {shape}, an image with its "
-            "channels neither first nor last but in the middle. Transpose it in the environment, for example with "
-            "gymnasium.wrappers.TransformObservation."
+            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle: move them to "
+            f"the end with gymnasium.wrappers.TransformObservation, so that the shape is {(first, last, middle)}."
         )
     return "CHW" if channels == 0 else "HWC"

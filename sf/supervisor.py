@@ -22,6 +22,7 @@ from sf.errors import ExitCode, InternalError, ResourceError, SfError
 from sf.experiment import Experiment
 from sf.models import check_encoder
 from sf.monitor import Monitor
+from sf.monitor.console import Console
 from sf.process import RoleSpec
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
@@ -48,6 +49,8 @@ def train(config: Config, callbacks: Callbacks | None = None) -> ExitCode:
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     check(config, info)
+    for note in info.notes:
+        Console().plain(note)
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         try:

@@ -40,7 +40,7 @@ def test_real_environment_has_the_spaces_it_should(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     info = probe(find_env(env_id, kwargs))
-    assert not [path for path in tmp_path.iterdir() if path.is_file()], "left in the working directory"
+    assert not list(tmp_path.iterdir()), "left in the working directory"
     assert {name: leaf.shape for name, leaf in info.observations.items()} == shapes
     assert info.action.choices == (choices,)
 

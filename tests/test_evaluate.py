@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +299,34 @@ class TestSummary:
 def test_env_info_of_a_checkpoint_is_the_probed_one(tmp_path: Path) -> None:
     save(tmp_path)
     assert load_newest(tmp_path).info == EnvInfo.from_json(probe(find_env("CartPole-v1")).to_json())
+
+
+SCRIPT = """
+import sys
+import gymnasium
+import sf
+from sf.cli.train import main
+from gymnasium.envs.classic_control import CartPoleEnv
+
+sf.register_env("Mine", CartPoleEnv)
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("folder", [".", "scripts of mine"])
+def test_printed_command_plays_what_a_script_has_registered(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "my_run.py").write_text(SCRIPT)
+    limits = "--train_for_env_steps=1 --serial_mode=True --num_envs_per_worker=2 --train_dir='of mine'"
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def shell(line: str) -> str:
+        return subprocess.run(
+            line, shell=True, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    printed = shell(f"python {shlex.quote(f'{folder}/my_run.py')} --env=Mine {limits}")
+    line = printed.partition("play the policy:")[2].partition("\n")[0]
+    assert "5 episodes of Mine: reward" in shell(f"{line} --num_episodes=5")

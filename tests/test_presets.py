@@ -70,6 +70,15 @@ def test_steps_and_networks_of_the_table() -> None:
     assert (mujoco.model.normalize_input, mujoco.model.obs_clip, mujoco.learner.normalize_rewards) == (True, 10, True)
 
 
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("_fast")])
+def test_fast_presets_collect_while_they_train_and_take_larger_batches(name: str) -> None:
+    fast, paper = preset(name), preset(name.removesuffix("_fast"))
+    assert fast.run.async_rl
+    assert samples_per_iteration(fast) >= 2048
+    assert fast.learner.num_epochs <= paper.learner.num_epochs
+    assert fast.learner.learning_rate > paper.learner.learning_rate
+
+
 def test_every_preset_can_be_named_and_every_name_is_one() -> None:
     assert set(get_args(get_type_hints(RunConfig)["preset"])) == {*PRESETS, "auto"}
 
@@ -86,6 +95,11 @@ def test_every_preset_can_be_named_and_every_name_is_one() -> None:
         ("mujoco/Hopper", "mujoco"),
         ("atari/Pong", "atari"),
         ("PongNoFrameskip-v4", "atari"),
+        ("envpool/Pong-v5", "envpool_pong"),
+        ("envpool/Breakout-v5", "atari"),
+        ("envpool/CartPole-v1", "classic"),
+        ("envpool/HalfCheetah-v5", "mujoco"),
+        ("envpool/MiniGrid-Empty-5x5-v0", "none"),
         ("sf/CatchPixels-v0", "none"),
         ("Nobody-v0", "none"),
     ],

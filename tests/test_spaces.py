@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sf.config import Config, ModelConfig, RunConfig, check, resolve
 from sf.errors import EnvError
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec, action_spec, image_layout, observation_leaves
 
@@ -90,10 +91,29 @@ def test_image_layout(shape: tuple[int, ...], layout: str | None) -> None:
 
 
 def test_image_with_channels_in_the_middle_is_refused_before_training() -> None:
-    with pytest.raises(
-        EnvError, match=r"'obs' has shape \(84, 3, 84\), an image with its channels neither first nor last"
-    ):
+    sentence = (
+        r"'obs' has shape \(84, 3, 84\), an image with its channels in the middle: "
+        r"move them to the end with .*, so that the shape is \(84, 84, 3\)\.$"
+    )
+    with pytest.raises(EnvError, match=sentence):
         EnvInfo("Odd-v0", 1, {"obs": LeafSpec((84, 3, 84), "uint8")}, ActionSpec.discrete(2))
+
+
+def test_what_only_small_convolutions_take_for_an_image_is_refused_before_training() -> None:
+    info = EnvInfo("Odd-v0", 1, {"obs": LeafSpec((10, 3, 10), "uint8")}, ActionSpec.discrete(2))
+    check(resolve(Config(RunConfig("Odd-v0")), info, cores=1), info)
+    small = Config(RunConfig("Odd-v0"), model=ModelConfig(encoder_conv_architecture="convnet_microrts"))
+    with pytest.raises(EnvError, match=r"\(10, 3, 10\), an image with its channels in the middle"):
+        check(resolve(small, info, cores=1), info)
+
+
+def test_observation_of_four_axes_is_noted_as_a_vector() -> None:
+    leaves = {
+        "cells": LeafSpec((2, 20, 3, 20), "float32", path=("cells",)),
+        "image": LeafSpec((84, 84, 3), "uint8", path=("image",)),
+    }
+    (note,) = EnvInfo("Odd-v0", 1, leaves, ActionSpec.discrete(2)).notes
+    assert note.startswith("Observation 'cells' has shape (2, 20, 3, 20): read as a vector of 2400 numbers.")
 
 
 BOX = ActionColumn(low=-2.0, high=2.0)

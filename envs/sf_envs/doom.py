@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -28,6 +31,10 @@ class SmallScreen(gymnasium.ObservationWrapper[Any, Any, Any]):
         if "gamevariables" in inner:
             parts["gamevariables"] = inner["gamevariables"]
         self.observation_space = spaces.Dict(parts)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        with _engine_directory():  # the first reset starts the engine
+            return super().reset(seed=seed, options=options)
 
     def observation(self, observation: Any) -> Any:
         screen = self._cv2.resize(observation["screen"], (WIDTH, HEIGHT), interpolation=self._cv2.INTER_AREA)
@@ -55,6 +62,22 @@ def make(scenario: str, frame_skip: int = 4, **kwargs: Any) -> Any:
         ours = [known for known in gymnasium.registry if known.startswith("Vizdoom")]
         names = (known.removeprefix("Vizdoom").removesuffix("-v1") for known in ours)
         raise unknown_member("vizdoom", "ViZDoom scenario", scenario, names)
+    for name, value in kwargs.items():
+        if name.endswith("_path") and os.path.exists(value):
+            kwargs[name] = os.path.abspath(value)  # the engine starts elsewhere
     # The engine would keep its settings in a file in the working directory, where several processes share it.
     kwargs.setdefault("doom_config_path", os.devnull)
     return SmallScreen(gymnasium.make(env_id, disable_env_checker=True, frame_skip=frame_skip, **kwargs))
+
+
+@contextlib.contextmanager
+def _engine_directory() -> Iterator[None]:
+    """Starts engines in a directory of this user: one makes the folder _vizdoom where it starts, unless it is there."""
+    directory = os.path.join(tempfile.gettempdir(), f"sf-vizdoom-{os.getuid()}")
+    os.makedirs(os.path.join(directory, "_vizdoom"), exist_ok=True)
+    before = os.getcwd()
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
@@ -63,14 +65,26 @@ def _defaults(given: Mapping[str, str]) -> Config:
 
 
 def _next_steps(run: RunConfig) -> str:
-    play = f"sf-eval --experiment={run.experiment} --train_dir={run.train_dir}"
+    play = f"{_player()} --experiment={run.experiment} --train_dir={shlex.quote(run.train_dir)}"
     if ":" in run.env:
         play += f" --env={run.env}"  # a module is imported only when the command line names it
     return (
         f"Checkpoints, curves and configuration are in {run.experiment_dir}\n"
         f"  play the policy:   {play}\n"
-        f"  watch the curves:  tensorboard --logdir {run.experiment_dir / '.summary'}"
+        f"  watch the curves:  tensorboard --logdir {shlex.quote(str(run.experiment_dir / '.summary'))}"
     )
+
+
+def _player() -> str:
+    """What starts `sf-eval`; if a script of the user's called us, with what it may have registered."""
+    script = sys.modules["__main__"]
+    spec, path = script.__spec__, Path(getattr(script, "__file__", None) or "sf-train")
+    module = path.stem if spec is None else spec.name
+    if path.suffix != ".py" or module == "sf.cli.train":
+        return "sf-eval"
+    directory = path.resolve().parent
+    place = "" if spec is not None or directory == Path.cwd() else f"PYTHONPATH={shlex.quote(str(directory))} "
+    return f'{place}python -c "import {module}; from sf.cli.evaluate import main; exit(main())"'
 
 
 if __name__ == "__main__":

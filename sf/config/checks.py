@@ -29,11 +29,13 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
 
     Raises:
         ConfigError: with all problems.
+        EnvError: the convolutions cannot read an image.
     """
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
     problems += _names(config) + _combinations(config)
     if not problems and info is not None:
         problems = _sizes(config, info) + _memory(config) + _bounds(config, info)
+        _images(config, info)
     if problems:
         raise ConfigError(problems)
 
@@ -136,6 +138,14 @@ def _memory(config: Config) -> list[str]:
         f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories of a batch cannot be dealt to "
         f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
     ]
+
+
+def _images(config: Config, info: EnvInfo) -> None:
+    """What is an image depends on the convolutions."""
+    from sf.spaces import image_layout  # imports numpy, which is there since there is `info`
+
+    for leaf in info.observations.values():
+        image_layout(leaf, config.model.encoder_conv_architecture)
 
 
 def _bounds(config: Config, info: EnvInfo) -> list[str]:

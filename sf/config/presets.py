@@ -1,8 +1,8 @@
 """Known sets of hyperparameters: what `--preset` puts in the place of the defaults.
 
 The first group follows "The 37 implementation details of PPO" (Huang et al. 2022) and the PPO of OpenAI Baselines: few
-environments, synchronous updates, no value after a truncation. The `_fast` ones reach the same scores in less time with
-many environments and asynchronous updates. Plain values only, so that the help can show them.
+environments, synchronous updates, no value after a truncation. The `_fast` ones are for less wall time, with many
+environments and asynchronous updates. Plain values only, so that the help can show them.
 """
 
 from __future__ import annotations
@@ -113,6 +113,17 @@ MUJOCO_FAST: Values = {
     "exploration_loss_coeff": 0.0,
 }
 
+ATARI_FAST: Values = {
+    **IMAGES,  # 64 environments over all cores are the default
+    "rollout": 64,
+    "num_batches_per_epoch": 4,
+    "num_epochs": 2,
+    "learning_rate": 5e-4,
+    "ppo_clip_ratio": 0.1,
+    "exploration_loss_coeff": 0.01,
+    "train_for_env_steps": 40_000_000,
+}
+
 PRESETS: Mapping[str, Values] = {
     "none": {},
     "classic": CLASSIC,
@@ -125,6 +136,7 @@ PRESETS: Mapping[str, Values] = {
         "rnn_type": "lstm",
         "rnn_size": 128,
     },
+    "atari_fast": ATARI_FAST,
     "mujoco": MUJOCO,
     "mujoco_fast": MUJOCO_FAST,
     "microrts": {
@@ -165,9 +177,14 @@ def preset_for(env_id: str) -> str:
     import gymnasium
 
     name = env_id.rpartition(":")[2]
+    if name == "envpool/Pong-v5":
+        return "envpool_pong"
     if name.startswith(("atari/", "ALE/")) or "NoFrameskip" in name:
         return "atari"
+    name, is_pool = name.removeprefix("envpool/"), name.startswith("envpool/")
     spec = gymnasium.registry.get(name)
+    if is_pool and spec is None and name.endswith("-v5"):  # of EnvPool's own ids all those of Atari, and no others
+        return "atari"
     module = spec.entry_point if spec is not None and isinstance(spec.entry_point, str) else ""
     if name.startswith(("mujoco/", *CONTINUOUS_CONTROL)) or module.startswith("gymnasium.envs.mujoco"):
         return "mujoco"

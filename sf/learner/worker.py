@@ -25,6 +25,7 @@ from sf.learner.update import Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic
+from sf.process import keep_freed_memory
 from sf.records import learner_record
 from sf.slots import Slots, Topology
 from sf.spaces import EnvInfo
@@ -81,6 +82,7 @@ class Learner:
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
         torch.manual_seed(seed + policy_id)
         torch.set_num_threads(1)  # the other cores belong to other roles
+        keep_freed_memory()
         self.policy = ActorCritic(info, config.model)
         self.update = Update(self.policy, config.learner, topology.num_groups * topology.rows)
         self.saver = Saver(checkpoints, config, info, self.update)

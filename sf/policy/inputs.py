@@ -9,10 +9,7 @@ from torch import Tensor, nn
 
 from sf.config import ModelConfig
 from sf.policy.normalizer import Normalizer
-from sf.spaces import ACTION_MASK, SMALLEST_IMAGE_SIDE, LeafSpec, image_layout
-
-SMALLEST_SIDES = {"resnet_impala": 16, "convnet_microrts": 4}
-"""Height and width that an image needs, where the convolutions read smaller ones than usual."""
+from sf.spaces import ACTION_MASK, LeafSpec, image_layout
 
 
 class Inputs(nn.Module):
@@ -63,7 +60,7 @@ class _Numbers(nn.Module):
 
     def __init__(self, leaf: LeafSpec, config: ModelConfig) -> None:
         super().__init__()
-        layout = image_layout(leaf, SMALLEST_SIDES.get(config.encoder_conv_architecture, SMALLEST_IMAGE_SIDE))
+        layout = image_layout(leaf, config.encoder_conv_architecture)
         self.shape = _prepared_shape(leaf, layout)
         pixels = layout is not None and leaf.dtype == "uint8"
         self.subtract = config.obs_subtract_mean
