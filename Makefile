@@ -10,8 +10,8 @@ RESULTS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ENVS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom
-ENVS_STAMP := $(VENV)/.environments-installed
+EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook
+EXTRAS_STAMP := $(VENV)/.extras-installed
 
 .PHONY: install train check test test-slow results clean
 
@@ -24,9 +24,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d,dev]"
 	@touch $@
 
-# The environments of other packages, which the tests look at.
-$(ENVS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(ENVS)]"
+# Environments of other packages, and what reads and runs exported policies: the tests use all of it.
+$(EXTRAS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@
 
 train: $(STAMP)
@@ -38,15 +38,15 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check $(ENVS_STAMP)
+test: check $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "not slow and not gpu" $(PYTEST_ARGS)
 
 # Learning runs, some minutes each.
-test-slow: $(ENVS_STAMP)
+test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
 
 # Three seeds of known tasks against published scores, hours; what is there already is kept.
-results: $(ENVS_STAMP)
+results: $(EXTRAS_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[results]"
 	$(BIN)/python benchmarks/results.py $(RESULTS_ARGS)
 
