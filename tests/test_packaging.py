@@ -18,7 +18,9 @@ DEPENDENCIES = {
     "torch", "numpy", "gymnasium", "faster-fifo", "signal-slot-mp", "tensorboardx",
     "tyro", "rich", "safetensors", "setproctitle", "psutil",
 }  # fmt: skip
-EXTRAS = {"atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "pettingzoo", "results", "vizdoom"}
+EXTRAS = {
+    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "notebook", "onnx", "pettingzoo", "results", "video", "vizdoom",
+}  # fmt: skip
 SUBPACKAGES = (
     "sf",
     "sf.cli",
