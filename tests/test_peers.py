@@ -14,8 +14,9 @@ from torch import Tensor
 from sf.arena import Arena
 from sf.config import LearnerConfig, ModelConfig
 from sf.doorbell import Doorbell
+from sf.exchange import exchange_fields
 from sf.learner.batch import Batch
-from sf.learner.peers import Peers, peer_fields, peers_of
+from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import Policy
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -36,7 +37,7 @@ def _one_thread() -> None:
 def together(function: Any, *arguments: list[Any]) -> list[Any]:
     """What a function returns in as many processes as there are arguments, each of which is a learner of policy 0."""
     context = multiprocessing.get_context("spawn")
-    arena, bells = Arena(peer_fields(1, len(arguments))), [Doorbell() for _ in arguments]
+    arena, bells = Arena(exchange_fields(1, len(arguments))), [Doorbell() for _ in arguments]
     ends, processes = [], []
     for index, own in enumerate(arguments):
         end, child_end = context.Pipe(duplex=False)
