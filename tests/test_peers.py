@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import pickle
+import re
+import signal
+import subprocess
+import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +20,15 @@ from torch import Tensor
 from sf.arena import Arena
 from sf.config import LearnerConfig, ModelConfig
 from sf.doorbell import Doorbell
-from sf.exchange import exchange_fields
+from sf.errors import InternalError
+from sf.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.learner.batch import Batch
 from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import Policy
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.commands import run, running
+from tests.events import read_events
 
 INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))
 STEPS = 8
@@ -161,3 +170,159 @@ def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole() -> N
 
 def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:
     return [trained_on(peers, *job) for job in jobs]
+
+
+# ----------------------------------------------------------------------------------------------------------- exchange
+
+
+def in_this_process(num_learners: int = 2) -> tuple[Arena, list[Peers]]:
+    """Learners that may only do together what does not wait."""
+    arena, bells = Arena(exchange_fields(1, num_learners)), [Doorbell() for _ in range(num_learners)]
+    return arena, [peers_of(0, index, arena, bells) for index in range(num_learners)]
+
+
+def test_all_train_when_all_are_ready() -> None:
+    _, (a, b) = in_this_process()
+    for _ in range(3):
+        assert not a.are_ready()
+        assert not a.are_ready()
+        assert b.are_ready()
+        assert a.are_ready()
+
+
+def test_nobody_trains_once_one_has_left() -> None:
+    _, (a, b) = in_this_process()
+    assert not a.are_ready()
+    assert not b.leave()
+    assert not a.leave()
+    assert not a.are_ready()
+
+
+def test_who_is_told_to_end_first_trains_on_what_the_others_have_begun() -> None:
+    _, (a, b) = in_this_process()
+    assert not a.are_ready()
+    assert b.are_ready()
+    assert a.leave()
+    assert not a.leave()
+    assert not b.are_ready()
+    assert not b.leave()
+
+
+def test_peer_that_died_is_named_instead_of_waited_for() -> None:
+    arena, (a, _) = in_this_process()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    arena["exchange/pid"][0, 1] = ended.pid
+    with pytest.raises(PeerLost, match=rf"learner 0 of policy 0 waited for learner 1 \(pid {ended.pid}\), which has"):
+        a.sum(1.0)
+    assert not a.leave(), "it has nobody to agree with any more"
+
+
+def test_what_a_dead_peer_has_said_counts() -> None:
+    arena, (a, b) = in_this_process()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    arena["exchange/pid"][0, 1] = ended.pid
+    assert not b.are_ready()
+    assert a.are_ready()
+
+
+def test_different_exchanges_at_the_same_time_are_a_fault() -> None:
+    _, (a, b) = in_this_process()
+    assert not b.are_ready()
+    with pytest.raises(InternalError, match=r"learner 0 of policy 0 is out of step: in round 1 it expects 16 bytes"):
+        a.sum(1.0, 2.0)
+
+
+def test_vectors_longer_than_an_outbox() -> None:
+    size = OUTBOX_BYTES // 4 * 2 + 5
+    found = together(average_and_copy, [1.0, 3.0, size], [5.0, 1.0, size], [float("nan"), 0.0, size])
+    for average, copy in found:
+        assert average == pytest.approx([2.0] * 2)
+        assert copy == [1.0, 7]
+
+
+def average_and_copy(peers: Peers, value: float, weight: float, size: int) -> tuple[list[float], list[float]]:
+    average = torch.full((size,), value)
+    peers.mean_(average, weight)
+    assert (average == average[0]).all()
+    copied = peers.take_from_first({"x": torch.full((size,), value), "n": torch.tensor(7 if value == 1.0 else 0)})
+    assert (copied["x"] == copied["x"][0]).all()
+    return average[[0, -1]].tolist(), [copied["x"][-1].item(), copied["n"].item()]
+
+
+# --------------------------------------------------------------------------------------------------------- whole runs
+
+SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--num_learners=2")
+A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
+EXPERIMENT = Path("train_dir/default_experiment")
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
+    return summary
+
+
+def test_cx2_two_learners_train_and_end_well(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    finished = run(tmp_path, *SMALL, "--train_for_env_steps=15000")
+    assert finished.code == 0, finished.err
+    assert finished.err == ""
+    assert "learner-0-1" in finished.out
+    policy = summary_of(tmp_path)["policies"][0]
+    assert summary_of(tmp_path)["exit_reason"] == "train_for_env_steps reached"
+    assert 15_000 <= summary_of(tmp_path)["frames"] < 16_000
+    assert policy["policy_version"] == summary_of(tmp_path)["frames"] // 256 * 8
+    lags = [match for line in finished.lines if (match := re.fullmatch(oracles["A15"]["regex"], line))]
+    assert float(lags[-1]["lag_max"]) >= 0
+
+
+def test_cx2_lag_is_zero_in_synchronous_mode(tmp_path: Path, oracles: dict[str, Any]) -> None:
+    """No slot is free before the first learner has published, whichever learner it belongs to."""
+    finished = run(tmp_path, *SMALL, *A2C, "--train_for_env_steps=30000")
+    assert finished.code == 0, finished.err
+    curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
+    for name in ("min", "avg", "max"):
+        assert {value for _, value in curves[f"train/version_diff_{name}"]} == {0.0}
+    assert summary_of(tmp_path)["frames"] == summary_of(tmp_path)["policies"][0]["policy_version"] * 256
+
+
+def test_cx2_two_policies_with_two_learners_each(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SMALL, "--num_policies=2", "--use_rnn=True", "--train_for_env_steps=3000")
+    assert finished.code == 0, finished.err
+    assert all(policy["policy_version"] > 0 for policy in summary_of(tmp_path)["policies"])
+
+
+def test_cx2_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
+    frames, versions = 0, [0]
+    for num_learners in (2, 1, 2):
+        frames += 2000
+        finished = run(tmp_path, *SMALL[:-1], f"--num_learners={num_learners}", f"--train_for_env_steps={frames}")
+        assert finished.code == 0, finished.err
+        versions.append(summary_of(tmp_path)["policies"][0]["policy_version"])
+        assert frames <= summary_of(tmp_path)["frames"] < frames + 1000
+        assert versions[-1] == summary_of(tmp_path)["frames"] // 256 * 8
+
+
+@pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
+def test_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for_text("Updated weights")
+        (process,) = [found for found in command.named(victim) if found.cmdline()[0].split()[0] == victim]
+        process.kill()
+        started = time.monotonic()
+        finished = command.finish()
+    assert finished.code == 7
+    assert time.monotonic() - started < 10
+    assert f"{victim.removeprefix('sf-')} (pid {process.pid}) was killed by SIGKILL" in finished.err
+    saved = list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*"))
+    assert bool(saved) == (victim == "sf-learner-0-1"), "the first learner saves what is left"
+
+
+def test_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for_text("Updated weights")
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish()
+    assert finished.code == 143
+    assert finished.err == ""
+    assert summary_of(tmp_path)["policies"][0]["policy_version"] % 8 == 0

@@ -9,6 +9,7 @@ exchanged before, and on nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -18,7 +19,6 @@ from torch import Tensor
 from sf.arena import Arena, Array
 from sf.doorbell import Doorbell
 from sf.exchange import OUTBOX_BYTES, Exchange, PeerLost
-from sf.learner.moments import Moments, moments_of, union
 
 __all__ = ["ALONE", "PeerLost", "Peers", "SeveralLearners", "peers_of"]
 
@@ -132,10 +132,16 @@ class SeveralLearners(Peers):
                     mean += np.multiply(contribution, its_weight / sum(weights), out=scaled)
 
     def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-        """See `Peers`."""
-        size, mean, variance = union(Moments(*share) for share in self.gather(*moments_of(samples)))
-        correction = ddof if size > 1 else 0
-        return (variance * (size / (size - correction))).sqrt().to(samples.dtype), mean.to(samples.dtype)
+        """See `Peers`. In plain numbers: every step needs it, and `Moments` take twice as long."""
+        own = samples.numpy().astype(np.float64)
+        own_mean = own.sum() / max(1, own.size)
+        facts = np.array([own.size, own_mean, np.square(own - own_mean).sum()])
+        shares = [contribution.tolist() for contribution in self._contributions(facts)]
+        total = sum(size for size, _, _ in shares)
+        mean = sum(size * its_mean for size, its_mean, _ in shares) / total
+        squares = sum(its_squares + size * (its_mean - mean) ** 2 for size, its_mean, its_squares in shares)
+        std = math.sqrt(squares / (total - ddof if total > 1 else total))
+        return samples.new_tensor(std), samples.new_tensor(mean)
 
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Peers`."""
