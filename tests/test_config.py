@@ -228,8 +228,8 @@ class TestRefusals:
 
     def test_cx2_learners_that_take_turns_in_one_process(self) -> None:
         assert refusal(make(run={"serial_mode": True}, learner={"num_learners": 2})) == (
-            "num_learners=2 with serial_mode=True: learners of a policy wait for each other, so each needs a process of "
-            "its own. Use --serial_mode=False, or --num_learners=1."
+            "num_learners=2 with serial_mode=True: learners of a policy wait for each other, so each needs a process "
+            "of its own. Use --serial_mode=False, or --num_learners=1."
         )
 
     def test_s3_environments_that_form_no_equal_groups(self) -> None:
@@ -359,8 +359,8 @@ def test_c35_minibatches_of_a_policy_with_memory_are_whole_trajectories() -> Non
             {"num_workers": 2},
             {"num_learners": 3, "batch_size": 96},
             False,
-            "num_learners=3 cannot share the 4 groups of environments (num_workers=2 x worker_num_splits=2) evenly. Use "
-            "a --num_learners that divides 4, or another --num_workers.",
+            "num_learners=3 cannot share the 4 groups of environments (num_workers=2 x worker_num_splits=2) evenly. "
+            "Use a --num_learners that divides 4, or another --num_workers.",
         ),
         (
             {"num_workers": 2},

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sf.arena import Array
 from sf.learner.peers import ALONE, Peers
 
 
@@ -59,8 +60,8 @@ class Selection:
         # Trajectory after trajectory, so that without shuffling a minibatch holds whole trajectories where it can.
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
-        self._ages = ages.cpu().flatten()
-        self._young = self._ages < max_age
+        self._ages: Array = ages.cpu().numpy().ravel()
+        self._young = (ages.cpu() < max_age).flatten()
         self._num_total, self._num_own = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())
         self.num_total, self.num_own, self.num_trained = map(
@@ -100,17 +101,22 @@ class Selection:
 
     def _without_empty(self, parts: list[Part]) -> list[Part]:
         """The parts in which some learner has something to train on, with the ages in the shares of all."""
-        own = torch.stack([self._facts(part) for part in parts])
-        facts = torch.stack([share for (share,) in self._peers.gather(own)])
-        trained, counted, total = facts[..., :3].sum(0).unbind(-1)
-        ages = torch.stack([facts[..., 3].amin(0), total / counted, facts[..., 4].amax(0)], -1).tolist()
-        return [replace(part, ages=Ages(*ages[i])) for i, part in enumerate(parts) if trained[i]]
+        own = torch.from_numpy(np.array([self._facts(part) for part in parts], np.float64))
+        shares = np.stack([share.numpy() for (share,) in self._peers.gather(own)])
+        trained, counted, total = shares[..., :3].sum(0).T.tolist()
+        youngest, oldest = shares[..., 3].min(0).tolist(), shares[..., 4].max(0).tolist()
+        return [
+            replace(part, ages=Ages(youngest[i], total[i] / counted[i], oldest[i]))
+            for i, part in enumerate(parts)
+            if trained[i]
+        ]
 
-    def _facts(self, part: Part) -> Tensor:
-        """[5] transitions that train, those that count, and the sum, minimum and maximum of their ages."""
-        ages = self._ages[part.counted].to(torch.float64).numpy()
-        least, most = ages.min(initial=np.inf), ages.max(initial=-np.inf)
-        return torch.tensor([part.num_trained, ages.size, ages.sum(), least, most], dtype=torch.float64)
+    def _facts(self, part: Part) -> tuple[float, ...]:
+        """How many transitions train and how many count; sum, minimum and maximum of the ages of the latter."""
+        ages = self._ages[part.counted.numpy()]
+        if not ages.size:
+            return 0.0, 0.0, 0.0, np.inf, -np.inf
+        return part.num_trained, ages.size, ages.sum(), ages.min(), ages.max()
 
     def _only_young(self, rows: Tensor) -> Tensor:
         return rows if self._num_trained == self._num_own else rows[self._young[rows]]
