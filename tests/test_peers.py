@@ -138,7 +138,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
     "advantages as they are": ({"normalize_advantages": False}, {}, (2, 6)),
     "reward statistics": ({"normalize_rewards": True}, {}, (6, 10)),
     "V-trace": ({"with_vtrace": True}, {}, (2, 6)),
-    "early stop": ({"target_kl": 1e-3}, {}, (2, 6)),
+    "early stop": ({"target_kl": 0.035}, {}, (2, 6)),
     "adaptive rate": ({"lr_schedule": "kl_adaptive_minibatch", "lr_schedule_kl_threshold": 0.05}, {}, (2, 6)),
     "adaptive rate per epoch": ({"lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.05}, {}, (2, 6)),
     "memory": ({}, {"use_rnn": True, "rnn_size": 8}, (2, 6)),

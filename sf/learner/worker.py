@@ -143,7 +143,7 @@ class Learner:
         for step in self.update.steps(batch):
             self.record.lap("update")
             self._publish(step)
-        # Learners go on from here when the first one has published its last step. A slot that were free before could
+        # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
         (num_learned,) = self.peers.sum(int(batch.valid.sum()))
         self.frames += int(num_learned) * self.frames_per_step
