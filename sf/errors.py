@@ -12,7 +12,8 @@
         └── WorkerCrashed   7   a process that the run cannot go on without has ended
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
-exception has a code as well: 0 when it finished (a callback may have stopped it), 130 and 143 when SIGINT and SIGTERM stopped it.
+exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 and 143 when SIGINT and
+SIGTERM have.
 """
 
 from __future__ import annotations

@@ -45,10 +45,12 @@ READ_ATTEMPTS = 1000
 """A write takes about a microsecond; who has not finished after so many looks never will."""
 
 
-def record_fields(num_workers: int, num_inference: int, num_policies: int) -> dict[str, Field]:
+def record_fields(
+    num_workers: int, num_inference: int, num_policies: int, learners_per_policy: int = 1
+) -> dict[str, Field]:
     """The shared arrays behind all records."""
     kinds = {"rollout": (num_workers, ROLLOUT_COUNTERS), "inference": (num_inference, INFERENCE_COUNTERS)}
-    kinds |= {"learner": (num_policies, LEARNER_COUNTERS), "eval": (1, EVALUATION_COUNTERS)}
+    kinds |= {"learner": (learners_per_policy * num_policies, LEARNER_COUNTERS), "eval": (1, EVALUATION_COUNTERS)}
     fields = {}
     for kind, (count, names) in kinds.items():
         fields[f"records/{kind}"] = Field((count, len(names)), "float64")
@@ -123,8 +125,9 @@ def evaluation_record(arena: Arena) -> Record:
     return Record(arena, "eval", 0, EVALUATION_COUNTERS)
 
 
-def learner_record(arena: Arena, policy: int) -> Record:
-    return Record(arena, "learner", policy, LEARNER_COUNTERS)
+def learner_record(arena: Arena, index: int) -> Record:
+    """The first learner of each policy, by policy, then the second one of each."""
+    return Record(arena, "learner", index, LEARNER_COUNTERS)
 
 
 class Episode(NamedTuple):

@@ -29,7 +29,7 @@ from sf.records import (
     learner_record,
     rollout_record,
 )
-from sf.wiring import Shared
+from sf.wiring import Shared, learner_name
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
@@ -60,7 +60,13 @@ class Session:
             {f"inference-{p}-{j}": inference_record(arena, p * per_policy + j) for j in range(per_policy)}
             for p in range(topology.num_policies)
         ]
-        self.learners = [learner_record(arena, p) for p in range(topology.num_policies)]
+        self.all_learners = {
+            learner_name(p, k): learner_record(arena, p + k * topology.num_policies)
+            for p in range(topology.num_policies)
+            for k in range(topology.num_learners)
+        }
+        self.learners = [self.all_learners[learner_name(p, 0)] for p in range(topology.num_policies)]
+        """The first one of each policy, which speaks for all."""
         self.rings = [EpisodeRing(arena, i) for i in range(topology.num_workers)]
         self.best_reward = [-float("inf")] * topology.num_policies
         self.last_saved: dict[int, CheckpointSaved] = {}
@@ -121,8 +127,7 @@ class Session:
         shares = {name: _seconds(record, ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
         for records in self.inferences:
             shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
-        for policy_id, record in enumerate(self.learners):
-            shares[f"learner-{policy_id}"] = _seconds(record, LEARNER_ACTIVITIES)
+        shares |= {name: _seconds(record, LEARNER_ACTIVITIES) for name, record in self.all_learners.items()}
         if self.config.evaluation.eval_every_steps:
             shares["eval-0"] = _seconds(evaluation_record(self.shared.arena), EVALUATION_COUNTERS)
         return shares

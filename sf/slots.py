@@ -10,6 +10,8 @@ writer:
     taken[p]       learner p                        how often learner p has begun to train on it
     released[p]    learner p                        how often learner p has finished with it
 
+Where policy p has several learners, each of them owns the slots of some groups and writes their words.
+
     state          holds when                                           next, by whom
     FREE           filling = filled = released[p] for all p             FILLING, rollout worker
     FILLING        filling = filled + 1                                 FULL, rollout worker
@@ -64,6 +66,8 @@ class Topology:
     inference_per_policy: int
     memory_size: int = 0
     """Numbers in the memory of one agent."""
+    num_learners: int = 1
+    """Of each policy; they share the groups evenly."""
 
     @property
     def rows(self) -> int:
@@ -88,6 +92,18 @@ class Topology:
 
     def worker_of_group(self, group: int) -> int:
         return group // self.groups_per_worker
+
+    def learner_of_group(self, group: int) -> int:
+        """Which learner of each policy trains on the trajectories of a group."""
+        return group * self.num_learners // self.num_groups
+
+    def learners_of_worker(self, worker: int) -> range:
+        groups = self.groups_of_worker(worker)
+        return range(self.learner_of_group(groups[0]), self.learner_of_group(groups[-1]) + 1)
+
+    def slots_of_learner(self, learner: int) -> range:
+        each = self.num_slots // self.num_learners
+        return range(learner * each, (learner + 1) * each)
 
     def slots_of_group(self, group: int) -> range:
         return range(group * self.slots_per_group, (group + 1) * self.slots_per_group)
@@ -212,9 +228,11 @@ class Slots:
         self._expect(slot, SlotState.FILLING, "a rollout worker finished")
         self.filled[slot] += 1
 
-    def waiting_for(self, policy: int) -> Array:
-        """Indices of the full slots that learner `policy` has not taken yet."""
-        return np.flatnonzero(self.filled > self.taken[:, policy])
+    def waiting_for(self, policy: int, learner: int = 0) -> Array:
+        """Indices of the full slots that this learner of the policy has not taken yet."""
+        own = self.topology.slots_of_learner(learner)
+        part = slice(own.start, own.stop)
+        return own.start + np.flatnonzero(self.filled[part] > self.taken[part, policy])
 
     def take(self, slot: int, policy: int) -> None:
         """FULL → TRAINING, by learner `policy`."""

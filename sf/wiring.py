@@ -2,8 +2,9 @@
 
 rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
 rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
-rollout-i ── slot full + doorbell ─────► learner-p
+rollout-i ── slot full + doorbell ─────► learner-p            the one of its learners that owns the group
 rollout-i ◄── slot free + doorbell ───── learner-p
+learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
 learner-p ── published weights ────────► inference-p-j        read before every forward pass
 learner-p ◄── control signals ─────────► supervisor           save, saved
 learner-p ── train summaries ──────────► supervisor           a bounded queue
@@ -25,6 +26,7 @@ from sf.config import Config, trajectories_per_dataset
 from sf.control import ControlEnd, connect
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
+from sf.exchange import exchange_fields
 from sf.experiment import Experiment
 from sf.models import models_to_send
 from sf.process import RoleSpec
@@ -49,15 +51,21 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
         agents_per_env=info.num_agents,
         rollout=rollout.rollout,
         slots_per_group=slots_per_group(
-            trajectories_per_dataset(config),
+            trajectories_per_dataset(config) // config.learner.num_learners,
             envs_per_group * info.num_agents,
-            rollout.num_workers * rollout.worker_num_splits,
+            rollout.num_workers * rollout.worker_num_splits // config.learner.num_learners,
             config.datasets_in_flight,
         ),
         num_policies=run.num_policies,
         inference_per_policy=config.inference.policy_workers_per_policy,
         memory_size=config.model.memory_size,
+        num_learners=config.learner.num_learners,
     )
+
+
+def learner_name(policy_id: int, index: int) -> str:
+    """The first learner of a policy speaks for all of them and bears the name of the policy alone."""
+    return f"learner-{policy_id}-{index}" if index else f"learner-{policy_id}"
 
 
 def run_seed(seed: int, num_earlier_starts: int) -> int:
@@ -77,9 +85,10 @@ class Shared:
     doorbells: list[Doorbell]
     """Of all roles."""
     learner_bells: list[Doorbell]
+    """Of the first learner of each policy."""
     supervisor_bell: Doorbell
     controls: list[ControlEnd]
-    """This end of the control connection of each learner."""
+    """This end of the control connection of the first learner of each policy."""
     summaries: Any
     """faster-fifo queue of `TrainSummary`."""
 
@@ -93,15 +102,16 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     """
     topology = topology_of(config, info)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
-    inference = range(topology.inference_per_policy)
+    inference, learner_indices = range(topology.inference_per_policy), range(topology.num_learners)
     fields = slot_fields(topology, info)
-    fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies))
+    fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies), topology.num_learners)
+    fields |= exchange_fields(len(policies), topology.num_learners)
     arena = Arena(fields | {"run_state": Field((1,), "int64")})
     mark_lag_unknown(arena)
     weights = [PublishedWeights() for _ in policies]
     rollout_bells = [Doorbell() for _ in workers]
     inference_bells = [[Doorbell() for _ in inference] for _ in policies]
-    learner_bells = [Doorbell() for _ in policies]
+    learner_bells = [[Doorbell() for _ in learner_indices] for _ in policies]
     supervisor_bell = Doorbell()
     serial = config.run.serial_mode
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
@@ -115,17 +125,18 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
 
     learners = [
         RoleSpec(
-            f"learner-{p}",
-            "sf.learner.worker:Learner",
+            learner_name(p, k),
+            "sf.learner.worker:FurtherLearner" if k else "sf.learner.worker:Learner",
             common
             | {
-                "policy_id": p, "config": config, "weights": weights[p], "doorbell": learner_bells[p],
+                "policy_id": p, "index": k, "config": config, "weights": weights[p], "learners": learner_bells[p],
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
                 "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
             },
             models,
         )
         for p in policies
+        for k in learner_indices
     ]  # fmt: skip
     inferences = [
         RoleSpec(
@@ -148,7 +159,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             common
             | {
                 "index": i, "config": config.rollout, "source": source, "doorbell": rollout_bells[i],
-                "inference": [inference_bells[p][i % len(inference)] for p in policies], "learners": learner_bells,
+                "inference": [inference_bells[p][i % len(inference)] for p in policies],
+                "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],
             },
         )
         for i in workers
@@ -168,6 +180,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         )
         for _ in range(config.evaluation.eval_every_steps > 0)
     ]  # fmt: skip
-    bells = [eval_bell, *learner_bells, *(bell for row in inference_bells for bell in row), *rollout_bells]
-    shared = Shared(topology, arena, arena["run_state"], bells, learner_bells, supervisor_bell, controls, summaries)
+    bells = [eval_bell, *(bell for row in learner_bells + inference_bells for bell in row), *rollout_bells]
+    first_bells = [row[0] for row in learner_bells]
+    shared = Shared(topology, arena, arena["run_state"], bells, first_bells, supervisor_bell, controls, summaries)
     return shared, [*learners, *inferences, *rollouts, *evaluators]

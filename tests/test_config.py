@@ -226,6 +226,12 @@ class TestRefusals:
     def test_g1_value_is_refused_in_one_sentence(self, role: str, values: dict[str, Any], message: str) -> None:
         assert refusal(make(**{role: values})) == message
 
+    def test_cx2_learners_that_take_turns_in_one_process(self) -> None:
+        assert refusal(make(run={"serial_mode": True}, learner={"num_learners": 2})) == (
+            "num_learners=2 with serial_mode=True: learners of a policy wait for each other, so each needs a process "
+            "of its own. Use --serial_mode=False, or --num_learners=1."
+        )
+
     def test_s3_environments_that_form_no_equal_groups(self) -> None:
         assert refusal(make(rollout={"num_envs_per_worker": 5})) == (
             "num_envs_per_worker=5 cannot form worker_num_splits=2 equal groups. A worker steps its groups in turn, so "
@@ -344,6 +350,39 @@ def test_c35_minibatches_of_a_policy_with_memory_are_whole_trajectories() -> Non
         "use_rnn=True trains on whole trajectories, and the 5 trajectories of a batch cannot be dealt to "
         "num_batches_per_epoch=4 equal minibatches. Use a --num_batches_per_epoch that divides 5."
     )
+
+
+@pytest.mark.parametrize(
+    ("rollout", "learner", "use_rnn", "message"),
+    [
+        (
+            {"num_workers": 2},
+            {"num_learners": 3, "batch_size": 96},
+            False,
+            "num_learners=3 cannot share the 4 groups of environments (num_workers=2 x worker_num_splits=2) evenly. "
+            "Use a --num_learners that divides 4, or another --num_workers.",
+        ),
+        (
+            {"num_workers": 2},
+            {"num_learners": 2, "batch_size": 160, "num_batches_per_epoch": 1},
+            False,
+            "num_learners=2 cannot share the 5 trajectories of a batch (batch_size=160 x num_batches_per_epoch=1 "
+            "transitions, rollout=32) evenly. Use a --num_learners that divides 5, or another --batch_size.",
+        ),
+        (
+            {"num_workers": 2},
+            {"num_learners": 2, "batch_size": 32, "num_batches_per_epoch": 2},
+            True,
+            "use_rnn=True trains on whole trajectories, and the 1 trajectories that each learner has of a batch cannot "
+            "be dealt to num_batches_per_epoch=2 equal minibatches. Use a --num_batches_per_epoch that divides 1.",
+        ),
+    ],
+)
+def test_cx2_learners_share_evenly(rollout: Any, learner: Any, use_rnn: bool, message: str) -> None:
+    info = EnvInfo("Toy-v0", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(2))
+    model = ModelConfig(use_rnn=use_rnn)
+    config = Config(RunConfig("Toy-v0"), RolloutConfig(**rollout), learner=LearnerConfig(**learner), model=model)
+    assert refusal(resolve(config, info, cores=2), info) == message
 
 
 def test_squashed_actions_need_finite_bounds() -> None:

@@ -21,7 +21,7 @@ def test_b26_loop_with_memory(tmp_path: Path) -> None:
     torch.manual_seed(0)
     policy = TrainedPolicy(network(observation, spaces.Discrete(2), use_rnn=True, rnn_type="lstm"))
     PolicySaver(policy).save(tmp_path / "policy")
-    command = [sys.executable, EXAMPLES / "memory_loop.py", tmp_path / "policy"]
+    command = [sys.executable, str(EXAMPLES / "memory_loop.py"), str(tmp_path / "policy")]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert finished.stdout.startswith("return "), finished.stderr
     assert float(finished.stdout.split()[1]) > 5

@@ -88,6 +88,15 @@ def test_c34_outputs_after_a_done_are_those_of_a_fresh_sequence(config: dict[str
     assert not torch.allclose(values[3:, 0], fresh.normalized_values)
 
 
+@pytest.mark.parametrize("config", KINDS)
+def test_no_rows_at_all_are_answered(config: dict[str, Any]) -> None:
+    """With two policies a group may have no agent of one of them."""
+    policy = make_policy(**config)
+    step = policy.act({"obs": torch.zeros(0, 3)}, policy.get_initial_state(0))
+    assert step.action.shape == (0,)
+    assert step.state.shape == (0, policy.state_size)
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_c35_minibatches_are_whole_columns_in_the_order_of_time(shuffle: bool) -> None:
     steps, trajectories = 5, 8

@@ -19,7 +19,8 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "notebook", "onnx", "pettingzoo", "results", "video", "vizdoom",
+    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco",
+    "notebook", "onnx", "pettingzoo", "results", "video", "vizdoom",
 }  # fmt: skip
 SUBPACKAGES = (
     "sf",

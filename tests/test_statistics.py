@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sf.config import ModelConfig
-from sf.learner import statistics
+from sf.learner import moments as moments_module
 from sf.learner.statistics import INITIAL_COUNT, RunningMoments, Statistics
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -57,7 +57,7 @@ def test_c28_stream_does_not_depend_on_its_division(monkeypatch: pytest.MonkeyPa
     samples = torch.randn(64, 5)
     whole, pieces = RunningMoments((5,), CPU), RunningMoments((5,), CPU)
     whole.update(samples)
-    monkeypatch.setattr(statistics, "PIECE_ELEMENTS", 35)
+    monkeypatch.setattr(moments_module, "PIECE_ELEMENTS", 35)
     pieces.update(samples)
     torch.testing.assert_close(whole.mean, pieces.mean)
     torch.testing.assert_close(whole.variance, pieces.variance)

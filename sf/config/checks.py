@@ -34,7 +34,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
     problems += _names(config) + _combinations(config)
     if not problems and info is not None:
-        problems = _sizes(config, info) + _memory(config) + _bounds(config, info)
+        problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         _images(config, info)
     if problems:
         raise ConfigError(problems)
@@ -104,6 +104,11 @@ def _combinations(config: Config) -> list[str]:
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
             "Exchange them."
         )
+    if config.run.serial_mode and learner.num_learners > 1:
+        problems.append(
+            f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
+            "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
+        )
     if config.run.device != "cpu":
         problems.append(f"device={config.run.device}: only the CPU is supported so far. Use --device=cpu.")
     return problems
@@ -129,13 +134,35 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
     ]
 
 
+def _shares(config: Config) -> list[str]:
+    """The learners of a policy share groups and trajectories evenly (row C-X2 of the PPO details)."""
+    rollout, learners, problems = config.rollout, config.learner.num_learners, []
+    groups, trajectories = (rollout.num_workers or 1) * rollout.worker_num_splits, trajectories_per_dataset(config)
+    if groups % learners:
+        problems.append(
+            f"num_learners={learners} cannot share the {groups} groups of environments (num_workers="
+            f"{rollout.num_workers} x worker_num_splits={rollout.worker_num_splits}) evenly. Use a --num_learners that "
+            f"divides {groups}, or another --num_workers."
+        )
+    if trajectories % learners:
+        problems.append(
+            f"num_learners={learners} cannot share the {trajectories} trajectories of a batch (batch_size="
+            f"{config.learner.batch_size} x num_batches_per_epoch={config.learner.num_batches_per_epoch} transitions, "
+            f"rollout={rollout.rollout}) evenly. Use a --num_learners that divides {trajectories}, or another "
+            "--batch_size."
+        )
+    return problems
+
+
 def _memory(config: Config) -> list[str]:
     """Minibatches of a policy with memory are whole trajectories (row C35 of the PPO details)."""
-    trajectories, parts = trajectories_per_dataset(config), config.learner.num_batches_per_epoch
+    learners, parts = config.learner.num_learners, config.learner.num_batches_per_epoch
+    trajectories = trajectories_per_dataset(config) // learners
     if not config.model.use_rnn or trajectories % parts == 0:
         return []
+    owner = "that each learner has of a batch" if learners > 1 else "of a batch"
     return [
-        f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories of a batch cannot be dealt to "
+        f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories {owner} cannot be dealt to "
         f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
     ]
 

@@ -167,6 +167,8 @@ class LearnerConfig:
 
     batch_size: Annotated[int, AT_LEAST_1] | None = None
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
+    num_learners: Annotated[int, AT_LEAST_1] = 1
+    """Learner processes for each policy, which share every batch and average their gradients."""
     num_batches_per_epoch: Annotated[int, AT_LEAST_1] = 2
     """Minibatches in one batch."""
     num_epochs: Annotated[int, AT_LEAST_1] = 4

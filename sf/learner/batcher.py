@@ -37,15 +37,17 @@ class _Piece:
 class Batcher:
     """Takes slots, hands out datasets, gives slots back."""
 
-    def __init__(self, policy_id: int, slots: Slots, trajectories: int):
+    def __init__(self, policy_id: int, slots: Slots, trajectories: int, learner: int = 0):
         """Allocates room for one dataset.
 
         Args:
             policy_id: whose transitions are valid.
             slots: the shared trajectories.
-            trajectories: rows of all policies together that make one dataset.
+            trajectories: rows of all policies together that make one dataset, or this learner's share of it.
+            learner: which learner of the policy it is.
         """
         self.policy_id, self.slots, self.trajectories = policy_id, slots, trajectories
+        self.learner = learner
         self._open: list[_OpenSlot] = []
         self._in_training: list[_Piece] = []
         self._fields = {
@@ -86,7 +88,7 @@ class Batcher:
         return len(finished)
 
     def _take_full_slots(self) -> None:
-        for slot in self.slots.waiting_for(self.policy_id):
+        for slot in self.slots.waiting_for(self.policy_id, self.learner):
             self.slots.take(int(slot), self.policy_id)
             self._open.append(_OpenSlot(int(slot)))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
+from sf.learner.peers import ALONE, Peers
 from sf.policy import Evaluation
 
 RATIO_LIMITS = (0.05, 20.0)
@@ -34,11 +35,11 @@ def ppo_losses(evaluation: Evaluation, minibatch: Transitions, config: LearnerCo
 
     Args:
         evaluation: of the minibatch under the present weights, [N].
-        minibatch: N transitions.
+        minibatch: N transitions, with normalized advantages if they should be.
         config: the coefficients.
     """
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
-    policy = clipped_policy_loss(_advantages(minibatch, config), limited(log_ratios.exp(), config), *clip_range(config))
+    policy = clipped_policy_loss(minibatch.advantages, limited(log_ratios.exp(), config), *clip_range(config))
     value = value_loss(
         evaluation.normalized_values, minibatch.old_values, minibatch.value_targets, config.ppo_clip_value
     )
@@ -63,7 +64,7 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
     512 transitions. A clipped term does not depend on the network, so where it is the larger one the derivative is 0.
     """
     weight = 1.0 / len(minibatch)
-    advantages = _advantages(minibatch, config)
+    advantages = minibatch.advantages
     ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs).exp_()
     gains = advantages * limited(ratios, config)
     clipped_gains = advantages * ratios.clamp(*clip_range(config))
@@ -87,17 +88,12 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
     return LossGradients(d_log_probs, d_entropy, d_values)
 
 
-def _advantages(minibatch: Transitions, config: LearnerConfig) -> Tensor:
-    if not config.normalize_advantages:
-        return minibatch.advantages
-    return normalize_advantages(minibatch.advantages, config.advantage_ddof)
+def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE) -> Tensor:
+    """(A - mean) / (std + 1e-8) with the sample deviation (ddof 1) or that of the population (ddof 0); [N].
 
-
-def normalize_advantages(advantages: Tensor, ddof: int = 1) -> Tensor:
-    """(A - mean) / (std + 1e-8) with the sample deviation (ddof 1) or that of the population (ddof 0); [N]."""
-    # One number has no sample deviation; its advantage is then 0.
-    correction = ddof if advantages.numel() > 1 else 0
-    std, mean = torch.std_mean(advantages, correction=correction)
+    Mean and deviation are those of the advantages of all learners. A single advantage becomes 0.
+    """
+    std, mean = peers.std_mean(advantages, ddof)
     return (advantages - mean) / (std + 1e-8)
 
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from sf.arena import Array
+from sf.learner.peers import ALONE, Peers
+
+
+class Ages(NamedTuple):
+    """Of the transitions of a minibatch, those of all learners, when its dataset began."""
+
+    min: float
+    mean: float
+    max: float
+
+
+NO_AGES = Ages(-1.0, -1.0, -1.0)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One minibatch as row numbers of the flattened [T·B] dataset."""
+    """One minibatch, or this learner's share of it, as row numbers of the flattened [T·B] dataset."""
 
     counted: Tensor
     """[n] rows of the own policy, old ones included."""
@@ -18,45 +34,60 @@ class Part:
     """[m] those of them that are young enough to train on; None for the whole dataset in its own order."""
     columns: Tensor | None = None
     """[b] trajectories of a policy with memory, which has to go through all of their steps to train on some."""
+    ages: Ages = NO_AGES
+    """Of the counted transitions."""
+
+    @property
+    def num_trained(self) -> int:
+        """Transitions of this learner's share that train; 0 if only others have some."""
+        return len(self.counted if self.trained is None else self.trained)
 
 
 class Selection:
     """The rows of a dataset that the learner's own policy chose, and those of them that are young enough to train."""
 
-    def __init__(self, own: Tensor, ages: Tensor, max_age: int) -> None:
+    def __init__(self, own: Tensor, ages: Tensor, max_age: int, peers: Peers = ALONE) -> None:
         """Looks at a dataset.
 
         Args:
             own: [T, B] bool, chosen by the policy under training.
             ages: [T, B] int64, versions since the action was chosen.
             max_age: transitions of this age and older do not train.
+            peers: the other learners, each of which looks at its share of the dataset.
         """
+        self._peers = peers
         self._own = own = own.cpu()
         # Trajectory after trajectory, so that without shuffling a minibatch holds whole trajectories where it can.
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
+        self._ages: Array = ages.cpu().numpy().ravel()
         self._young = (ages.cpu() < max_age).flatten()
-        self.num_total, self.num_own = own.numel(), len(self._own_rows)
-        self.num_trained = int(self._young[self._own_rows].sum())
+        self._num_total, self._num_own = own.numel(), len(self._own_rows)
+        self._num_trained = int(self._young[self._own_rows].sum())
+        self.num_total, self.num_own, self.num_trained = map(
+            int, peers.sum(self._num_total, self._num_own, self._num_trained)
+        )
+        """Of all learners."""
 
     @property
     def trained_rows(self) -> Tensor | None:
         """All rows that train; None for the whole dataset."""
-        return None if self.num_trained == self.num_total else self._only_young(self._own_rows)
+        return None if self._num_trained == self._num_total else self._only_young(self._own_rows)
 
     def deal(self, num_parts: int, shuffle: bool, whole_trajectories: bool = False) -> list[Part]:
         """Parts of nearly equal size, fewer where there are not enough rows; each row is in one of them.
 
-        With shuffle every call draws a new permutation. A part in which everything is too old is left out. Whole
-        trajectories stay together and in the order of time, step after step.
+        With shuffle every call draws a new permutation. A part in which everything is too old, for all learners, is
+        left out. Whole trajectories stay together and in the order of time, step after step.
         """
-        if whole_trajectories:
-            return self._deal_trajectories(num_parts, shuffle)
-        if num_parts == 1 and self.num_trained == self.num_total:
+        deal = self._deal_trajectories if whole_trajectories else self._deal_rows
+        return self._without_empty(deal(num_parts, shuffle))
+
+    def _deal_rows(self, num_parts: int, shuffle: bool) -> list[Part]:
+        if num_parts == 1 and self._num_trained == self._num_total:
             return [Part(self._own_rows, None)]
-        rows = self._own_rows[torch.randperm(self.num_own)] if shuffle else self._own_rows
-        parts = [(part, self._only_young(part)) for part in rows.tensor_split(num_parts)]
-        return [Part(counted, trained) for counted, trained in parts if len(trained)]
+        rows = self._own_rows[torch.randperm(self._num_own)] if shuffle else self._own_rows
+        return [Part(counted, self._only_young(counted)) for counted in rows.tensor_split(num_parts)]
 
     def _deal_trajectories(self, num_parts: int, shuffle: bool) -> list[Part]:
         length, num_trajectories = self._own.shape
@@ -66,7 +97,26 @@ class Selection:
             rows = (torch.arange(length).unsqueeze(-1) * num_trajectories + columns).flatten()
             counted = rows[self._own.flatten()[rows]]
             parts.append(Part(counted, self._only_young(counted), columns))
-        return [part for part in parts if part.trained is not None and len(part.trained)]
+        return parts
+
+    def _without_empty(self, parts: list[Part]) -> list[Part]:
+        """The parts in which some learner has something to train on, with the ages in the shares of all."""
+        own = torch.from_numpy(np.array([self._facts(part) for part in parts], np.float64))
+        shares = np.stack([share.numpy() for (share,) in self._peers.gather(own)])
+        trained, counted, total = shares[..., :3].sum(0).T.tolist()
+        youngest, oldest = shares[..., 3].min(0).tolist(), shares[..., 4].max(0).tolist()
+        return [
+            replace(part, ages=Ages(youngest[i], total[i] / counted[i], oldest[i]))
+            for i, part in enumerate(parts)
+            if trained[i]
+        ]
+
+    def _facts(self, part: Part) -> tuple[float, ...]:
+        """How many transitions train and how many count; sum, minimum and maximum of the ages of the latter."""
+        ages = self._ages[part.counted.numpy()]
+        if not ages.size:
+            return 0.0, 0.0, 0.0, np.inf, -np.inf
+        return part.num_trained, ages.size, ages.sum(), ages.min(), ages.max()
 
     def _only_young(self, rows: Tensor) -> Tensor:
-        return rows if self.num_trained == self.num_own else rows[self._young[rows]]
+        return rows if self._num_trained == self._num_own else rows[self._young[rows]]

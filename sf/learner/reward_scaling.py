@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from sf.arena import Array
+from sf.learner.moments import Moments, moments_of, union
+from sf.learner.peers import ALONE, Peers
 from sf.learner.statistics import RunningMoments
 from sf.policy.normalizer import VARIANCE_EPSILON
 
@@ -18,16 +20,18 @@ class RewardScaling:
 
     For each step ret <- gamma·ret + r, the variance takes in ret, and the reward becomes r / sqrt(variance + 1e-8), no
     mean subtracted, limited to plus and minus 10; where an episode ends ret <- 0 (rows C30 and C31 of the 37 details).
+    Each learner of a policy keeps the sums of its own rows, and the variance is that of the rows of all.
     """
 
-    def __init__(self, num_streams: int, gamma: float) -> None:
+    def __init__(self, num_streams: int, gamma: float, peers: Peers = ALONE) -> None:
         """Starts with sums of 0.
 
         Args:
             num_streams: environment rows that rewards come from.
             gamma: discount.
+            peers: the other learners.
         """
-        self.gamma = gamma
+        self.gamma, self._peers = gamma, peers
         self.moments = RunningMoments((), torch.device("cpu"))
         self._sums = np.zeros(num_streams)
 
@@ -42,7 +46,7 @@ class RewardScaling:
         scaled = np.empty(rewards.shape, np.float32)
         raw, over, rows = rewards.cpu().numpy().astype(np.float64), ended.cpu().numpy(), streams.cpu().numpy()
         remaining = np.arange(len(rows))
-        while remaining.size:
+        while self._peers.sum(remaining.size)[0]:
             _, first = np.unique(rows[remaining], return_index=True)
             columns = remaining[np.sort(first)]
             scaled[:, columns] = self._scale(raw[:, columns], over[:, columns], rows[columns])
@@ -52,21 +56,17 @@ class RewardScaling:
     def _scale(self, rewards: Array, ended: Array, rows: Array) -> Array:
         """[T, b] trajectories of different rows, step after step."""
         deviations = np.empty((len(rewards), 1))
-        sums = self._sums[rows]
         mean, variance, count = (float(x) for x in (self.moments.mean, self.moments.variance, self.moments.count))
-        size = len(rows)
-        for t in range(len(rewards)):
-            sums = self.gamma * sums + rewards[t]
+        own = moments_of(torch.from_numpy(self._discounted_sums(rewards, ended, rows)))
+        steps = union(Moments(*share) for share in self._peers.gather(*own))
+        size, step_means, step_variances = steps.size.item(), steps.mean.tolist(), steps.variance.tolist()
+        for t, (step_mean, step_variance) in enumerate(zip(step_means, step_variances, strict=True)):
             # The merge of `RunningMoments`, in plain numbers because it happens once per step.
-            step_mean = sums.mean()
-            step_squares = ((sums - step_mean) ** 2).sum()
             delta, total = step_mean - mean, count + size
-            variance = (variance * count + step_squares + delta * delta * count * size / total) / total
+            variance = (variance * count + step_variance * size + delta * delta * count * size / total) / total
             mean += delta * size / total
             count = total
             deviations[t] = np.sqrt(variance + VARIANCE_EPSILON)
-            sums = np.where(ended[t], 0.0, sums)
-        self._sums[rows] = sums
         for moment, value in (
             (self.moments.mean, mean),
             (self.moments.variance, variance),
@@ -75,6 +75,16 @@ class RewardScaling:
             moment.fill_(value)
         scaled: Array = np.clip(rewards / deviations, -REWARD_LIMIT, REWARD_LIMIT)
         return scaled
+
+    def _discounted_sums(self, rewards: Array, ended: Array, rows: Array) -> Array:
+        """[b, T] the sum of each row after each step; goes on with it where the trajectory ends."""
+        sums, after = self._sums[rows], np.empty((len(rows), len(rewards)))
+        for t in range(len(rewards)):
+            sums = self.gamma * sums + rewards[t]
+            after[:, t] = sums
+            sums = np.where(ended[t], 0.0, sums)
+        self._sums[rows] = sums
+        return after
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments. The sums belong to episodes, which a resumed run begins anew."""

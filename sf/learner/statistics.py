@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from sf.learner.moments import Moments, merged, moments_of
+from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic
 
 INITIAL_COUNT = 1e-4
 """Weight of the initial mean 0 and variance 1."""
-
-PIECE_ELEMENTS = 2**20
-"""Numbers that are merged at a time."""
 
 
 class RunningMoments:
@@ -27,25 +26,13 @@ class RunningMoments:
         self.variance = torch.ones(shape, dtype=torch.float64, device=device)
         self.count = torch.tensor(INITIAL_COUNT, dtype=torch.float64, device=device)
 
-    def update(self, samples: Tensor) -> None:
-        """Take in samples of [N, *shape]."""
-        # In pieces, because the copies in float64 of a dataset of images would not fit beside it.
-        for piece in torch.split(samples, max(1, PIECE_ELEMENTS // max(1, self.mean.numel()))):
-            self._merge(piece)
-
-    def _merge(self, samples: Tensor) -> None:
-        batch_count = len(samples)
-        batch_variance, batch_mean = torch.var_mean(samples.to(torch.float64), dim=0, correction=0)
-        delta = batch_mean - self.mean
-        total = self.count + batch_count
-        squares = (
-            self.variance * self.count
-            + batch_variance * batch_count
-            + delta.square() * (self.count * batch_count / total)
-        )
-        self.mean.add_(delta * (batch_count / total))
-        self.variance.copy_(squares / total)
-        self.count.copy_(total)
+    def update(self, samples: Tensor, peers: Peers = ALONE) -> None:
+        """Take in samples of [N, *shape], those of all learners."""
+        for share in peers.gather(*moments_of(samples)):
+            count, mean, variance = merged(Moments(self.count, self.mean, self.variance), Moments(*share))
+            self.count.copy_(count)
+            self.mean.copy_(mean)
+            self.variance.copy_(variance)
 
 
 class Statistics:
@@ -55,7 +42,8 @@ class Statistics:
     trains, and a version of the policy never changes its statistics.
     """
 
-    def __init__(self, policy: ActorCritic) -> None:
+    def __init__(self, policy: ActorCritic, peers: Peers = ALONE) -> None:
+        self._peers = peers
         device = policy.flat.device
         self._normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
         if policy.return_normalizer is not None:
@@ -68,7 +56,8 @@ class Statistics:
     def fold_in(self, observations: Mapping[str, Tensor], returns: Tensor) -> None:
         """Take in observations [N, *shape] per leaf and returns [N], and pass the new statistics to the policy."""
         for name, moments in self.moments.items():
-            moments.update(returns if name == "returns" else observations[name.removeprefix("observations.")])
+            samples = returns if name == "returns" else observations[name.removeprefix("observations.")]
+            moments.update(samples, self._peers)
             self._normalizers[name].set_moments(moments.mean, moments.variance)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -4,6 +4,8 @@
 
 The version counts optimizer steps. It is raised with each of them, and whoever runs `Update.steps` publishes the policy
 after each item. Statistics that scale observations and returns change together with the last step of a dataset.
+
+Where a policy has several learners, a batch is this learner's share of the dataset, and they take each step together.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
-from sf.learner.losses import divergences, ppo_gradients
+from sf.learner.losses import divergences, normalize_advantages, ppo_gradients
 from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
+from sf.learner.peers import ALONE, Peers
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
@@ -50,21 +53,22 @@ class StepReport:
 class Update:
     """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
 
-    def __init__(self, policy: ActorCritic, config: LearnerConfig, num_streams: int = 0) -> None:
+    def __init__(self, policy: ActorCritic, config: LearnerConfig, num_streams: int = 0, peers: Peers = ALONE) -> None:
         """Starts at version 0.
 
         Args:
             policy: to train.
             config: how.
             num_streams: environment rows that trajectories come from, where their rewards are normalized.
+            peers: the other learners of the policy; all run `steps` at the same time, from the same state.
         """
-        self.policy, self.config = policy, config
+        self.policy, self.config, self.peers = policy, config, peers
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
-        self.statistics = Statistics(policy)
-        self._reward_scaling = RewardScaling(num_streams, config.gamma) if config.normalize_rewards else None
+        self.statistics = Statistics(policy, peers)
+        self._reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
         self._schedule = learning_rate(config)
         self._clip_factor = 1.0
         self._summary = metrics.Summary()
@@ -88,10 +92,11 @@ class Update:
         of the others. A dataset with nothing to train on is skipped.
         """
         self._summary = metrics.Summary()
-        labels = batch.policy_version.flatten().cpu()
-        selection = Selection(batch.valid, self.version - batch.policy_version, self.config.max_policy_lag)
+        first_version = self.version
+        ages = first_version - batch.policy_version
+        selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers)
         if selection.num_trained == 0:
-            self._log_skipped(selection, labels)
+            self._log_skipped(selection, batch.policy_version)
             return
         lr_factor = selection.num_trained / selection.num_own
         if self._reward_scaling is not None:
@@ -99,16 +104,16 @@ class Update:
             batch = replace(batch, rewards=rewards)
         transitions = with_gae(batch, self.policy, self.config)
         for epoch in range(self.config.num_epochs):
-            if self.config.with_vtrace:
+            if self.config.with_vtrace and len(transitions):
                 transitions = with_vtrace(transitions, batch, self.policy, self.config)
             parts = selection.deal(
                 self.config.num_batches_per_epoch, self.config.shuffle_minibatches, self.policy.state_size > 0
             )
             for index, part in enumerate(parts):
-                lags = (self.version - labels[part.counted]).to(torch.float64)
+                lags = [age + self.version - first_version for age in part.ages]
                 evaluation, minibatch = self._evaluate(part, transitions, batch)
                 if epoch == index == 0:
-                    self._look_at_first_ratios(evaluation, minibatch, unchanged=not lags.any())
+                    self._look_at_first_ratios(evaluation, minibatch, unchanged=not any(lags))
                 self._step(evaluation, minibatch, lr_factor)
                 ends_epoch = index == len(parts) - 1
                 has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
@@ -116,7 +121,7 @@ class Update:
                 if is_last:
                     trained = _take(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
-                report = StepReport(self.version, lags.min().item(), lags.mean().item(), lags.max().item())
+                report = StepReport(self.version, *lags)
                 if self.want_summary:
                     self._summarize_data(report, selection)
                 yield report
@@ -160,6 +165,9 @@ class Update:
 
     def _evaluate(self, part: Part, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
         """The transitions of a minibatch, and what the policy now says of them."""
+        if part.num_trained == 0:  # only other learners have some; not every network takes none
+            nothing = torch.empty(0)
+            return Evaluation(nothing, nothing, nothing, nothing), transitions.take(part.counted[:0])
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
             return self.policy.evaluate(minibatch.observations, minibatch.actions), minibatch
@@ -178,25 +186,33 @@ class Update:
 
     def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> None:
         """One optimizer step."""
-        config = self._present_config()
-        gradients = ppo_gradients(evaluation, minibatch, config)
+        config, size = self._present_config(), len(minibatch)
+        normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
-        torch.autograd.backward(
-            [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values], list(gradients)
-        )
+        if size:
+            gradients = ppo_gradients(evaluation, normalized, config)
+            torch.autograd.backward(
+                [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values], list(gradients)
+            )
+        self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         lr = self.lr
         self.optimizer.step(lr * lr_factor)
         self.version += 1
-        if self.want_summary:
-            self._summary.add(metrics.loss_terms(evaluation, minibatch, config))
+        if self.want_summary and size:
+            self._summary.add(metrics.loss_terms(evaluation, normalized, config))
             self._summary.add(metrics.policy_change(evaluation, minibatch, config))
             self._summary.add(metrics.value_change(evaluation, minibatch, self.policy))
             self._summary.add({"grad_norm": grad_norm})
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
         if self._schedule.needs_divergence:
-            log_ratios = evaluation.log_probs.detach() - minibatch.behavior_log_probs
-            self._schedule.after_minibatch(divergences(log_ratios)[2].mean())
+            self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
+
+    def _with_normalized_advantages(self, minibatch: Transitions) -> Transitions:
+        if not self.config.normalize_advantages:
+            return minibatch
+        advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, self.peers)
+        return replace(minibatch, advantages=advantages)
 
     def _present_config(self) -> LearnerConfig:
         """With the clip ranges of now."""
@@ -215,13 +231,19 @@ class Update:
         """Whether the policy that the minibatch saw is too far from the one that acted (row C-X3 of the details)."""
         if self.config.target_kl == 0.0:
             return False
-        k3 = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
-        return k3.item() > self.config.target_kl
+        return self._divergence(evaluation, minibatch).item() > self.config.target_kl
+
+    @torch.no_grad()
+    def _divergence(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
+        """Mean estimate of the KL divergence from the policy that acted, over the shares of all learners."""
+        mean = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
+        self.peers.mean_(mean, len(minibatch))
+        return mean
 
     @torch.no_grad()
     def _look_at_first_ratios(self, evaluation: Evaluation, minibatch: Transitions, unchanged: bool) -> None:
         """The ratios of the first minibatch are 1 if the policy has not changed since it acted (row C-R1)."""
-        if not self.want_summary and not self.config.strict:
+        if not (self.want_summary or self.config.strict) or not len(minibatch):
             return
         ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp()
         self._summary.add({"first_ratio_min": ratios.min(), "first_ratio_max": ratios.max()})
@@ -256,7 +278,7 @@ class Update:
             selection.num_own,
             self.config.max_policy_lag,
             self.version,
-            int(labels.max()),
+            max(labels.flatten().tolist(), default=-1),
         )
 
 

@@ -2,10 +2,14 @@
 
 In: full slots, save requests. Out: published weights, free slots, checkpoints, summaries. It owns the policy under
 training, the optimizer and the statistics. It stops between two iterations and saves before it ends.
+
+A policy can have several learners, each with slots of its own. They take every step together, see `sf.learner.peers`,
+and end after the same iteration. The first one speaks for all of them: only it publishes, saves and reports.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -20,8 +24,9 @@ from sf.control import ControlEnd
 from sf.doorbell import Doorbell
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
+from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
-from sf.learner.update import Update
+from sf.learner.update import StepReport, Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic
@@ -33,18 +38,19 @@ from sf.weights import PublishedWeights
 
 
 class Learner:
-    """One role object: `step` runs one training iteration if there is a dataset."""
+    """The only learner of its policy, or the first one. `step` runs one training iteration if there is a dataset."""
 
     def __init__(
         self,
         policy_id: int,
+        index: int,
         config: Config,
         topology: Topology,
         info: EnvInfo,
         seed: int,
         arena: Arena,
         weights: PublishedWeights,
-        doorbell: Doorbell,
+        learners: Sequence[Doorbell],
         workers: Sequence[Doorbell],
         inference: Sequence[Doorbell],
         supervisor: Doorbell,
@@ -56,13 +62,14 @@ class Learner:
 
         Args:
             policy_id: the policy it trains.
+            index: of this learner among those of the policy.
             config: the whole configuration, because checkpoints carry it.
             topology: sizes of the shared memory.
             info: what the environments look like.
             seed: of the run.
             arena: the shared memory.
             weights: where this policy is published.
-            doorbell: wakes this learner.
+            learners: doorbells of the learners of this policy.
             workers: doorbells of all rollout workers.
             inference: doorbells of the inference workers of this policy.
             supervisor: doorbell of the supervisor.
@@ -73,7 +80,7 @@ class Learner:
         Raises:
             CheckpointError: there are checkpoints and none can be used.
         """
-        self.policy_id, self.doorbell = policy_id, doorbell
+        self.policy_id, self.doorbell = policy_id, learners[index]
         self.workers, self.supervisor = list(workers), supervisor
         self.control, self.summaries = control, summaries
         self.frames_per_step = config.rollout.frames_per_step
@@ -84,33 +91,37 @@ class Learner:
         torch.set_num_threads(1)  # the other cores belong to other roles
         keep_freed_memory()
         self.policy = ActorCritic(info, config.model)
-        self.update = Update(self.policy, config.learner, topology.num_groups * topology.rows)
+        self.peers = peers_of(policy_id, index, arena, learners)
+        self.update = Update(self.policy, config.learner, topology.num_groups * topology.rows, self.peers)
         self.saver = Saver(checkpoints, config, info, self.update)
-        self.frames = self.saver.resume()
-        self.batcher = Batcher(policy_id, Slots(topology, arena, info), trajectories_per_dataset(config))
-        self.record = learner_record(arena, policy_id)
+        self.frames = self._resume()
+        share = trajectories_per_dataset(config) // topology.num_learners
+        self.batcher = Batcher(policy_id, Slots(topology, arena, info), share, index)
+        self._batch: Batch | None = None
+        self.record = learner_record(arena, policy_id + index * topology.num_policies)
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
         self.last_summary_s = -math.inf
-        self.weights = weights
-        self.weights.allocate(self.policy.flat.numel())
+        self.weights, self.inference = weights, list(inference)
         self._flat = self.policy.flat.numpy()
-        self.weights.publish(self._flat, self.update.version)
-        for bell in inference:
-            bell.ring()
+        self._begin()
 
     def step(self) -> bool:
         """Trains on one dataset; False while there is none or all frames are learned."""
-        for message in self.control.poll():
-            self._save(message)
-        batch = self.batcher.next() if self.frames < self.frames_wanted else None
-        if batch is None:
+        self._hear()
+        if self._batch is None and self.frames < self.frames_wanted:
+            self._batch = self.batcher.next()
+        if self._batch is None:
             return False
         self.record.lap("batch")
-        self._train(batch)
-        self.record.publish()
-        return True
+        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and what was learned so far is saved
+            if self.peers.are_ready():
+                self._train(self._batch)
+                self._batch = None
+                self.record.publish()
+                return True
+        return False
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until a slot is full or the supervisor wants something."""
@@ -118,23 +129,26 @@ class Learner:
         self.record.lap("wait")
 
     def close(self) -> None:
-        """Saves the newest state."""
+        """Saves the newest state, after an iteration that others have begun as well."""
+        with contextlib.suppress(PeerLost):
+            while self.peers.leave():
+                assert self._batch is not None
+                self._train(self._batch)
+                self._batch = None
         self._save(SaveRequest("periodic", None))
         self.record.publish()
 
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
-        self.update.want_summary = now - self.last_summary_s >= train_summary_interval_s(self.update.version)
+        self.update.want_summary = self._wants_summary(now)
         self.update.set_progress(self._progress())
         for step in self.update.steps(batch):
             self.record.lap("update")
-            self.weights.publish(self._flat, step.version)
-            record = self.record
-            record["version"] = step.version
-            record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max
-            record.lap("publish")
-            record.publish()
-        self.frames += int(batch.valid.sum()) * self.frames_per_step
+            self._publish(step)
+        # Learners go on from here when the first one has published its last step. A slot that was free before could
+        # be filled by an older policy, and synchronous mode promises that it is not.
+        (num_learned,) = self.peers.sum(int(batch.valid.sum()))
+        self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
         if self.batcher.release():
@@ -147,10 +161,44 @@ class Learner:
             self.supervisor.ring()
         self.record.lap("batch")
 
+    def _resume(self) -> int:
+        """Continues from the newest checkpoint and has the other learners do the same; returns the frames so far."""
+        frames = torch.tensor(self._load())
+        first = dict(self.peers.take_from_first({"frames": frames} | self.update.state_dict()))
+        frames = first.pop("frames")
+        self.update.load_state_dict(first)
+        return int(frames)
+
     def _progress(self) -> float:
         """(u - 1) / U for iteration u of U, counted in frames; one that comes after the U-th is like it."""
         num_iterations = max(1, self.frames_wanted // (self.frames_per_iteration * self.num_policies))
         return min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
+
+    # What follows is done by the first learner of a policy only.
+
+    def _load(self) -> int:
+        return self.saver.resume()
+
+    def _begin(self) -> None:
+        self.weights.allocate(self.policy.flat.numel())
+        self.weights.publish(self._flat, self.update.version)
+        for bell in self.inference:
+            bell.ring()
+
+    def _hear(self) -> None:
+        for message in self.control.poll():
+            self._save(message)
+
+    def _publish(self, step: StepReport) -> None:
+        self.weights.publish(self._flat, step.version)
+        record = self.record
+        record["version"] = step.version
+        record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max
+        record.lap("publish")
+        record.publish()
+
+    def _wants_summary(self, now: float) -> bool:
+        return now - self.last_summary_s >= train_summary_interval_s(self.update.version)
 
     def _save(self, request: SaveRequest) -> None:
         self.record.lap("wait")
@@ -158,3 +206,25 @@ class Learner:
             self.control.send(saved)
             self.supervisor.ring()
         self.record.lap("save")
+
+
+class FurtherLearner(Learner):
+    """Another learner of the same policy: it trains on its share and leaves everything else to the first one."""
+
+    def _load(self) -> int:
+        return 0
+
+    def _begin(self) -> None:
+        pass
+
+    def _hear(self) -> None:
+        pass
+
+    def _publish(self, step: StepReport) -> None:
+        pass
+
+    def _wants_summary(self, now: float) -> bool:
+        return False
+
+    def _save(self, request: SaveRequest) -> None:
+        pass

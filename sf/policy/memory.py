@@ -41,7 +41,7 @@ class Memory(nn.Module):
         """
         parts = list(torch.split(state, self.size, -1))
         outputs = []
-        steps = (x,) if resets is None else x.view(-1, len(state), x.shape[-1]).unbind()
+        steps = (x,) if resets is None else x.view(len(resets), len(state), x.shape[-1]).unbind()
         keeps = (None,) if resets is None else (~resets).to(x.dtype).unsqueeze(-1).unbind()
         for step, keep in zip(steps, keeps, strict=True):
             if keep is not None:

@@ -1,0 +1,136 @@
+"""Processes that do the same thing at the same time show each other numbers, through shared memory.
+
+    round[i]       written by process i   how often it has put something into its outbox
+    outbox[i, b]   written by process i   what it puts there in the rounds n with n mod 2 = b
+
+Everybody writes its outbox, raises its round and rings the others; when all stand at the same round, everybody reads
+all outboxes, in the same order. A buffer is written again two rounds later, which nobody begins before all have written
+the round between, that is have read this one. As with the published weights this rests on stores becoming visible in
+order. Who waits looks whether the others live, so a process that dies does not leave the others waiting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sf.arena import Arena, Array, Field
+from sf.doorbell import Doorbell
+from sf.errors import InternalError, WorkerCrashed
+
+OUTBOX_BYTES = 2**20
+"""What is longer goes through it piece by piece; a piece is read while it is still in the cache."""
+LOOK_AGAIN_S = 1.0
+"""No wait is longer before the next look whether the others live."""
+
+
+class PeerLost(WorkerCrashed):
+    """Another process of the exchange is dead; the supervisor knows it too, says how it ended, and ends the run."""
+
+
+class Exchange:
+    """One process among those that exchange."""
+
+    def __init__(self, team: int, index: int, arena: Arena, bells: Sequence[Doorbell]) -> None:
+        """Tells the others the id of this process.
+
+        Args:
+            team: which processes exchange with each other.
+            index: of this process in its team.
+            arena: with `exchange_fields`.
+            bells: of all processes of the team. Anybody may ring them, because who wakes looks at the words. A ring of
+                somebody else that is consumed here is lost, so this process must look at everything before it sleeps.
+        """
+        self.index, self._bells = index, list(bells)
+        self._name = f"learner {index} of policy {team}"
+        self._rounds: Array = arena["exchange/round"][team]
+        self._pids: Array = arena["exchange/pid"][team]
+        self._outbox: Array = arena["exchange/outbox"][team]
+        self._lengths: Array = arena["exchange/length"][team]
+        self._weights: Array = arena["exchange/weight"][team]
+        self._round = 0
+        self._pids[index] = os.getpid()
+
+    def __len__(self) -> int:
+        """How many processes take part."""
+        return len(self._bells)
+
+    def post(self, own: Array, weight: float = 1.0) -> None:
+        """Begins a round with at most OUTBOX_BYTES of numbers, and a weight beside them."""
+        self._round += 1
+        buffer = self._round % 2
+        self._outbox[self.index, buffer, : own.nbytes].view(own.dtype)[:] = own
+        self._lengths[self.index, buffer] = own.nbytes
+        self._weights[self.index, buffer] = weight
+        self._rounds[self.index] = self._round  # last, so that who sees it sees all of the above
+        for index, bell in enumerate(self._bells):
+            if index != self.index:
+                bell.ring()
+
+    def is_complete(self) -> bool:
+        """Whether all have begun this round.
+
+        Raises:
+            PeerLost: one that has not is dead.
+        """
+        for index in np.flatnonzero(self._rounds < self._round):
+            lives = _is_alive(int(self._pids[index]))
+            if self._rounds[index] >= self._round:  # meanwhile, and perhaps as its last act
+                continue
+            if not lives:
+                raise PeerLost(f"{self._name} waited for learner {index} (pid {self._pids[index]}), which has ended.")
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Sleeps until all have begun this round; raises like `is_complete`."""
+        while not self.is_complete():
+            self._bells[self.index].wait(LOOK_AGAIN_S)
+
+    def read(self, dtype: npt.DTypeLike, size: int) -> list[Array]:
+        """What each of them has posted in this complete round, good until the next one."""
+        buffer, num_bytes = self._round % 2, size * np.dtype(dtype).itemsize
+        lengths = self._lengths[:, buffer]
+        if (lengths != num_bytes).any():
+            raise InternalError(
+                f"{self._name} is out of step: in round {self._round} it expects {num_bytes} bytes of everybody, "
+                f"found {lengths.tolist()}."
+            )
+        return [outbox[buffer, :num_bytes].view(dtype) for outbox in self._outbox]
+
+    def weights(self) -> list[float]:
+        """The weights posted in this complete round."""
+        weights: list[float] = self._weights[:, self._round % 2].tolist()
+        return weights
+
+
+def exchange_fields(num_teams: int, team_size: int) -> dict[str, Field]:
+    """What the processes of each team share; nothing if there is nobody to exchange with."""
+    if team_size == 1:
+        return {}
+    each = (num_teams, team_size)
+    return {
+        "exchange/round": Field(each, "int64"),
+        "exchange/pid": Field(each, "int64"),
+        "exchange/length": Field((*each, 2), "int64"),
+        "exchange/weight": Field((*each, 2), "float64"),
+        "exchange/outbox": Field((*each, 2, OUTBOX_BYTES), "uint8"),
+    }
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process lives, or has not begun yet (pid 0).
+
+    A dead one exists until the supervisor, its parent, has taken note of its end. So who finds a peer dead need not
+    explain it to the user: the supervisor has found it first.
+    """
+    if pid == 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
