@@ -32,10 +32,10 @@ class StampingLearner(Learner):
         self.lags: set[int] = set()
 
     def _stamp(self) -> None:
-        self.policy.flat.zero_()
+        self.network.flat.zero_()
         with torch.no_grad():
-            self.policy.policy_head.bias.fill_(self.update.version)
-            self.policy.distribution.log_std.fill_(-10.0)  # type: ignore[union-attr,operator]
+            self.network.policy_head.bias.fill_(self.update.version)
+            self.network.distribution.log_std.fill_(-10.0)  # type: ignore[union-attr,operator]
         self.weights.publish(self._flat, self.update.version)
 
     def _train(self, batch: Batch) -> None:

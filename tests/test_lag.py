@@ -225,7 +225,7 @@ def test_sync_repeats_bit_by_bit(tmp_path: Path) -> None:
     flats = []
     for name in ("a", "b"):
         _, roles = run_lab(make_lab(tmp_path / name, num_epochs=2, num_batches_per_epoch=2), 20)
-        flats.append(roles[0].policy.flat.clone())
+        flats.append(roles[0].network.flat.clone())
     assert torch.equal(*flats)
 
 

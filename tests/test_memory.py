@@ -128,7 +128,7 @@ def test_c36_ratio_is_one_in_the_first_minibatch_over_random_ends(tmp_path: Path
         batch = next_batch(lab, roles)
         assert (iteration == 0) == (torch.count_nonzero(batch.initial_memory) == 0)
         num_ends += int(batch.resets[1:].sum())
-        policy: ActorCritic = roles[0].policy
+        policy: ActorCritic = roles[0].network
         with torch.no_grad():
             evaluation = policy.evaluate(
                 {name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
@@ -157,7 +157,7 @@ def test_values_of_final_and_last_observations_know_the_past(tmp_path: Path) -> 
     )
     roles = lab.build_all()
     batch = next_batch(lab, roles)
-    policy: ActorCritic = roles[0].policy
+    policy: ActorCritic = roles[0].network
     assert batch.truncated.any()
     state, column = batch.initial_memory[:1], 0
     for t in range(8):

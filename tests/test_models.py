@@ -83,7 +83,7 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
     lab = make_lab(tmp_path, "CartPole-v1", encoder=name)
     roles = lab.build_all()
     step_until(roles, lambda: roles[0].record["iterations"] >= 2)
-    assert type(roles[0].policy.encoder).__name__ == "OneLayer"
+    assert type(roles[0].network.encoder).__name__ == "OneLayer"
     for role in roles:
         role.close()
 

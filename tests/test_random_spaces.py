@@ -110,14 +110,14 @@ def trains_with_ratio_one(observations: Space, actions: Space, masked: bool, fla
             batch = learner.batcher.next()
             assert batch is not None
             with torch.no_grad():
-                evaluation = learner.policy.evaluate(
+                evaluation = learner.network.evaluate(
                     {name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
                     batch.actions.flatten(0, 1),
                     Sequences(batch.initial_memory, batch.resets[:-1]),
                 )
             ratios.append((evaluation.log_probs - batch.behavior_log_probs.flatten()).exp())
             learner._train(batch)
-            assert learner.policy.flat.isfinite().all()
+            assert learner.network.flat.isfinite().all()
         for role in roles:
             role.close()
     for ratio in ratios:

@@ -43,6 +43,7 @@ from sf.policy.nests import leaves, leaves_with_paths, map_leaves
 from sf.policy.specs import check_tensors
 from sf.policy.steps import Trajectory
 from sf.spaces import EnvInfo, action_spec, observation_leaves
+from tests.lab import make_lab
 from tests.test_policy import SPACES
 
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
@@ -79,6 +80,25 @@ def test_b24_collect_and_deployment_info() -> None:
     assert deployed.info_spec == ()
     assert deployed.action(batch(deployed, VECTOR)).info == ()
     assert (collect.clip, deployed.clip) == (False, True)
+
+
+def test_b24_a_learner_offers_both(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    learner = roles[0]
+    while learner.update.version == 0:
+        for role in roles:
+            role.step()
+    assert learner.collect_policy.network is learner.network
+    time_step = TimeStep.first(torch.randn(6, 4), 6)
+    step = learner.collect_policy.action(time_step._replace(observation={"obs": time_step.observation}))
+    assert step.info.log_probability.shape == step.info.value_prediction.shape == (6,)
+    assert step.info.action_params.shape == (6, 2)
+    assert torch.equal(learner.policy.action(time_step).action, step.info.action_params.argmax(-1))
+    PolicySaver(learner.policy, train_step=learner.update.version).save(tmp_path / "now")
+    assert torch.equal(load_policy(tmp_path / "now").action(time_step).action, learner.policy.action(time_step).action)
+    for role in roles:
+        role.close()
 
 
 def test_b9_the_log_probability_belongs_to_the_unclipped_action() -> None:

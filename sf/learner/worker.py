@@ -29,7 +29,7 @@ from sf.learner.saving import Saver
 from sf.learner.update import StepReport, Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.process import keep_freed_memory
 from sf.records import learner_record
 from sf.slots import Slots, Topology
@@ -90,9 +90,13 @@ class Learner:
         torch.manual_seed(seed + policy_id)
         torch.set_num_threads(1)  # the other cores belong to other roles
         keep_freed_memory()
-        self.policy = ActorCritic(info, config.model)
+        self.network = ActorCritic(info, config.model)
+        self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)
+        """Acts as the inference workers do."""
+        self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
+        """For use outside of the training."""
         self.peers = peers_of(policy_id, index, arena, learners)
-        self.update = Update(self.policy, config.learner, topology.num_groups * topology.rows, self.peers)
+        self.update = Update(self.network, config.learner, topology.num_groups * topology.rows, self.peers)
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
@@ -104,7 +108,7 @@ class Learner:
         self.record.publish()
         self.last_summary_s = -math.inf
         self.weights, self.inference = weights, list(inference)
-        self._flat = self.policy.flat.numpy()
+        self._flat = self.network.flat.numpy()
         self._begin()
 
     def step(self) -> bool:
@@ -180,7 +184,7 @@ class Learner:
         return self.saver.resume()
 
     def _begin(self) -> None:
-        self.weights.allocate(self.policy.flat.numel())
+        self.weights.allocate(self.network.flat.numel())
         self.weights.publish(self._flat, self.update.version)
         for bell in self.inference:
             bell.ring()
