@@ -15,6 +15,7 @@ from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.models import models_to_send, register_model
 from sf.policy import ActorCritic
+from sf.policy.networks import Encoder
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.lab import make_lab, step_until
 
@@ -137,3 +138,18 @@ def test_impala_resnet_has_fifteen_convolutions() -> None:
     info = EnvInfo("test", 1, {"obs": LeafSpec((3, 64, 64), "uint8")}, ActionSpec.discrete(2))
     policy = ActorCritic(info, ModelConfig(encoder_conv_architecture="resnet_impala"))
     assert sum(isinstance(module, nn.Conv2d) for module in policy.modules()) == 15
+
+
+def test_each_vector_can_have_layers_of_its_own() -> None:
+    shapes = {"a": (3,), "b": (5,), "image": (3, 40, 40)}
+    config = ModelConfig(encoder_mlp_layers=(8, 6), encoder_per_key=True)
+    encoder = Encoder(shapes, config)
+    assert encoder.num_features == 6 + 6 + 512
+    observations = {name: torch.randn(2, *shape, requires_grad=True) for name, shape in shapes.items()}
+    features = encoder(observations)
+    assert features.shape == (2, encoder.num_features)
+    features[:, 512:518].sum().backward()
+    assert observations["a"].grad is not None
+    assert observations["b"].grad is None or not observations["b"].grad.any()
+    together = Encoder(shapes, ModelConfig(encoder_mlp_layers=(8, 6)))
+    assert together.num_features == 6 + 512

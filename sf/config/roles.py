@@ -119,6 +119,8 @@ class ModelConfig:
     """Network from observations to features: auto, a name given to sf.register_model, or module:Name."""
     encoder_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (64, 64)
     """Sizes of the layers for vector observations."""
+    encoder_per_key: bool = False
+    """Give each vector of a Dict or Tuple layers of its own instead of one network for all of them side by side."""
     nonlinearity: Literal["tanh", "relu", "elu"] = "tanh"
     """Function between layers."""
     encoder_conv_architecture: Literal["convnet_simple", "convnet_atari", "resnet_impala", "convnet_microrts"] = (

@@ -127,27 +127,33 @@ class ImageEncoder(nn.Module):
 
 
 class Encoder(nn.Module):
-    """One MLP for all vectors side by side, one convolutional network for each image, their features side by side."""
+    """Networks for parts of the observation, their features side by side.
+
+    Each image has a convolutional network. All vectors together have one MLP, or with `encoder_per_key` one each.
+    """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
         super().__init__()
-        self._vectors = tuple(name for name, shape in shapes.items() if len(shape) == 1)
-        size = sum(shapes[name][0] for name in self._vectors)
-        self.mlp = Mlp(size, config.encoder_mlp_layers, config.nonlinearity) if size else None
         images = {name: ImageEncoder(shape, config) for name, shape in shapes.items() if len(shape) == 3}
+        vectors = tuple(name for name, shape in shapes.items() if len(shape) == 1)
+        groups = [(name,) for name in vectors] if config.encoder_per_key else [vectors] if vectors else []
+        sizes = [sum(shapes[name][0] for name in group) for group in groups]
+        mlps = [Mlp(size, config.encoder_mlp_layers, config.nonlinearity) for size in sizes]
+        if config.encoder_per_key:
+            self.mlp_per_key = nn.ModuleList(mlps)
+        else:
+            self.mlp = mlps[0] if mlps else None
         self.image_encoders = nn.ModuleList(images.values())
-        self.num_features = sum(encoder.num_features for encoder in images.values())
-        if self.mlp is not None:
-            self.num_features += self.mlp.num_features
-        self._encode_vector = None if self.mlp is None else self.mlp.forward
+        self.num_features = sum(mlp.num_features for mlp in mlps) + sum(cnn.num_features for cnn in images.values())
         self._encode_images = tuple((name, encoder.forward) for name, encoder in images.items())
+        self._encode_vectors = tuple((group, mlp.forward) for group, mlp in zip(groups, mlps, strict=True))
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
         """Prepared leaves, [B, size] or [B, channels, height, width], to [B, num_features]."""
         features = [encode(observations[name]) for name, encode in self._encode_images]
-        if self._encode_vector is not None:
-            vectors = [observations[name] for name in self._vectors]
-            features.append(self._encode_vector(vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)))
+        for names, encode in self._encode_vectors:
+            vectors = [observations[name] for name in names]
+            features.append(encode(vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)))
         return features[0] if len(features) == 1 else torch.cat(features, -1)
 
 
