@@ -13,11 +13,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sf.callbacks import Callbacks
 from sf.children import Processes, in_disposable_child
 from sf.config import Config, check, resolve
-from sf.envs import find_env, probe
+from sf.envs import EnvSource, find_env, probe
+from sf.envs.vectorization import choose_vectorization
 from sf.errors import ExitCode, InternalError, ResourceError, SfError
 from sf.experiment import Experiment
 from sf.models import check_encoder
@@ -27,6 +29,7 @@ from sf.process import RoleSpec
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, noted_signals
+from sf.spaces import EnvInfo
 from sf.wiring import Shared, wire
 
 PROBE_TIMEOUT_S = 60.0
@@ -48,6 +51,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> ExitCode:
     source = find_env(config.run.env, config.run.env_arguments)
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
+    config, source = vectorized(config, source, info)
     check(config, info)
     for note in info.notes:
         Console().plain(note)
@@ -65,6 +69,16 @@ def train(config: Config, callbacks: Callbacks | None = None) -> ExitCode:
             ) from error
         finally:
             experiment.close()
+
+
+def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:
+    """The configuration with the vectorization that fits, and the source of its environments."""
+    rollout = config.rollout
+    assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
+    envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
+    wanted, policies = rollout.vectorization, config.run.num_policies
+    vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
+    return replace(config, rollout=replace(rollout, vectorization=vectorization)), source
 
 
 def run(

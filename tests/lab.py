@@ -27,6 +27,7 @@ from sf.inference.worker import InferenceWorker
 from sf.process import RoleSpec
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots
+from sf.supervisor import vectorized
 from sf.wiring import Shared, wire
 
 ROLES = {
@@ -82,6 +83,7 @@ def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:
     source = find_env(config.run.env, config.run.env_arguments)
     info = probe(source)
     config = resolve(config, info, cores=2)
+    config, source = vectorized(config, source, info)
     check(config, info)
     experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
     shared, specs = wire(config, info, source, experiment)

@@ -14,7 +14,7 @@ from sf.arena import Array
 from sf.learner.batch import Batch
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
-from sf.rollout.env_batch import Ended
+from sf.rollout.env_batch import NO_ROWS, Ended
 from sf.rollout.worker import RolloutWorker
 
 
@@ -91,6 +91,7 @@ class FreeEnvs:
     """A group of environments that are only an array."""
 
     counts_episodes = False
+    fillers = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
         observations["obs"][:] = OBSERVATION

@@ -19,3 +19,6 @@ ENVIRONMENTS = {
     "envpool/*": "sf_envs.pool:make",
 }
 """Id to where the class or function that makes it is; that of a family takes the rest of the id as first argument."""
+
+VECTOR_ENVIRONMENTS = {"envpool/*": "sf_envs.pool:make_vector"}
+"""The same for those that step many copies at once."""

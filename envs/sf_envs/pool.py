@@ -53,14 +53,14 @@ class Single(gymnasium.Env[Any, Any]):
         self._pool.close()
 
 
-def _make_pool(name: str, seed: int, kwargs: dict[str, Any]) -> Any:
+def _make_pool(name: str, seed: int, kwargs: dict[str, Any], num_envs: int = 1) -> Any:
     import envpool
 
     if name not in envpool.list_all_envs():
         raise unknown_member("envpool", "EnvPool environment", name, envpool.list_all_envs())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # bounds of float64 in a space of float32
-        pool = envpool.make_gymnasium(name, num_envs=1, seed=seed, **kwargs)
+        pool = envpool.make_gymnasium(name, num_envs=num_envs, seed=seed, **kwargs)
         assert pool.observation_space is not None  # made when it is first looked at
         return pool
 
@@ -75,3 +75,61 @@ def make(name: str, **kwargs: Any) -> Single:
     import envpool  # noqa: F401  # say at once that it is missing
 
     return Single(name, **kwargs)
+
+
+class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """Many environments of one pool; an environment that has ended is reset by the next step.
+
+    Raw scores of whole games come in info["episode"], in the form of Gymnasium's RecordEpisodeStatistics.
+    """
+
+    counts_episodes = True
+    metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012  # as Gymnasium has it
+
+    def __init__(self, name: str, num_envs: int, seed: int, **kwargs: Any) -> None:
+        self._pool = _make_pool(name, seed, kwargs, num_envs)
+        self.num_envs = num_envs
+        self.single_observation_space = self._pool.observation_space
+        self.single_action_space = self._pool.action_space
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+        self._scores, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._is_over = np.zeros(num_envs, bool)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """A pool takes its seed when it is made."""
+        self._scores[:] = self._lengths[:] = 0
+        self._is_over[:] = False
+        return self._pool.reset()[0], {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, reward, terminated, truncated, found = self._pool.step(
+            np.asarray(actions, self.action_space.dtype)
+        )
+        # Atari pools may clip rewards and end episodes at the loss of a life, but they tell the raw facts as well.
+        resets = self._is_over
+        self._scores += np.where(resets, 0.0, found.get("reward", reward))
+        self._lengths += ~resets
+        self._is_over = terminated | truncated
+        ends_game = self._is_over & (truncated | np.asarray(found.get("terminated", terminated), bool))
+        infos: dict[str, Any] = {}
+        if ends_game.any():
+            infos = {"episode": {"r": self._scores.copy(), "l": self._lengths.copy()}, "_episode": ends_game}
+            self._scores[ends_game] = self._lengths[ends_game] = 0
+        return observation, reward, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._pool.close()
+
+
+def make_vector(name: str, num_envs: int, seed: int = 0, **kwargs: Any) -> Pool:
+    """Many environments of a pool; the name may lack its version, as in ``HalfCheetah``."""
+    return Pool(_with_version(name), num_envs, seed, **kwargs)
+
+
+def _with_version(name: str) -> str:
+    """The oldest version that the pools have of a name without one."""
+    import envpool
+
+    known = [known for known in envpool.list_all_envs() if known.rpartition("-v")[0] == name]
+    return min(known, key=lambda one: int(one.rpartition("-v")[2])) if known else name

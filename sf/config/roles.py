@@ -86,6 +86,8 @@ class RolloutConfig:
     """Groups of environments in a worker; one steps while the others wait for actions."""
     rollout: Annotated[int, AT_LEAST_1] = 32
     """Steps in one trajectory."""
+    vectorization: Literal["auto", "none", "native", "envpool"] = "auto"
+    """Step the environments of a group at once: native if they offer it, out of EnvPool, or not at all."""
     env_frameskip: Annotated[int, AT_LEAST_1] = 1
     """Frames that the environment simulates in one step."""
     summaries_use_frameskip: bool = True

@@ -24,7 +24,7 @@ Imports neither torch nor, until an environment is looked up, gymnasium.
 from __future__ import annotations
 
 from sf.envs.probe import probe
-from sf.envs.registry import find_env, register_env
+from sf.envs.registry import find_env, find_pool, register_env
 from sf.envs.source import EnvSource
 
-__all__ = ["EnvSource", "find_env", "probe", "register_env"]
+__all__ = ["EnvSource", "find_env", "find_pool", "probe", "register_env"]

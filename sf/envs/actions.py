@@ -24,10 +24,23 @@ def action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Converter:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)  # numpy scalars: `Discrete.contains` accepts them faster than Python's integers
         return list if start == 0 else lambda actions: list(actions + start)
+    convert = vector_action_converter(space, bounds)
+    return lambda actions: _rows(space, convert(actions))
+
+
+def vector_action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Callable[[Array], Any]:
+    """Like `action_converter`, to one nest of arrays [rows, ...] for all environments; the space is that of one."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        start, dtype = int(space.start), space.dtype
+        return lambda actions: (
+            (actions + start).astype(dtype, copy=False) if start else actions.astype(dtype, copy=False)
+        )
     return _converter(space, bounds, 0)[0]
 
 
-def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple[Converter, int]:
+def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple[Callable[[Array], Any], int]:
     """The function for the columns of a space that begin at `first`, and the first column after them."""
     from gymnasium import spaces
 
@@ -37,32 +50,30 @@ def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             converter, first = _converter(part, bounds, first)
             parts.append(converter)
-        return _nested(parts, keys), first
+        if keys is None:
+            return lambda actions: tuple(part(actions) for part in parts), first
+        return lambda actions: {key: part(actions) for key, part in zip(keys, parts, strict=True)}, first
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        return lambda actions: list(actions[:, first].astype(np.int64) + start), first + 1
+        return lambda actions: actions[:, first].astype(np.int64) + start, first + 1
     shape, dtype = tuple(space.shape), space.dtype
     end = first + int(np.prod(shape))
     if isinstance(space, spaces.Box):
         to_bounds = _squash(space) if bounds == "tanh" else _clip(space)
     else:
         to_bounds = _shift(space.start if isinstance(space, spaces.MultiDiscrete) else 0)
-
-    def convert(actions: Array) -> Sequence[Any]:
-        arrays = to_bounds(actions[:, first:end].reshape(-1, *shape)).astype(dtype, copy=False)
-        return list(arrays) if shape else [arrays[row, ...] for row in range(len(arrays))]  # arrays without axes, too
-
-    return convert, end
+    return lambda actions: to_bounds(actions[:, first:end].reshape(-1, *shape)).astype(dtype, copy=False), end
 
 
-def _nested(parts: list[Converter], keys: list[str] | None) -> Converter:
-    """Tuples, or with keys dicts, of the results of the parts."""
-
-    def convert(actions: Array) -> Sequence[Any]:
-        rows = list(zip(*(part(actions) for part in parts), strict=True))
-        return rows if keys is None else [dict(zip(keys, row, strict=True)) for row in rows]
-
-    return convert
+def _rows(space: Any, arrays: Any) -> Sequence[Any]:
+    """One action per row."""
+    if isinstance(arrays, tuple):
+        return list(zip(*(_rows(*pair) for pair in zip(space.spaces, arrays, strict=True)), strict=True))
+    if isinstance(arrays, dict):
+        parts = [_rows(space.spaces[key], part) for key, part in arrays.items()]
+        return [dict(zip(arrays, row, strict=True)) for row in zip(*parts, strict=True)]
+    is_scalar_box = arrays.ndim == 1 and space.shape == () and arrays.dtype.kind == "f"
+    return [arrays[row, ...] for row in range(len(arrays))] if is_scalar_box else list(arrays)
 
 
 def _shift(start: Any) -> Callable[[Array], Array]:

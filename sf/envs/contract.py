@@ -103,6 +103,21 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
     return array
 
 
+def vector_leaf_array(value: Any, leaf: LeafSpec, num_envs: int, what: str) -> Array:
+    """Like `leaf_array` for the values of many environments, [num_envs, *shape]."""
+    array = np.asarray(value)
+    if array.shape != (num_envs, *leaf.shape) or not _fits(array, np.dtype(leaf.dtype)):
+        raise EnvError(
+            f"{what} {array.dtype}{list(array.shape)}, expected {leaf.dtype}{[num_envs, *leaf.shape]} as the single "
+            "observation space promises. Correct the space or what reset and step return."
+        )
+    if leaf.categories:
+        places = array.reshape(num_envs, -1) - leaf.starts
+        if ((places < 0) | (places >= leaf.categories)).any():
+            raise EnvError(f"{what} with the values {array}, but its observation space promises {leaf}. Correct one.")
+    return array
+
+
 def check_mask(mask: Array, action: ActionSpec) -> None:
     """Refuse a mask, [total number of choices], that leaves a column without a legal choice."""
     if len(action.choices) == 1:

@@ -8,6 +8,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -19,18 +20,27 @@ from sf.errors import EnvError
 
 Factory = Callable[..., Any]
 
-ENTRY_POINT_GROUP = "sf.envs"
+ENTRY_POINT_GROUP, VECTOR_ENTRY_POINT_GROUP = "sf.envs", "sf.vector_envs"
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 _registered: dict[str, Factory] = {}
+_registered_vectors: dict[str, Factory] = {}
 
 
-def register_env(name: str, make: Factory) -> None:
+def register_env(name: str, make: Factory, make_vec: Factory | None = None) -> None:
     """Make ``--env=name`` mean ``make(**env_kwargs)``.
 
-    `make` is called in the rollout workers, so it must be a function or class at the top level of a module. A name that
-    is registered again gets the new function.
+    Both functions are called in the rollout workers, so they must be functions or classes at the top level of a module.
+    A name that is registered again gets the new functions.
+
+    Args:
+        name: id of the environment.
+        make: returns one environment.
+        make_vec: called with `num_envs` as well, returns that many as one `gymnasium.vector.VectorEnv`.
     """
     _registered[name] = make
+    _registered_vectors.pop(name, None)
+    if make_vec is not None:
+        _registered_vectors[name] = make_vec
 
 
 def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSource:
@@ -41,8 +51,13 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSourc
     """
     factory = _registered.get(env_id) or _offered(env_id)
     if factory is not None:
-        _check_travels(env_id, factory)
-        return EnvSource(env_id, dict(kwargs), factory)
+        vector_factory = _registered_vectors.get(env_id)
+        if env_id not in _registered:
+            vector_factory = _offered(env_id, VECTOR_ENTRY_POINT_GROUP)
+        for function in (factory, vector_factory):
+            if function is not None:
+                _check_travels(env_id, function)
+        return EnvSource(env_id, dict(kwargs), factory, vector_factory=vector_factory)
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
         module = "ale_py"  # does not register its games with Gymnasium by itself
@@ -57,10 +72,21 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSourc
     return EnvSource(name, dict(kwargs), modules=(module,) if module else ())
 
 
-def _tables() -> dict[str, str | Factory]:
+def find_pool(source: EnvSource) -> EnvSource:
+    """The same environment out of EnvPool, which steps many copies at once.
+
+    Raises:
+        EnvError: EnvPool is not installed, or has no such environment.
+    """
+    family = _offered(f"envpool/{source.env_id.rpartition('/')[2]}", VECTOR_ENTRY_POINT_GROUP)
+    assert family is not None, "our own table has it"
+    return replace(source, vector_factory=family)
+
+
+def _tables(group: str = ENTRY_POINT_GROUP) -> dict[str, str | Factory]:
     """Id to factory, or to the text ``module:function``, from the tables of all installed packages."""
     offered: dict[str, str | Factory] = {}
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+    for entry_point in entry_points(group=group):
         try:
             offered |= entry_point.load()
         except Exception as error:  # a broken package must not keep the user from the environments of others
@@ -72,9 +98,9 @@ def _tables() -> dict[str, str | Factory]:
     return offered
 
 
-def _offered(env_id: str) -> Factory | None:
+def _offered(env_id: str, group: str = ENTRY_POINT_GROUP) -> Factory | None:
     """The factory for an id, or for a family of ids, which takes the rest of the id as its first argument."""
-    tables = _tables()
+    tables = _tables(group)
     family, slash, name = env_id.partition("/")
     target = None if name == "*" else tables.get(env_id)
     if target is not None:

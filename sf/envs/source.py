@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ class EnvSource:
     """Makes the environment; None leaves it to `gymnasium.make`."""
     modules: tuple[str, ...] = ()
     """Imported before the environment is made, because they register it with Gymnasium."""
+    vector_factory: Callable[..., Any] | None = None
+    """Makes `num_envs` copies that step at once; None leaves it to Gymnasium's `make_vec`."""
 
     def make(self, render_mode: str | None = None) -> Any:
         """A new environment: a `gymnasium.Env` or a multi-agent one. `render_mode` is passed on only if it is set.
@@ -53,6 +56,46 @@ class EnvSource:
 
             # Gymnasium's checker would repeat on every reset and step of every environment what `probe` checks once.
             return gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
+
+    @property
+    def offers_vector(self) -> bool:
+        """Whether many copies can step at once: the environment has a vector factory or a `vector_entry_point`."""
+        if self.vector_factory is not None or self.factory is not None:
+            return self.vector_factory is not None
+        import gymnasium
+
+        spec = gymnasium.registry.get(self.env_id)
+        return spec is not None and spec.vector_entry_point is not None
+
+    def make_vector(self, num_envs: int, seed: int) -> Any:
+        """Copies of the environment as one `gymnasium.vector.VectorEnv`.
+
+        Args:
+            num_envs: copies.
+            seed: given to a vector factory that has an argument of this name, because some pools take it early.
+
+        Raises:
+            EnvError: a package is missing, the constructor raises, or what it returns is no VectorEnv of this size.
+        """
+        import gymnasium
+
+        with blamed_on(self.env_id, "the vectorized constructor"), _missing_package_explained(self.env_id):
+            for module in self.modules:
+                importlib.import_module(module)
+            if self.vector_factory is None:
+                mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
+                env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **self.kwargs)
+            else:
+                takes_seed = "seed" in inspect.signature(self.vector_factory).parameters
+                env = self.vector_factory(num_envs=num_envs, **self.kwargs, **({"seed": seed} if takes_seed else {}))
+        num_made = env.num_envs if isinstance(env, gymnasium.vector.VectorEnv) else 0
+        if num_made != num_envs:
+            found = f"{num_made} environments" if num_made else type(env).__name__
+            raise EnvError(
+                f"The vector factory of {self.env_id} made {found}, expected a gymnasium.vector.VectorEnv of "
+                f"{num_envs}."
+            )
+        return env
 
     def make_checked(self, expected: EnvInfo) -> Any:
         """Like `make`, but refuses an environment that differs from the one that was looked at first."""

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
+import numpy as np
+
 from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
@@ -19,6 +21,8 @@ from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
 from sf.rollout.observations import ObservationWriter, write_rewards
 from sf.spaces import EnvInfo
+
+NO_ROWS: Array = np.zeros(0, np.int64)
 
 
 class Ended(NamedTuple):
@@ -35,6 +39,8 @@ class EnvBatch(Protocol):
 
     counts_episodes: bool
     """Whether the environments say in `info` which episodes count and what they reached."""
+    fillers: Array
+    """Rows whose last step did nothing but reset, see `VectorBatch`."""
 
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
@@ -93,6 +99,7 @@ class _Batch:
         self.write = ObservationWriter(info)
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.envs[0])
+        self.fillers = NO_ROWS
 
     def close(self) -> None:
         for index, env in enumerate(self.envs):

@@ -20,6 +20,8 @@ from sf.rollout.env_batch import Ended, EnvBatch
 from sf.rollout.scores import Scores
 from sf.slots import Requests, Slots, SlotState
 
+NO_POLICY = -1
+
 
 class Group:
     """Advances some environments in lockstep through the slots that belong to them."""
@@ -77,6 +79,8 @@ class Group:
             return False
         self.slots.start_filling(slot)
         self.slots.terminated[slot] = self.slots.truncated[slot] = False
+        if self.num_policies == 1:
+            self.slots.policy_id[slot] = 0  # also where there was a filler
         if self.last_slot is None:
             self._draw_policies(range(0, len(self.policies), self.agents_per_env))
             self.envs.reset(self._observations(slot, 0))
@@ -108,9 +112,17 @@ class Group:
         if ended:
             self._check_final_observations()
             self._end_episodes(slot, t, ended)
+        if len(fillers := self.envs.fillers):
+            self._mark_fillers(slot, t, fillers)
         self.t = t + 1
-        self.record["env_steps"] += len(rewards)
+        self.record["env_steps"] += len(rewards) - len(fillers)
         self._ask(slot)
+
+    def _mark_fillers(self, slot: int, t: int, rows: Array) -> None:
+        """Steps that only reset belong to no policy, so nobody trains on them; the memory begins anew after them."""
+        self.slots.policy_id[slot, t, rows] = NO_POLICY
+        self.slots.terminated[slot, t, rows] = True
+        self.scores.skip(rows)
 
     def _ask(self, slot: int) -> None:
         for key, array in self.slots.observations.items():

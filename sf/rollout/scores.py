@@ -32,6 +32,11 @@ class Scores:
         self.returns += rewards
         self.steps += 1
 
+    def skip(self, rows: Array) -> None:
+        """The last step was none of these rows."""
+        for row in rows.tolist():
+            self.started_at[row] += 1
+
     def end(self, end: Ended) -> tuple[float, int] | None:
         """Return and length of the episode of a row that has ended; None if it does not count."""
         reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]

@@ -15,8 +15,9 @@ from sf.config import RolloutConfig
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.records import EpisodeRing, rollout_record
-from sf.rollout.env_batch import make_env_batch
+from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
+from sf.rollout.vector_batch import VectorBatch
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
 
@@ -63,14 +64,13 @@ class RolloutWorker:
         for group in topology.groups_of_worker(index):
             sequence = np.random.SeedSequence([seed, group])
             env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
-            envs = make_env_batch(
-                source,
-                info,
-                env_seeds,
-                {key: array[group] for key, array in slots.final_observations.items()},
-                slots.has_final_observation[group],
-                config.action_bounds,
-            )
+            final = {key: array[group] for key, array in slots.final_observations.items()}
+            place = final, slots.has_final_observation[group], config.action_bounds
+            envs: EnvBatch
+            if config.vectorization == "none":
+                envs = make_env_batch(source, info, env_seeds, *place)
+            else:
+                envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], *place)
             random = np.random.default_rng(sequence)
             bells = self._ring_inference, self._ring_learners
             self.groups.append(

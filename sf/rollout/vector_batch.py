@@ -1,0 +1,135 @@
+"""The environments of one group as one `gymnasium.vector.VectorEnv`, which steps all of them at once.
+
+What happens where an episode ends depends on the `autoreset_mode` of the environment:
+
+    SAME_STEP   the step returns the first observation of the next episode, and the final one in `infos`
+    DISABLED    the step returns the final observation, and whoever steps resets these environments
+    NEXT_STEP   the step returns the final observation, and the *next* step resets instead of acting
+
+In the last mode that next step is no transition of anybody: its action was ignored. It is a *filler*, which the group
+marks so that nobody trains on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from sf.arena import Array
+from sf.envs import EnvSource
+from sf.envs.actions import vector_action_converter
+from sf.envs.blame import blamed_on
+from sf.envs.contract import check_mask, leaf_value, vector_leaf_array
+from sf.envs.statistics import counts_episodes
+from sf.errors import EnvError
+from sf.rollout.env_batch import NO_ROWS, Ended
+from sf.spaces import ACTION_MASK, EnvInfo, action_spec, observation_leaves
+
+
+class VectorBatch:
+    """Environment i is row i."""
+
+    def __init__(
+        self,
+        source: EnvSource,
+        info: EnvInfo,
+        num_envs: int,
+        seed: int,
+        final_observations: dict[str, Array],
+        has_final_observation: Array,
+        action_bounds: Literal["clip", "tanh"],
+    ):
+        from gymnasium.vector import AutoresetMode
+
+        self.info, self.seed = info, seed
+        self.final_observations, self.has_final_observation = final_observations, has_final_observation
+        self.env = source.make_vector(num_envs, seed)
+        self._check_spaces()
+        mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
+        self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
+        self.counts_episodes = counts_episodes(self.env)
+        self.fillers = NO_ROWS
+        """Rows whose last step was no step but the reset after the end of an episode."""
+        self._reset_next = NO_ROWS
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        with blamed_on(self.info.env_id, "reset"):
+            observation, _ = self.env.reset(seed=self.seed)
+        self._write(observations, observation)
+
+    def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        with blamed_on(self.info.env_id, "step"):
+            observation, reward, terminated, truncated, infos = self.env.step(self.to_env_actions(actions))
+        self.fillers = self._reset_next
+        self._write_rewards(rewards, reward)
+        over = np.logical_or(terminated, truncated)
+        over[self.fillers] = False
+        rows = np.flatnonzero(over)
+        if len(rows) == 0:
+            self._reset_next = NO_ROWS
+            self._write(observations, observation)
+            return []
+        self._keep_final(observation, infos, np.flatnonzero(over & ~np.asarray(terminated)))
+        if self.never_resets:
+            with blamed_on(self.info.env_id, "reset"):
+                observation, _ = self.env.reset(options={"reset_mask": over})
+        elif not self.resets_in_same_step:
+            self._reset_next = rows
+        self._write(observations, observation)
+        return [Ended(int(row), bool(terminated[row]), bool(truncated[row]), _of_row(infos, int(row))) for row in rows]
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _check_spaces(self) -> None:
+        leaves = observation_leaves(self.env.single_observation_space)
+        found = EnvInfo(self.info.env_id, 1, leaves, action_spec(self.env.single_action_space))
+        if (found.observations, found.action.columns) != (self.info.observations, self.info.action.columns):
+            raise EnvError(
+                f"The vectorized {self.info.env_id} is not like a single one. Expected: {self.info}. Found: {found}. "
+                "Correct it, or step single ones with --vectorization=none."
+            )
+
+    def _keep_final(self, observation: Any, infos: Mapping[str, Any], cut: Array) -> None:
+        """Keeps the final observations of truncated rows, whose values are still to be computed."""
+        for row in cut.tolist():
+            seen = _of_row(infos, row)["final_obs"] if self.resets_in_same_step else None
+            for name, leaf in self.info.observations.items():
+                value = leaf_value(observation, leaf)[row] if seen is None else leaf_value(seen, leaf)
+                self.final_observations[name][row] = value
+            self.has_final_observation[row] = True
+
+    def _write(self, observations: dict[str, Array], observation: Any) -> None:
+        for name, leaf in self.info.observations.items():
+            out = observations[name]
+            array = leaf_value(observation, leaf) if leaf.path else observation
+            out[...] = vector_leaf_array(array, leaf, len(out), f"{self.info.env_id} returned an observation {name!r}")
+            if name == ACTION_MASK:
+                for mask in out:
+                    check_mask(mask, self.info.action)
+
+    def _write_rewards(self, rewards: Array, received: Any) -> None:
+        array = np.asarray(received)
+        if array.shape != rewards.shape or array.dtype.kind not in "fiub":
+            raise EnvError(
+                f"{self.info.env_id} returned rewards {array.dtype}{list(array.shape)} from step, expected one number "
+                f"for each of {len(rewards)} environments."
+            )
+        rewards[...] = array
+        rewards[self.fillers] = 0.0
+
+
+def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """The info of one environment: what a mask ``_key`` says is not its own is left out."""
+    found: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") or not (f"_{key}" not in infos or infos[f"_{key}"][row]):
+            continue
+        if isinstance(value, Mapping):
+            found[key] = _of_row(value, row)
+        elif isinstance(value, (np.ndarray, list, tuple)) and len(value) > row:
+            found[key] = value[row]
+    return found
