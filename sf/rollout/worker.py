@@ -67,10 +67,10 @@ class RolloutWorker:
             final = {key: array[group] for key, array in slots.final_observations.items()}
             place = final, slots.has_final_observation[group], config.action_bounds
             envs: EnvBatch
-            if config.vectorization == "none":
-                envs = make_env_batch(source, info, env_seeds, *place)
-            else:
+            if config.vectorization in ("native", "envpool"):
                 envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], *place)
+            else:
+                envs = make_env_batch(source, info, env_seeds, *place)
             random = np.random.default_rng(sequence)
             bells = self._ring_inference, self._ring_learners
             self.groups.append(
