@@ -34,8 +34,9 @@ from sf.policy import (
     to_arrays,
     to_tensors,
 )
+from sf.policy.fitting import Fit
 from sf.policy.leaf_distributions import Fixed
-from sf.policy.nests import Nest, leaves, map_leaves
+from sf.policy.nests import Nest, check_structure, leaves, map_leaves
 from sf.policy.specs import check_tensors
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -573,6 +574,31 @@ def test_b31_an_element_of_a_space_fits_its_spec_and_comes_back(space: Any, seed
                 low, high = spec.limits
                 assert ((tensor >= low) & (tensor <= high)).all()
         assert _contains(space, to_arrays(tensors))
+
+
+@given(space=SPACES, other=SPACES, seed=st.integers(0, 1000), num=st.integers(0, 2))
+@settings(max_examples=150, deadline=None)
+def test_the_prepared_checks_accept_what_the_checks_with_words_accept(
+    space: Any, other: Any, seed: int, num: int
+) -> None:
+    specs = spec_of_space(space)
+    fit = Fit(specs)
+    for given_space in (space, other):
+        given_space.seed(seed)
+        tensors = map_leaves(
+            lambda leaf: torch.stack([leaf] * num) if num else leaf[None][:0],
+            to_tensors(given_space.sample(), spec_of_space(given_space)),
+        )
+        try:
+            check_structure(tensors, specs, "sample")
+            expected = check_tensors(tensors, specs, "sample")
+        except (TypeError, ValueError):
+            assert fit.outer_shape(tensors) is None
+        else:
+            assert fit.outer_shape(tensors) == expected
+            found = fit.flatten(tensors)
+            assert found is not None
+            assert all(a is b for a, b in zip(leaves(tensors), leaves(fit.pack(found)), strict=True))
 
 
 def _contains(space: Any, element: Any) -> bool:

@@ -50,6 +50,8 @@ IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 VECTOR = spaces.Box(-1.0, 1.0, (3,))
 BOX_ACTION = spaces.Box(np.array([-0.1, -2.0], np.float32), np.array([0.1, 1.0], np.float32))
 
+MIXED_ACTION = spaces.Tuple((spaces.Discrete(2), BOX_ACTION))
+
 
 def network(observation: Any = VECTOR, action: Any = None, **config: Any) -> ActorCritic:
     action = spaces.Discrete(4) if action is None else action
@@ -67,6 +69,16 @@ def batch(policy: Policy, space: Any, num: int = 5) -> TimeStep:
 
 
 # ------------------------------------------------------------------------------------------------------------ training
+
+
+@pytest.mark.parametrize("action", [spaces.Discrete(5), spaces.MultiDiscrete([2, 6]), BOX_ACTION, MIXED_ACTION])
+def test_an_action_is_the_same_with_and_without_its_log_probability(action: Any) -> None:
+    made, observations = network(action=action), {"obs": torch.randn(50, 3)}
+    state = made.get_initial_state(50)
+    generators = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for greedy in (False, True):
+        chosen, _ = made.choose(observations, state, generators[0], greedy)
+        assert torch.equal(chosen, made.act(observations, state, generators[1], greedy).action)
 
 
 def test_b24_collect_and_deployment_info() -> None:
@@ -331,6 +343,17 @@ def test_b27_train_step_batch_size_and_state(tmp_path: Path) -> None:
         loaded.action(batch(policy, VECTOR, 5))
     with pytest.raises(ValueError, match="metadata cannot be written as JSON"):
         PolicySaver(policy, metadata={"x": object()})
+
+
+def test_loading_draws_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TrainedPolicy(network(IMAGE, use_rnn=True))
+    PolicySaver(policy).save(tmp_path / "p")
+    drawn: list[Tensor] = []
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda weight, gain=1.0: drawn.append(weight))
+    assert load_policy(tmp_path / "p").variables().keys() == policy.variables().keys()
+    assert not drawn
+    network()
+    assert drawn, "a new one draws them"
 
 
 def test_b28_a_checkpoint_updates_a_policy_that_is_there(tmp_path: Path) -> None:

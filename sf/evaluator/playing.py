@@ -16,7 +16,9 @@ from sf.rollout.env_batch import Ended, make_env_batch
 from sf.rollout.scores import Scores
 from sf.spaces import EnvInfo
 
-MAX_ENVS = 32
+MAX_ENVS = 64
+"""That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32; the more there
+are, the more of them wait at the end for the last one to complete its episodes."""
 
 
 @dataclass

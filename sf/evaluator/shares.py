@@ -16,7 +16,7 @@ from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.models import models_to_send, register_models
 from sf.spaces import EnvInfo
 
-STARTING_PAYS_FROM = 8 * MAX_ENVS
+STARTING_PAYS_FROM = 4 * MAX_ENVS
 """Episodes from which another process is worth the seconds that it needs to start."""
 
 

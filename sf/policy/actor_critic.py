@@ -67,6 +67,7 @@ class ActorCritic(nn.Module):
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
         self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
         self._sample, self._mode = self.distribution.sample, self.distribution.mode
+        self._draw, self._best = self.distribution.draw, self.distribution.best
         self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
 
     @property
@@ -124,7 +125,7 @@ class ActorCritic(nn.Module):
     def choose(
         self, observations: Observations, state: Tensor, generator: torch.Generator | None = None, greedy: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Actions, and the state afterwards, as `act` has them, without the value network.
+        """Actions, and the state afterwards, as `act` has them, without values and log-probabilities.
 
         Args:
             observations: [B, *shape] per leaf.
@@ -133,8 +134,7 @@ class ActorCritic(nn.Module):
             greedy: take the mode.
         """
         action_params, state = self.policy_forward(observations, state)
-        chosen = self._mode(action_params) if greedy else self._sample(action_params, generator)
-        return chosen[0], state
+        return self._best(action_params) if greedy else self._draw(action_params, generator), state
 
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """Log-probabilities of recorded actions, entropies and values, with gradients.

@@ -14,6 +14,7 @@ from sf.learner import checkpoint
 from sf.learner.differences import tensor_differences
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.greedy import GreedyPolicy
+from sf.policy.initialization import without_initialization
 from sf.policy.policy import Policy
 from sf.policy.trained import CollectPolicy, TrainedPolicy
 from sf.spaces import EnvInfo
@@ -68,7 +69,8 @@ def load(path: Path) -> SavedNetwork:
 
 def _network_of(saved: checkpoint.Checkpoint) -> SavedNetwork:
     config, info = _description(saved)
-    network = ActorCritic(info, config.model)
+    with without_initialization():
+        network = ActorCritic(info, config.model)
     variables = network.variables()
     stored = {
         name.removeprefix(POLICY_PREFIX): tensor

@@ -1,6 +1,7 @@
 """Distributions of actions as functions of the numbers that the policy head puts out.
 
-All kinds have the same methods; `sample` and `evaluate` use the same formula for the log-probability, so that the
+All kinds have the same methods: `draw` and `best` give actions, `sample` and `mode` the same actions and their
+log-probabilities. `sample` and `evaluate` use the same formula for the log-probability, so that the
 ratio of an action under unchanged weights is exactly 1.
 """
 
@@ -44,19 +45,24 @@ class Categorical(nn.Module):
             exists = places < torch.tensor(choices).unsqueeze(-1)
             self._places = torch.where(exists, starts + places, self.num_logits).flatten()
 
-    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Actions, int64, and their log-probabilities [B].
+    def draw(self, params: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Actions, int64.
 
-        By inversion of the cumulated probabilities: one random number per choice, and one of probability 0 spans an
-        empty interval, so that it is never drawn. A third of the time of `torch.multinomial` for small batches.
+        A race: choice i arrives after an exponential time of rate p_i, so it is the first one with probability p_i, and
+        one of probability 0 never arrives. Half the time of inverting the cumulated probabilities for small batches.
         """
+        logits = self._logits(params)
+        return logits.softmax(-1).div_(torch.empty_like(logits).exponential_(generator=generator)).argmax(-1)
+
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Actions, int64, and their log-probabilities [B]."""
+        actions = self.draw(params, generator)
         log_probs = self._logits(params).log_softmax(-1)
-        cumulated = log_probs.exp().cumsum(-1)
-        # Rounding leaves the total a little off 1; a number below 1 times the total stays below the total.
-        total = cumulated[..., -1:]
-        points = torch.empty_like(total).uniform_(generator=generator).mul_(total)
-        actions = torch.searchsorted(cumulated, points, right=True)
-        return actions.squeeze(-1), self._sum(log_probs.gather(-1, actions).squeeze(-1))
+        return actions, self._sum(log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1))
+
+    def best(self, params: Tensor) -> Tensor:
+        """The most probable actions, int64."""
+        return self._logits(params).argmax(-1)
 
     def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable actions, int64, and their log-probabilities [B]."""
@@ -124,12 +130,19 @@ class DiagonalGaussian(nn.Module):
         self.log_std = None if adaptive else nn.Parameter(torch.full((size,), self.initial_log_std))
         self._free_log_std = (self.log_std,)
 
+    def draw(self, params: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Actions [B, d]."""
+        mean, log_std = self._split(params)
+        return torch.addcmul(mean, torch.empty_like(mean).normal_(generator=generator), log_std.exp())
+
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Actions [B, d] and their joint log-probabilities [B]."""
-        mean, log_std = self._split(params)
-        noise = torch.empty_like(mean).normal_(generator=generator)
-        actions = torch.addcmul(mean, noise, log_std.exp())
-        return actions, self._log_probs(mean, log_std, actions)
+        actions = self.draw(params, generator)
+        return actions, self._log_probs(*self._split(params), actions)
+
+    def best(self, params: Tensor) -> Tensor:
+        """The means [B, d]."""
+        return self._split(params)[0]
 
     def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
         """The means [B, d] and their joint log-probabilities [B]."""
@@ -174,6 +187,16 @@ class Mixed(nn.Module):
         self.num_logits = self.choices.num_logits
         self.num_params = self.num_logits + self.numbers.num_params
 
+    def draw(self, params: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Actions [B, D]."""
+        choices, numbers = self._split(params)
+        return self._side_by_side(self.choices.draw(choices, generator), self.numbers.draw(numbers, generator))
+
+    def best(self, params: Tensor) -> Tensor:
+        """The most probable choices and the means [B, D]."""
+        choices, numbers = self._split(params)
+        return self._side_by_side(self.choices.best(choices), self.numbers.best(numbers))
+
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Actions [B, D] and their joint log-probabilities [B]."""
         choices, numbers = self._split(params)
@@ -201,8 +224,10 @@ class Mixed(nn.Module):
         return params[:, : self.num_logits], params[:, self.num_logits :]
 
     def _join(self, choices: tuple[Tensor, Tensor], numbers: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        actions = torch.cat([choices[0].to(torch.float32), numbers[0]], -1)
-        return actions[:, self._order], choices[1] + numbers[1]
+        return self._side_by_side(choices[0], numbers[0]), choices[1] + numbers[1]
+
+    def _side_by_side(self, choices: Tensor, numbers: Tensor) -> Tensor:
+        return torch.cat([choices.to(torch.float32), numbers], -1)[:, self._order]
 
 
 ActionDistribution = Categorical | DiagonalGaussian | Mixed

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
+from sf.policy.initialization import orthogonal
 
 
 class Memory(nn.Module):
@@ -24,8 +25,7 @@ class Memory(nn.Module):
         for index in range(config.rnn_num_layers):
             cell = make(self.size if index else num_inputs, self.size)
             for weights, biases in ((cell.weight_ih, cell.bias_ih), (cell.weight_hh, cell.bias_hh)):
-                nn.init.orthogonal_(weights)
-                nn.init.zeros_(biases)
+                orthogonal(weights, biases)
             self.layers.append(cell)
 
     def forward(self, x: Tensor, state: Tensor, resets: Tensor | None) -> tuple[Tensor, Tensor]:

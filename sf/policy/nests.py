@@ -16,11 +16,16 @@ Path = tuple[Any, ...]
 
 def map_leaves(function: Callable[..., Any], nest: Nest, *others: Nest) -> Nest:
     """The nest with `function(leaf, *leaves of the others at the same place)` in place of each leaf."""
+    if isinstance(nest, (tuple, list)):
+        if others:
+            parts = [map_leaves(function, *parts) for parts in zip(nest, *others, strict=True)]
+        elif nest:
+            parts = [map_leaves(function, part) for part in nest]
+        else:
+            return nest
+        return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
     if isinstance(nest, Mapping):
         return {key: map_leaves(function, part, *(other[key] for other in others)) for key, part in nest.items()}
-    if isinstance(nest, (tuple, list)):
-        parts = [map_leaves(function, *parts) for parts in zip(nest, *others, strict=True)]
-        return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
     return function(nest, *others)
 
 
@@ -34,7 +39,7 @@ def leaves_with_paths(nest: Nest, path: Path = ()) -> Iterator[tuple[Path, Any]]
     """Every leaf and the path to it."""
     for key, part in _parts(nest):
         yield from leaves_with_paths(part, (*path, key))
-    if _is_leaf(nest):
+    if is_leaf(nest):
         yield path, nest
 
 
@@ -69,6 +74,11 @@ def without_extra_keys(nest: Nest, wanted: Nest) -> Nest:
     return type(nest)(*parts) if hasattr(nest, "_fields") else type(nest)(parts)
 
 
+def has_keys(nest: Nest) -> bool:
+    """Whether there is a dict in it."""
+    return isinstance(nest, Mapping) or (not is_leaf(nest) and any(has_keys(part) for part in nest))
+
+
 def check_structure(nest: Nest, wanted: Nest, what: str) -> None:
     """Refuse a nest that is built in another way than `wanted`.
 
@@ -91,8 +101,8 @@ def path_text(what: str, path: Path) -> str:
 
 def _difference(nest: Nest, wanted: Nest, path: Path) -> tuple[Path, str, str] | None:
     """The first place where the structures differ, what is there and what should be."""
-    if _is_leaf(nest) != _is_leaf(wanted) or (
-        not _is_leaf(nest) and (_kind(nest) != _kind(wanted) or _keys(nest) != _keys(wanted))
+    if is_leaf(nest) != is_leaf(wanted) or (
+        not is_leaf(nest) and (_kind(nest) != _kind(wanted) or _keys(nest) != _keys(wanted))
     ):
         return path, _outline(nest), _outline(wanted)
     for key, part in _parts(wanted):
@@ -101,7 +111,8 @@ def _difference(nest: Nest, wanted: Nest, path: Path) -> tuple[Path, str, str] |
     return None
 
 
-def _is_leaf(nest: Nest) -> bool:
+def is_leaf(nest: Nest) -> bool:
+    """Whether it is no container."""
     return not isinstance(nest, (tuple, list, Mapping))
 
 
@@ -124,7 +135,7 @@ def _parts(nest: Nest) -> Iterator[tuple[Any, Nest]]:
 
 
 def _outline(nest: Nest) -> str:
-    if _is_leaf(nest):
+    if is_leaf(nest):
         return f"one {type(nest).__name__}" if not hasattr(nest, "dtype") else "one array"
     if isinstance(nest, Mapping):
         return f"a dict with the keys {sorted(map(str, nest))}"

@@ -13,6 +13,7 @@ from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.models import AUTO, find_model
 from sf.policy.activations import ACTIVATIONS
+from sf.policy.initialization import orthogonal
 
 CONVOLUTIONS = {
     # filters, side of the kernel, stride
@@ -34,9 +35,8 @@ def linear(num_inputs: int, num_outputs: int, gain: float = HIDDEN_GAIN) -> nn.L
 
 
 def _initialize(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
-    nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None, "every layer has a bias"
-    nn.init.zeros_(layer.bias)
+    orthogonal(layer.weight, layer.bias, gain)
 
 
 class Mlp(nn.Module):

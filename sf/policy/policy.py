@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from sf.policy.fitting import Fit
 from sf.policy.flat import named_variables
-from sf.policy.nests import Nest, check_structure, leaves, map_leaves, without_extra_keys
+from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.specs import BoundedTensorSpec, check_tensors, clip_to_spec
 from sf.policy.steps import PolicyInfo, PolicyStep, StepType, TimeStep, Trajectory
 from sf.spaces import ACTION_MASK
@@ -98,6 +99,9 @@ class Policy(nn.Module):
         self.observation_and_action_constraint_splitter = observation_and_action_constraint_splitter
         self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
         self._has_state = any(True for _ in leaves(policy_state_spec))
+        self._has_keys = has_keys((time_step_spec, policy_state_spec))
+        self._time_step_fit, self._state_fit = Fit(time_step_spec), Fit(policy_state_spec)
+        self._action_fit, self._step_fit = Fit(action_spec), Fit(self.policy_step_spec)
         self.train_step = -1
         """Optimizer steps after which the policy was saved; -1 if nobody has said."""
         self.metadata: dict[str, Any] = {}
@@ -303,12 +307,26 @@ class Policy(nn.Module):
             )
 
     def _drop_extra_keys(self, time_step: TimeStep, policy_state: Nest) -> tuple[TimeStep, Nest]:
-        return (
-            without_extra_keys(time_step, self._time_step_spec),
-            without_extra_keys(policy_state, self._policy_state_spec),
-        )
+        if self._has_keys and self._time_step_fit.flatten(time_step) is None:
+            time_step = without_extra_keys(time_step, self._time_step_spec)
+        if self._has_keys and self._state_fit.flatten(policy_state) is None:
+            policy_state = without_extra_keys(policy_state, self._policy_state_spec)
+        return time_step, policy_state
 
     def _check_input(self, time_step: TimeStep, policy_state: Nest) -> None:
+        outer = self._time_step_fit.outer_shape(time_step)
+        of_state = self._state_fit.outer_shape(policy_state)
+        if outer is None or of_state is None:
+            outer, of_state = self._look_closely(time_step, policy_state)
+        if self.batch_size is not None and outer[:1] != (self.batch_size,):
+            raise ValueError(f"{self.name} was saved for batches of {self.batch_size}, found {list(outer)}.")
+        if self._has_state and of_state != outer[:1]:
+            raise ValueError(
+                f"policy_state has the batch dimensions {list(of_state)}, but the time step has {list(outer)}."
+            )
+
+    def _look_closely(self, time_step: TimeStep, policy_state: Nest) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The batch dimensions of both; raises where something does not fit."""
         if not isinstance(time_step, TimeStep):
             raise ValueError(f"time_step is {type(time_step).__name__}, expected a TimeStep.")
         for field, part, spec in zip(TimeStep._fields, time_step, self._time_step_spec, strict=True):
@@ -317,13 +335,7 @@ class Policy(nn.Module):
             raise ValueError(f"policy_state is missing: {self.name} has a memory. Begin with get_initial_state.")
         check_structure(policy_state, self._policy_state_spec, "policy_state")
         outer = check_tensors(time_step, self._time_step_spec, "time_step")
-        if self.batch_size is not None and outer[:1] != (self.batch_size,):
-            raise ValueError(f"{self.name} was saved for batches of {self.batch_size}, found {list(outer)}.")
-        of_state = check_tensors(policy_state, self._policy_state_spec, "policy_state")
-        if self._has_state and of_state != outer[:1]:
-            raise ValueError(
-                f"policy_state has the batch dimensions {list(of_state)}, but the time step has {list(outer)}."
-            )
+        return outer, check_tensors(policy_state, self._policy_state_spec, "policy_state")
 
     def _reset_state(self, time_step: TimeStep, policy_state: Nest) -> Nest:
         step_type = time_step.step_type
@@ -338,7 +350,8 @@ class Policy(nn.Module):
         return map_leaves(choose, initial, policy_state)
 
     def _check_action_structure(self, step: PolicyStep) -> None:
-        check_structure(step.action, self._action_spec, "action")
+        if self._action_fit.flatten(step.action) is None:
+            check_structure(step.action, self._action_spec, "action")
 
     def _clip(self, step: PolicyStep) -> PolicyStep:
         return step._replace(
@@ -346,11 +359,13 @@ class Policy(nn.Module):
         )
 
     def _check_step_structure(self, step: PolicyStep) -> None:
-        for field, part, spec in zip(PolicyStep._fields, step, self.policy_step_spec, strict=True):
-            check_structure(part, spec, field)
+        if self._step_fit.flatten(step) is None:
+            for field, part, spec in zip(PolicyStep._fields, step, self.policy_step_spec, strict=True):
+                check_structure(part, spec, field)
 
     def _check_action_tensors(self, step: PolicyStep) -> None:
-        check_tensors(step.action, self._action_spec, "action")
+        if self._action_fit.outer_shape(step.action) is None:
+            check_tensors(step.action, self._action_spec, "action")
 
     def _check_distributions(self, step: PolicyStep) -> None:
         for leaf in leaves(step.action):

@@ -32,6 +32,7 @@ from sf.learner.differences import tensor_differences
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.checkpoints import load, load_newest
 from sf.policy.greedy import GreedyPolicy
+from sf.policy.initialization import without_initialization
 from sf.policy.nests import Nest
 from sf.policy.policy import Policy, split_action_mask
 from sf.policy.random import RandomPolicy
@@ -192,7 +193,8 @@ def _load_folder(path: Path, checkpoint: str | Path | None, options: Mapping[str
             raise sealed.UnknownFormatError(
                 f"format {description['format']}, but this version of sf reads up to {FORMAT}. Install a newer one"
             )
-        policy = build(description["policy"], options)
+        with without_initialization():
+            policy = build(description["policy"], options)
         policy.train_step, policy.metadata = int(description["train_step"]), description["metadata"]
         policy.batch_size = description["batch_size"]
     except (OSError, sealed.DamagedError, sealed.UnknownFormatError) as error:

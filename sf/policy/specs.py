@@ -32,6 +32,13 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "_numpy_dtype", np.dtype(_name_of(self.dtype)))
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The same type for NumPy."""
+        dtype: np.dtype[Any] = self.__dict__["_numpy_dtype"]
+        return dtype
 
     def __str__(self) -> str:
         """For messages."""
@@ -151,7 +158,9 @@ def clip_to_spec(tensor: Tensor, spec: TensorSpec) -> Tensor:
     if not isinstance(spec, BoundedTensorSpec):
         return tensor
     minimum, maximum = spec.limits
-    return tensor.clamp(minimum.to(tensor.dtype), maximum.to(tensor.dtype))
+    if tensor.dtype != spec.dtype:
+        minimum, maximum = minimum.to(tensor.dtype), maximum.to(tensor.dtype)
+    return tensor.clamp(minimum, maximum)
 
 
 # ------------------------------------------------------------------------------------------------ Gymnasium's spaces
@@ -240,8 +249,15 @@ def to_tensors(value: Nest, specs: Nest) -> Nest:
     return map_leaves(lambda spec, leaf: torch.from_numpy(_cast(leaf, spec)), specs, value)
 
 
+def batch_of_one(spec: TensorSpec, leaf: Any) -> Tensor:
+    """An array or number without a batch dimension, as a tensor with one; values as for `to_tensors`."""
+    if isinstance(leaf, Tensor) and leaf.dtype == spec.dtype:
+        return leaf.unsqueeze(0)
+    return torch.from_numpy(_cast(leaf, spec)[None])
+
+
 def _cast(leaf: Any, spec: TensorSpec) -> Array:
-    array, wanted = np.asarray(leaf), np.dtype(_name_of(spec.dtype))
+    array, wanted = np.asarray(leaf), spec.numpy_dtype
     if array.dtype == wanted:
         return array
     cast = array.astype(wanted)

@@ -29,6 +29,9 @@ from sf.spaces import ActionColumn, ActionPart, EnvInfo
 
 ActionBounds = Literal["clip", "tanh"]
 
+NO_MEMORY = torch.empty(0)
+"""What a network without a memory takes for its state, and hands on."""
+
 
 class CollectPolicy(Policy):
     """The policy under training: it acts with what the trajectories store.
@@ -59,11 +62,11 @@ class CollectPolicy(Policy):
         self._act, self._event_shape = network.act, info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
-        state = policy_state if self._has_state else None
+        state = policy_state if self._has_state else NO_MEMORY
         return self._as_specified(self._act(time_step.observation, state, _generator(seed)))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        state = policy_state if self._has_state else None
+        state = policy_state if self._has_state else NO_MEMORY
         return self._as_specified(self._act(time_step.observation, state, None, True))
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
@@ -110,6 +113,8 @@ class TrainedPolicy(Policy):
         self._start = torch.tensor(starts[0] if info.action.is_scalar else starts) if any(starts) else None
         self._is_scalar = info.action.is_scalar
         self._choose, self._memory_names = network.choose, names
+        # Drawn choices and modes are within their limits; numbers may not be, not even those of tanh after rounding.
+        self._has_bounds &= len(info.action.choices) < len(info.action.columns)
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         if self.emit_log_probability:
@@ -132,7 +137,7 @@ class TrainedPolicy(Policy):
         """Most likely actions, next state and parameters of the distribution [B, n] of a batch, without any check."""
         observations = {name: find(observation, path) for name, path in self._paths}
         params, state = self.network.policy_forward(observations, self._join_memory(policy_state))
-        action = self._to_action(self.network.distribution.mode(params)[0])
+        action = self._to_action(self.network.distribution.best(params))
         clipped = map_leaves(lambda spec, leaf: clip_to_spec(leaf, spec), self.action_spec, action)
         return clipped, self._write_memory(state), params
 
@@ -191,7 +196,7 @@ class TrainedPolicy(Policy):
     def _join_memory(self, policy_state: Nest) -> Tensor:
         """[B, S], layer after layer, each with its hidden state and cell."""
         if not self._has_state:
-            return torch.empty(0)
+            return NO_MEMORY
         return torch.stack([policy_state[name] for name in self._memory_names], 2).flatten(1)
 
     def _write_memory(self, state: Tensor) -> Nest:
