@@ -91,13 +91,12 @@ def train(
     check(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        code = run(config, Callbacks(on_iteration, on_episode, on_checkpoint))
+        code, reason = run(config, Callbacks(on_iteration, on_episode, on_checkpoint))
     finally:
         signal.signal(signal.SIGTERM, before)
     if code == ExitCode.SIGTERM:
         sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
-    path = config.run.experiment_dir.absolute()
-    return TrainResult(path, json.loads((path / "summary.json").read_text())["exit_reason"])
+    return TrainResult(config.run.experiment_dir.absolute(), reason)
 
 
 def _flag(name: str, value: Any) -> list[str]:

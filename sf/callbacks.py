@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from sf.messages import CheckpointSaved
 from sf.monitor import Lag
 from sf.records import Episode
@@ -52,5 +54,6 @@ class Callbacks:
             self._call(self.on_checkpoint, saved)
 
     def _call(self, function: Callable[..., object] | None, news: object) -> None:
-        if function is not None and function(news) is True:
-            self.wants_stop = True
+        if function is not None:
+            answer = function(news)
+            self.wants_stop |= isinstance(answer, (bool, np.bool_)) and bool(answer)

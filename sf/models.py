@@ -63,7 +63,7 @@ def find_model(name: str) -> MakeEncoder:
         ConfigError: there is none.
     """
     module, _, attribute = name.rpartition(":")
-    if module:
+    if module and name not in _registered:
         try:
             found = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
@@ -74,6 +74,31 @@ def find_model(name: str) -> MakeEncoder:
         return make
     check_encoder(name)
     return _registered[name]
+
+
+def trust_encoder(name: str) -> None:
+    """Import the encoder ``module:name``, so that files may name it from now on.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    _registered[name] = find_model(name)
+
+
+def expect_known_encoder(name: str) -> None:
+    """Refuse the encoder that a file names if it would have to be imported: a file does not get to import modules.
+
+    Raises:
+        ConfigError: nobody has registered it.
+    """
+    if ":" in name and name not in _registered:
+        raise ConfigError(
+            [
+                f"The policy has the encoder {name}, which imports a module. If you trust it, give --encoder={name} "
+                f"or call sf.register_model({name!r}, ...) before loading."
+            ]
+        )
+    check_encoder(name)
 
 
 def check_encoder(name: str) -> None:

@@ -74,6 +74,7 @@ class Session:
         """When the roles were ready; starting them is not training."""
         self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
+        self._news: list[CheckpointSaved] = []
 
     def poll(self) -> ExitReason | None:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
@@ -107,8 +108,8 @@ class Session:
             self._take_messages()
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
-        self._call_back(snapshot, episodes)
         self.monitor.finish(exit_reason, exit_code, self._time_shares())
+        self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
 
@@ -146,7 +147,7 @@ class Session:
                 assert isinstance(saved, CheckpointSaved), saved
                 self.last_saved[saved.policy_id] = saved
                 self.monitor.checkpoint_saved(saved)
-                self.callbacks.checkpoint(saved)
+                self._news.append(saved)
 
     def _take(self, message: object) -> None:
         match message:
@@ -156,11 +157,14 @@ class Session:
                 self.monitor.evaluation_done(message)
             case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
                 self.monitor.checkpoint_saved(message)
-                self.callbacks.checkpoint(message)
+                self._news.append(message)
             case _:
                 raise AssertionError(message)
 
     def _call_back(self, snapshot: Snapshot, episodes: list[Episode]) -> None:
+        news, self._news = self._news, []
+        for saved in news:
+            self.callbacks.checkpoint(saved)
         for episode in episodes:
             self.callbacks.episode(episode)
         for policy_id, policy in enumerate(snapshot.policies):

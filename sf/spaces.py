@@ -199,6 +199,8 @@ class EnvInfo:
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
         data = asdict(self)
+        # A list, because files sort the keys of objects and the network reads the leaves in their order.
+        data["observations"] = [{"name": name, **leaf} for name, leaf in data["observations"].items()]
         for column in data["action"]["columns"]:
             for bound in ("low", "high"):
                 column[bound] = column[bound] if isfinite(column[bound]) else str(column[bound])
@@ -207,15 +209,20 @@ class EnvInfo:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnvInfo:
         """The inverse of `to_json`."""
+        stored = data["observations"]
+        if isinstance(stored, Mapping):  # checkpoints of early 0.1
+            if len(stored) > 1:
+                raise ValueError("the order of its observations was not saved")
+            stored = [{"name": name, **leaf} for name, leaf in stored.items()]
         leaves = {
-            name: LeafSpec(
+            leaf["name"]: LeafSpec(
                 tuple(leaf["shape"]),
                 leaf["dtype"],
                 tuple(leaf["categories"]),
                 tuple(leaf["starts"]),
                 tuple(leaf["path"]),
             )
-            for name, leaf in data["observations"].items()
+            for leaf in stored
         }
         columns = tuple(
             ActionColumn(**{**column, "low": float(column["low"]), "high": float(column["high"])})

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sf.callbacks import Callbacks
 from sf.children import Processes, in_disposable_child
@@ -35,7 +36,14 @@ from sf.wiring import Shared, wire
 PROBE_TIMEOUT_S = 60.0
 
 
-def train(config: Config, callbacks: Callbacks | None = None) -> ExitCode:
+class Outcome(NamedTuple):
+    """How a run ended in order."""
+
+    code: ExitCode
+    reason: str
+
+
+def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     """Runs a training from its configuration to its end.
 
     Args:
@@ -88,19 +96,20 @@ def run(
     experiment: Experiment,
     signals: Signals,
     callbacks: Callbacks | None = None,
-) -> ExitCode:
+) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
     roles = SerialRoles() if config.run.serial_mode else Processes(shared)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor, callbacks or Callbacks())
     reason: ExitReason | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
     try:
         roles.start(specs)
         monitor.watch_processes(roles.pids())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
-    except Exception as failure:
+    except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure
+        session.callbacks = Callbacks()  # it would only be raised again
     problems = roles.stop(signals)
     if error is None and problems and not signals.is_urgent:
         error = InternalError("The run did not end in order: " + "; ".join(problems))
@@ -112,7 +121,7 @@ def run(
         error = error or failure
     if error is not None:
         raise error
-    return code
+    return Outcome(code, why)
 
 
 def _watch(
@@ -134,7 +143,7 @@ def _watch(
                 return reason
 
 
-def _exit_code(reason: ExitReason | None, error: Exception | None) -> ExitCode:
+def _exit_code(reason: ExitReason | None, error: BaseException | None) -> ExitCode:
     if isinstance(error, SfError):
         return error.exit_code
     if error is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +83,67 @@ def test_callbacks_hear_everything_and_can_stop(tmp_path: Path) -> None:
     assert paths[-1].endswith(f"_{iterations[-1].frames}")
 
 
-def test_what_a_callback_raises_ends_the_run_and_is_raised(tmp_path: Path) -> None:
-    def broken(_: object) -> None:
-        raise ZeroDivisionError("mine")
+@pytest.mark.parametrize("serial_mode", [True, False])
+@pytest.mark.parametrize("error", [ZeroDivisionError("mine"), SystemExit("mine")])
+def test_what_a_callback_raises_ends_the_run_and_is_raised(
+    error: BaseException, serial_mode: bool, tmp_path: Path
+) -> None:
+    calls: list[object] = []
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        sf.train("CartPole-v1", train_dir=str(tmp_path), on_iteration=broken, **SMALL)
+    def broken(news: object) -> None:
+        calls.append(news)
+        raise error
+
+    with pytest.raises(type(error), match="mine"):
+        sf.train("CartPole-v1", train_dir=str(tmp_path), on_iteration=broken, **SMALL | {"serial_mode": serial_mode})
     summary = json.loads((tmp_path / "default_experiment/summary.json").read_text())
-    assert summary["exit_reason"] == "ZeroDivisionError: mine"
+    assert summary["exit_reason"] == f"{type(error).__name__}: mine"
+    assert len(calls) == 1
+    assert multiprocessing.active_children() == []
+    assert list((tmp_path / "default_experiment/checkpoint_p0").glob("checkpoint_*"))
+
+
+def test_a_numpy_bool_stops_the_run_and_other_answers_do_not(tmp_path: Path) -> None:
+    result = sf.train(
+        "CartPole-v1",
+        train_dir=str(tmp_path),
+        on_episode=lambda episode: np.float64(episode.reward),
+        on_iteration=lambda iteration: np.bool_(iteration.frames >= 500),
+        **SMALL,
+    )
+    assert result.exit_reason == "stopped by a callback"
+
+
+def test_ctrl_c_while_the_roles_start(tmp_path: Path) -> None:
+    code = """
+import time, gymnasium, sf
+
+class Slow(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        time.sleep(2)
+
+sf.register_env("Slow", Slow)
+if __name__ == "__main__":
+    result = sf.train("Slow", num_workers=1, num_envs_per_worker=2, train_dir="runs")
+    print("reason:", result.exit_reason, flush=True)
+"""
+    (tmp_path / "script.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "runs/default_experiment/.sf-experiment").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert "reason: stopped by SIGINT" in out
 
 
 def test_refusals_are_those_of_the_command(tmp_path: Path) -> None:

@@ -108,6 +108,12 @@ class TestCounting:
         played = play(policies, source, info, num_episodes=40, seed=0)
         assert [episodes.lengths for episodes in played] == [[1] * 40, [1] * 40]
 
+    def test_more_policies_than_agents_play_in_environments_of_their_own(self) -> None:
+        source = find_env("CartPole-v1")
+        info = probe(source)
+        first, second = play([acting(info), acting(info)], source, info, num_episodes=5, seed=0)
+        assert len(first.rewards) == len(second.rewards) == 5
+
     def test_same_seed_plays_the_same_episodes(self) -> None:
         source = find_env("CartPole-v1")
         info = probe(source)
@@ -206,6 +212,15 @@ class TestCommand:
         ] * 4
         assert all(float(row["reward"]) == int(row["length"]) for row in rows)
 
+    def test_a_mistake_shows_before_the_first_episode(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        save(tmp_path / "run1" / "checkpoint_p0")
+        (tmp_path / "old.csv").write_text("precious")
+        flags = ("--experiment=run1", "--policy=/nowhere", f"--csv={tmp_path / 'old.csv'}")
+        code, shown = command(capsys, tmp_path, *flags)
+        assert code == 4
+        assert "episodes of" not in shown
+        assert (tmp_path / "old.csv").read_text() == "precious"
+
     def test_processes_share_the_episodes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         save(tmp_path / "run1" / "checkpoint_p0")
         results = []
@@ -235,7 +250,7 @@ class TestCommand:
             ),
             (["--experiment=run1", "--csv=/no/file"], 2, "UsageError: --csv=/no/file cannot be written: No such file"),
             (["--experiment=run1", "--checkpoint=x"], 4, "there are latest, best, checkpoint_000000003_300."),
-            (["--policy=/nowhere", "--env=CartPole-v1"], 4, "CheckpointError: Checkpoint /nowhere cannot be used"),
+            (["--policy=/nowhere", "--env=CartPole-v1"], 4, "CheckpointError: There is no policy in /nowhere"),
             (["--experiment=run1", "--num_episodes=0"], 2, "ConfigError: num_episodes=0 must be at least 1."),
             (["--experiment=run1", "--env_kwargs=["], 2, "ConfigError: env_kwargs='[' is not a JSON object ("),
             (["--experiment=run2"], 4, "ExperimentError: There is no experiment 'run2' with checkpoints in "),

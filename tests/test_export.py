@@ -152,6 +152,16 @@ class Peeking(nn.Module):
         return features
 
 
+class Bessel(nn.Module):
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = torch.special.bessel_j0(self.layer(observations["obs"]))
+        return features
+
+
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TimeStep(*[TensorSpec((), torch.float32)] * 4)
     with pytest.raises(ExportError, match="RandomPolicy cannot be exported, only policies that were trained"):
@@ -161,14 +171,19 @@ def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         export_policy(TrainedPolicy(network()), tmp_path / "x", "tf")  # type: ignore[arg-type]
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match="cannot be written"):
-        export_policy(TrainedPolicy(network()), tmp_path / "file/x.pt", "torchscript")
+    for to in get_args(Format):
+        with pytest.raises(ExportError, match="cannot be written"):
+            export_policy(TrainedPolicy(network()), tmp_path / "file/x.pt", to)
     from sf import models
 
     monkeypatch.setattr(models, "_registered", {})
     register_model("peeking", Peeking)
-    with pytest.raises(ExportError, match=r"cannot be written as a graph: .* An encoder must not decide"):
-        export_policy(TrainedPolicy(network(encoder="peeking")), tmp_path / "x", "torch_export")
+    for to in get_args(Format):
+        with pytest.raises(ExportError, match=r"cannot be written as a graph: .* An encoder must not decide"):
+            export_policy(TrainedPolicy(network(encoder="peeking")), tmp_path / "x", to)
+    register_model("bessel", Bessel)
+    with pytest.raises(ExportError, match="ONNX cannot express the policy"):
+        export_policy(TrainedPolicy(network(encoder="bessel")), tmp_path / "x", "onnx")
     assert not (tmp_path / "x").exists()
 
 

@@ -39,7 +39,7 @@ def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: 
     try:
         shared, specs = wire(config, info, source, experiment)
         with noted_signals(second_one_exits=False) as signals:
-            assert run(config, shared, [changed(spec) for spec in specs], experiment, signals) == 0
+            assert run(config, shared, [changed(spec) for spec in specs], experiment, signals).code == 0
     finally:
         experiment.close()
     facts: dict[str, Any] = json.loads(report.read_text())

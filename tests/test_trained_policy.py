@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sf import models
 from sf.config import ModelConfig
 from sf.envs.actions import action_converter
 from sf.envs.contract import describe
@@ -37,6 +39,7 @@ from sf.policy import (
     TrainedPolicy,
     load_policy,
     load_variables,
+    spec_of_action_space,
     to_tensors,
 )
 from sf.policy.nests import leaves, leaves_with_paths, map_leaves
@@ -294,15 +297,19 @@ def test_b29_numpy_policy_takes_and_gives_single_arrays(space: Any) -> None:
 # -------------------------------------------------------------------------------------------------------------- saving
 
 
+UNSORTED = spaces.Dict(z=spaces.Discrete(4), a=BOX_ACTION)
+"""Gymnasium sorts the keys of a dict, but not those of keyword arguments."""
+
 KINDS: dict[str, Any] = {
     "discrete": lambda: TrainedPolicy(network()),
     "lstm": lambda: TrainedPolicy(network(use_rnn=True, rnn_type="lstm", normalize_input=True)),
     "separate": lambda: TrainedPolicy(network(actor_critic_share_weights=False, use_rnn=True)),
     "tanh": lambda: TrainedPolicy(network(action=BOX_ACTION), "tanh"),
     "image": lambda: TrainedPolicy(network(IMAGE)),
+    "unsorted": lambda: TrainedPolicy(network(spaces.Dict(z=VECTOR, a=spaces.Box(-9.0, 9.0, (2,))), UNSORTED)),
     "greedy": lambda: GreedyPolicy(TrainedPolicy(network()), name="best"),
     "collect": lambda: CollectPolicy(network(), emit_log_probability=True),
-    "random": lambda: RandomPolicy(TrainedPolicy(network()).time_step_spec, TrainedPolicy(network()).action_spec),
+    "random": lambda: RandomPolicy(TrainedPolicy(network()).time_step_spec, spec_of_action_space(UNSORTED)),
 }
 
 
@@ -317,8 +324,9 @@ def test_b27_a_loaded_policy_acts_bit_by_bit_like_the_saved_one(kind: str, tmp_p
     assert (loaded.get_train_step(), loaded.metadata) == (7, {"env": "mine", "scores": [1, 2.5]})
     assert (loaded.name, loaded.policy_step_spec) == (policy.name, policy.policy_step_spec)
     assert loaded.time_step_spec == policy.time_step_spec
+    numbers = iter(range(1, 9))  # every leaf another one, so that none can stand for another
     observation = map_leaves(
-        lambda spec: torch.ones((6, *spec.shape), dtype=spec.dtype), policy.time_step_spec.observation
+        lambda spec: torch.full((6, *spec.shape), next(numbers), dtype=spec.dtype), policy.time_step_spec.observation
     )
     time_step, state = TimeStep.first(observation, 6), policy.get_initial_state(6)
     for seed in range(3):
@@ -330,9 +338,11 @@ def test_b27_a_loaded_policy_acts_bit_by_bit_like_the_saved_one(kind: str, tmp_p
 
 def test_b27_train_step_batch_size_and_state(tmp_path: Path) -> None:
     policy = TrainedPolicy(network())
-    for size in (0, -3):
-        with pytest.raises(ValueError, match=f"batch_size={size}, expected None or an integer above 0"):
-            PolicySaver(policy, batch_size=size)
+    for size in (0, -3, 2.5, True, "3"):
+        with pytest.raises(ValueError, match=f"batch_size={size!r}, expected None or an integer above 0"):
+            PolicySaver(policy, batch_size=size)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="train_step='x', expected None or an integer"):
+        PolicySaver(policy, train_step="x")  # type: ignore[arg-type]
     PolicySaver(policy, batch_size=4).save(tmp_path / "p")
     loaded = load_policy(tmp_path / "p")
     assert loaded.get_train_step() == -1
@@ -341,8 +351,11 @@ def test_b27_train_step_batch_size_and_state(tmp_path: Path) -> None:
     loaded.action(batch(policy, VECTOR, 4))
     with pytest.raises(ValueError, match=r"was saved for batches of 4, found \[5\]"):
         loaded.action(batch(policy, VECTOR, 5))
-    with pytest.raises(ValueError, match="metadata cannot be written as JSON"):
-        PolicySaver(policy, metadata={"x": object()})
+    for metadata in ({"x": object()}, {1: 2, "a": 3}):
+        with pytest.raises(ValueError, match="metadata cannot be written as JSON"):
+            PolicySaver(policy, metadata=metadata)  # type: ignore[arg-type]
+    again = PolicySaver(GreedyPolicy(loaded)).policy
+    assert again.batch_size == 4
 
 
 def test_loading_draws_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,23 +396,35 @@ def test_saving_again_replaces_and_nothing_else_is_overwritten(tmp_path: Path) -
         PolicySaver(policy, train_step=step).save(tmp_path / "p")
     assert load_policy(tmp_path / "p").get_train_step() == 2
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own/notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="own exists and was not written by PolicySaver"):
-        PolicySaver(policy).save(tmp_path / "own")
+    foreign = tmp_path / "own"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    PolicySaver(policy).save(tmp_path / "with_notes")
+    (tmp_path / "with_notes/notes.txt").write_text("mine")
+    sealed_by_others = tmp_path / "app"
+    sealed_by_others.mkdir()
+    (sealed_by_others / "manifest.json").write_text("{}")
+    checkpoint = PolicySaver(policy).save_checkpoint(tmp_path / "variables")
+    (tmp_path / "file").write_text("")
+    for directory in (foreign, tmp_path / "with_notes", sealed_by_others, checkpoint, tmp_path / "file"):
+        with pytest.raises(CheckpointError, match=f"{directory} exists and was not written by PolicySaver"):
+            PolicySaver(policy).save(directory)
+    with pytest.raises(CheckpointError, match="was not written by PolicySaver"):
+        PolicySaver(policy).save_checkpoint(tmp_path / "p")
+    assert load_policy(tmp_path / "p").get_train_step() == 2
 
 
 def test_a_policy_of_ones_own_class_is_refused_before_anything_is_written() -> None:
-    class Own(RandomPolicy):
+    class Own(TrainedPolicy):
         pass
 
     class Other(Policy):
         pass
 
     spec = TrainedPolicy(network())
-    PolicySaver(Own(spec.time_step_spec, spec.action_spec))
-    with pytest.raises(TypeError, match="but Other is a class of its own"):
-        PolicySaver(Other(spec.time_step_spec, spec.action_spec))
+    for policy in (Own(network()), Other(spec.time_step_spec, spec.action_spec), GreedyPolicy(Own(network()))):
+        with pytest.raises(TypeError, match=r"but (Own|Other) is a class of its own"):
+            PolicySaver(policy)
 
 
 def _break(folder: Path, name: str, change: Any) -> None:
@@ -458,8 +483,6 @@ class Mean(nn.Module):
 
 
 def test_a_registered_model_is_rebuilt_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sf import models
-
     monkeypatch.setattr(models, "_registered", {})
     register_model("mean", Mean)
     policy = TrainedPolicy(network(encoder="mean"))
@@ -471,6 +494,41 @@ def test_a_registered_model_is_rebuilt_by_name(tmp_path: Path, monkeypatch: pyte
     models._registered.clear()
     with pytest.raises(CheckpointError, match=r"encoder=mean is not registered .*Call sf.register_model\('mean'"):
         load_policy(tmp_path / "p")
+
+
+def test_a_file_does_not_get_to_import_an_encoder(tmp_path: Path) -> None:
+    PolicySaver(TrainedPolicy(network(encoder=f"{__name__}:Mean"))).save(tmp_path / "p")
+    with pytest.raises(
+        CheckpointError, match=r"which imports a module\. If you trust it, give --encoder=.*:Mean or call"
+    ):
+        load_policy(tmp_path / "p")
+    models.trust_encoder(f"{__name__}:Mean")
+    try:
+        load_policy(tmp_path / "p")
+    finally:
+        models._registered.clear()
+
+
+def test_a_copy_has_variables_of_its_own() -> None:
+    policy = TrainedPolicy(network())
+    target = copy.deepcopy(policy)
+    assert torch.equal(target.network.flat, policy.network.flat)
+    with torch.no_grad():
+        policy.network.flat.add_(1.0)
+    before = target.network.flat.clone()
+    target.update(policy, tau=0.5)
+    torch.testing.assert_close(target.network.flat, before + 0.5)
+
+
+def test_what_masks_are_not_for() -> None:
+    observation = spaces.Dict({"obs": VECTOR, "action_mask": spaces.MultiBinary(6)})
+    action = spaces.Tuple((spaces.Discrete(4), spaces.Discrete(2)))
+    trained = TrainedPolicy(network(observation, action))  # the network reads the mask, for any action
+    GreedyPolicy(trained)
+    with pytest.raises(NotImplementedError, match="Masks are for one leaf of bounded integers"):
+        RandomPolicy(trained.time_step_spec, trained.action_spec)
+    with pytest.raises(NotImplementedError, match="a splitter of your own would have no effect"):
+        TrainedPolicy(network(), observation_and_action_constraint_splitter=lambda x: (x, None))
 
 
 def test_a_saved_policy_needs_neither_the_environment_nor_the_training_configuration(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from sf.cli.command import run_command
-from sf.cli.experiments import experiment_directory
+from sf.cli.experiments import environment, experiment_directory, trust
 from sf.config.ranges import ABOVE_0, AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode
 
@@ -45,6 +45,8 @@ class EnjoyConfig:
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
     """Arguments of the environment as a JSON object instead of those of the training."""
+    encoder: str | None = None
+    """The encoder module:Name of the policy, for the same reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,16 +65,16 @@ def _enjoy(arguments: Sequence[str]) -> int:
     directory = config.experiment and experiment_directory(Path(config.train_dir), config.experiment)
     import torch
 
-    from sf.cli.experiments import environment
     from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
     from sf.evaluator.watching import watch
 
+    trust(config.encoder)
     torch.set_num_threads(1)
     if directory:
         entrant = entrant_of_experiment(directory, config.checkpoint, config.deterministic)
     else:
         assert config.policy is not None
-        entrant = Entrant(config.policy, (Path(config.policy),), config.deterministic)
+        entrant = Entrant(config.policy, (Path(config.policy),), config.deterministic, is_folder=True)
     loaded = load_entrant(entrant)
     source = environment(config.env, config.env_kwargs, loaded.run)
     output = None if config.output is None else Path(config.output)

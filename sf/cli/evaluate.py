@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sf.cli.command import run_command
-from sf.cli.experiments import environment, experiment_directory
+from sf.cli.experiments import environment, experiment_directory, trust
 from sf.config.ranges import AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from sf.evaluator.entrants import Entrant
+    from sf.envs import EnvSource
+    from sf.evaluator.entrants import Entrant, Loaded
     from sf.evaluator.playing import Episodes
     from sf.evaluator.summary import Summary
 
@@ -48,6 +49,8 @@ class EvaluationConfig:
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
     """Arguments of the environment as a JSON object instead of those of the training."""
+    encoder: str | None = None
+    """The encoder module:Name of the policy, for the same reason."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,14 +72,16 @@ def _evaluate(arguments: Sequence[str]) -> int:
 
     from sf.evaluator.entrants import Entrant, entrant_of_experiment
 
+    trust(config.encoder)
     torch.set_num_threads(1)  # faster for small networks and batches
     entrants = [
         entrant_of_experiment(directory, which, config.deterministic)
         for directory in directories
         for which in config.checkpoint
     ]
-    entrants += [Entrant(folder, (Path(folder),), config.deterministic) for folder in config.policy]
-    played = [(entrant.name, _play(config, entrant)) for entrant in entrants]
+    entrants += [Entrant(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
+    ready = [_prepare(config, entrant) for entrant in entrants]  # whatever is wrong shows before the first episode
+    played = [(player.entrant.name, _play(config, player)) for player in ready]
     if config.csv is not None:
         _write_csv(Path(config.csv), played)
     summaries = [
@@ -91,17 +96,31 @@ def _evaluate(arguments: Sequence[str]) -> int:
     return ExitCode.FINISHED
 
 
-def _play(config: EvaluationConfig, entrant: Entrant) -> list[Episodes]:
-    """All episodes of one entrant, reported as soon as they are over."""
+@dataclass(frozen=True)
+class Player:
+    """An entrant and where it plays."""
+
+    entrant: Entrant
+    loaded: Loaded
+    source: EnvSource
+
+
+def _prepare(config: EvaluationConfig, entrant: Entrant) -> Player:
     from sf.evaluator.entrants import load_entrant
+
+    loaded = load_entrant(entrant)
+    return Player(entrant, loaded, environment(config.env, config.env_kwargs, loaded.run))
+
+
+def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
+    """All episodes of one entrant, reported as soon as they are over."""
     from sf.evaluator.shares import default_num_workers, evaluate
     from sf.evaluator.summary import lines
 
-    loaded = load_entrant(entrant)
-    source = environment(config.env, config.env_kwargs, loaded.run)
+    loaded, source = player.loaded, player.source
     info = replace(loaded.info, env_id=source.env_id)
     num_workers = config.num_workers or default_num_workers(config.num_episodes)
-    played = evaluate(entrant, loaded, source, info, config.num_episodes, config.seed, num_workers)
+    played = evaluate(player.entrant, loaded, source, info, config.num_episodes, config.seed, num_workers)
     for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True)):
         print(f"Policy {policy_id}: {title}")
         for line in lines(_summary(episodes), source.env_id):
@@ -120,7 +139,7 @@ def _check_csv(name: str | None) -> None:
     if name is None:
         return
     try:
-        Path(name).open("w").close()
+        Path(name).open("a").close()
     except OSError as error:
         raise UsageError(f"--csv={name} cannot be written: {error.strerror}. Choose another file.") from None
 

@@ -67,3 +67,11 @@ def environment(env: str | None, env_kwargs: str | None, run: RunConfig | None) 
             f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name}"
         )
     return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")))
+
+
+def trust(encoder: str | None) -> None:
+    """Imports the encoder ``module:Name`` that the command line names."""
+    if encoder is not None:
+        from sf.models import trust_encoder
+
+        trust_encoder(encoder)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from sf.cli.command import run_command
-from sf.cli.experiments import chosen_policy
+from sf.cli.experiments import chosen_policy, trust
 from sf.config.ranges import AT_LEAST_0
 from sf.errors import ConfigError, ExitCode
 
@@ -24,14 +24,16 @@ class ExportConfig:
     """Name of the run that saved the policy."""
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
-    checkpoint: Literal["latest", "best"] = "latest"
-    """The newest checkpoint, or the best one so far."""
+    checkpoint: str = "latest"
+    """Of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
     policy_id: Annotated[int, AT_LEAST_0] = 0
     """Of a run with several policies."""
     policy: str | None = None
     """Directory of a policy that was saved with PolicySaver, instead of an experiment."""
     to: Literal["onnx", "torchscript", "torch_export"] = "onnx"
     """Format of the file."""
+    encoder: str | None = None
+    """The encoder module:Name of the policy; a file does not get to import modules."""
     output: str | None = None
     """The file; None names it after the experiment or the directory."""
 
@@ -49,6 +51,7 @@ def _export(arguments: Sequence[str]) -> int:
     config = parse(ExportConfig, arguments, "sf-export", DESCRIPTION, required)
     if problems := range_problems(config):
         raise ConfigError(problems)
+    trust(config.encoder)
     policy = chosen_policy(config.experiment, config.train_dir, config.checkpoint, config.policy_id, config.policy)
     from sf.policy.exporting import SUFFIXES, export_policy
 

@@ -31,9 +31,9 @@ def _train(arguments: Sequence[str]) -> int:
     from sf.supervisor import train
 
     set_title("train")
-    code = train(config)
+    code, _ = train(config)
     if code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
-        print(_next_steps(config.run))
+        print(_next_steps(config.run, config.model.encoder))
     return code
 
 
@@ -64,10 +64,12 @@ def _defaults(given: Mapping[str, str]) -> Config:
     return with_preset(name, config) if name in PRESETS else config
 
 
-def _next_steps(run: RunConfig) -> str:
+def _next_steps(run: RunConfig, encoder: str) -> str:
     play = f"{_player()} --experiment={run.experiment} --train_dir={shlex.quote(run.train_dir)}"
     if ":" in run.env:
         play += f" --env={run.env}"  # a module is imported only when the command line names it
+    if ":" in encoder:
+        play += f" --encoder={encoder}"
     return (
         f"Checkpoints, curves and configuration are in {run.experiment_dir}\n"
         f"  play the policy:   {play}\n"

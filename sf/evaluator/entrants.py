@@ -11,7 +11,6 @@ from sf.errors import CheckpointError
 from sf.learner import checkpoint
 from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
-from sf.policy.saving import POLICY
 from sf.spaces import EnvInfo
 
 
@@ -22,6 +21,8 @@ class Entrant:
     name: str
     paths: tuple[Path, ...]
     greedy: bool
+    is_folder: bool = False
+    """What PolicySaver wrote, no checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def load_entrant(entrant: Entrant) -> Loaded:
     Raises:
         CheckpointError: a path is damaged, or holds a policy that does not play stored observations.
     """
-    if (entrant.paths[0] / POLICY).exists():
+    if entrant.is_folder:
         return _load_saved_policy(entrant, entrant.paths[0])
     saved = [load(path) for path in entrant.paths]
     return Loaded(
@@ -84,10 +85,13 @@ def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
     policy = load_policy(path)
     greedy = entrant.greedy or isinstance(policy, GreedyPolicy)
     inner = policy.wrapped if isinstance(policy, GreedyPolicy) else policy
-    if not isinstance(inner, (TrainedPolicy, CollectPolicy)):
-        raise CheckpointError(f"{path} is a {type(inner).__name__}; sf-eval plays policies that were trained.")
+    if not isinstance(inner, TrainedPolicy):
+        raise CheckpointError(
+            f"{path} is a {type(inner).__name__}, but only a TrainedPolicy, greedy or not, can be played."
+        )
     acting: Policy = CollectPolicy(inner.network, validate_args=False)
     if greedy:
         acting = GreedyPolicy(acting)
-    bounds = inner.action_bounds if isinstance(inner, TrainedPolicy) else "clip"
-    return Loaded([acting], inner.network.info, bounds, None, [f"{path} (policy_version {policy.get_train_step()})"])
+    return Loaded(
+        [acting], inner.network.info, inner.action_bounds, None, [f"{path} (policy_version {policy.get_train_step()})"]
+    )

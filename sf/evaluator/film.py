@@ -55,7 +55,9 @@ class Film:
         self._num_added += 1
 
     def close(self) -> None:
-        """Completes the file."""
+        """Completes the file; removes it if there was no frame."""
+        if self._num_added == 0:
+            self.path.unlink(missing_ok=True)
         if self._writer is not None:
             self._writer.close()
         if self._pictures:

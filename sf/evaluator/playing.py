@@ -33,7 +33,8 @@ class Play:
     """Episodes of some policies, step by step; the environments serve for one evaluation after the other.
 
     Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
-    would prefer short episodes. Agent a is played by policy a modulo the number of policies.
+    would prefer short episodes. Agent a is played by policy a modulo the number of policies. Where there are more
+    policies than agents, each policy has a block of environments in which it comes first.
     """
 
     def __init__(
@@ -62,25 +63,30 @@ class Play:
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self.num_envs = min(num_episodes, max_envs)
-        rows = self.num_envs * info.num_agents
+        num_blocks = len(policies) if info.num_agents < len(policies) else 1
+        num_envs, self._num_blocks = self.num_envs * num_blocks, num_blocks
+        rows = num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
-        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(self.num_envs)]
+        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs)]
         self._envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool), action_bounds)
-        self._policy_ids = np.arange(rows) % info.num_agents % len(policies)
+        block = np.arange(rows) // info.num_agents // self.num_envs
+        self._policy_ids = (np.arange(rows) % info.num_agents + block) % len(policies)
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(len(policies))]
         self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
         self._generator = torch.Generator()
         self.tally: Tally
         self.last_step = PolicyStep(())
-        """What the last policy has chosen, for those who watch."""
+        """What the first policy has chosen, for those who watch."""
 
     def start(self) -> None:
         """Begins an evaluation."""
         self._generator.manual_seed(self.seed)
         self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
-        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._envs.counts_episodes)
+        self.tally = Tally(
+            self.num_episodes, self.num_envs, self._policy_ids, self._envs.counts_episodes, self._num_blocks
+        )
         self._envs.reset(self._observations)
 
     def step(self) -> None:
@@ -88,7 +94,9 @@ class Play:
         for index, (policy, own) in enumerate(zip(self.policies, self._rows, strict=True)):
             seen = {name: torch.from_numpy(array[own]) for name, array in self._observations.items()}
             time_step = TimeStep(torch.from_numpy(self._step_types[own]), (), (), seen)
-            step = self.last_step = policy.action(time_step, self._memories[index], self._generator)
+            step = policy.action(time_step, self._memories[index], self._generator)
+            if index == 0:
+                self.last_step = step
             self._actions[own], self._memories[index] = step.action.numpy(), step.state
         ended = self._envs.step(self._actions, self._observations, self._rewards)
         self._step_types[:] = StepType.MID
@@ -122,18 +130,22 @@ def play(
 class Tally:
     """Sums up rewards row by row and keeps the episodes that count."""
 
-    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array, from_info: bool) -> None:
+    def __init__(
+        self, num_episodes: int, num_envs: int, policy_ids: Array, from_info: bool, num_blocks: int = 1
+    ) -> None:
         """Deals the episodes to the environments.
 
         Args:
-            num_episodes: in total.
-            num_envs: environments that play them.
+            num_episodes: of each block of environments.
+            num_envs: environments of a block.
             policy_ids: [rows] the policy that acts for each row; the rows of an environment lie side by side.
             from_info: whether the environments count episodes themselves, see `Scores`.
+            num_blocks: of environments.
         """
         self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
-        self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // num_envs
-        self._remaining = np.array([num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)])
+        self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
+        share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
+        self._remaining = np.array(share * num_blocks)
         self._scores = Scores(len(policy_ids), from_info)
 
     @property

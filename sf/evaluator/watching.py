@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,19 +48,34 @@ def watch(
     factory = _Factory(replace(source, kwargs={**source.kwargs, "render_mode": mode}), screen)
     watched = replace(source, factory=factory, kwargs={}, modules=())
     info = replace(loaded.info, env_id=source.env_id)
-    play = Play(loaded.policies, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1)
-    if isinstance(screen, _Recorder) and with_panel:
-        panel = Panel(info.action)
-        screen.beside = lambda height: panel.draw(play.last_step, height)
+    # In one environment at a time: where there are more policies than agents, one policy after the other.
+    together = info.num_agents >= len(loaded.policies)
+    casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]
+    played: list[Episodes] = []
+    try:
+        for cast in casts:
+            play = Play(cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1)
+            if isinstance(screen, _Recorder) and with_panel:
+                screen.beside = functools.partial(_beside, Panel(info.action), play)
+            played += _play(play)
+    finally:
+        if isinstance(screen, _Recorder):
+            screen.film.close()
+    return played
+
+
+def _play(play: Play) -> list[Episodes]:
     try:
         play.start()
         while not play.tally.is_complete:
             play.step()
     finally:
         play.close()
-        if isinstance(screen, _Recorder):
-            screen.film.close()
     return play.tally.episodes
+
+
+def _beside(panel: Panel, play: Play, height: int) -> Array:
+    return panel.draw(play.last_step, height)
 
 
 class _Factory:

@@ -206,6 +206,13 @@ class ActorCritic(nn.Module):
         value_features, value_state = of_value(value_features, state[:, own.state_size :], resets)
         return features, value_features, torch.cat([own_state, value_state], -1)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> ActorCritic:
+        """A network of its own, whose variables are views into a vector of its own."""
+        copied = ActorCritic(self.info, self.config, self.flat.device)
+        with torch.no_grad():
+            copied.flat.copy_(self.flat)
+        return copied
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
         raise TypeError(
             "ActorCritic.to, .cuda, .float and the like would tear the variables out of the flat vector. "

@@ -12,6 +12,7 @@ from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
 from sf.learner import checkpoint
 from sf.learner.differences import tensor_differences
+from sf.models import expect_known_encoder
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.initialization import without_initialization
@@ -90,6 +91,7 @@ def _description(saved: checkpoint.Checkpoint) -> tuple[Config, EnvInfo]:
     try:
         config, info = Config.from_json(saved.data["config"]), EnvInfo.from_json(saved.data["env"])
         check(config)
+        expect_known_encoder(config.model.encoder)
     except ConfigError as error:
         raise CheckpointError(f"{saved.path} holds a configuration that is refused:\n{error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -12,6 +12,7 @@ an episode, and after that what came out of the last step.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import warnings
@@ -50,11 +51,12 @@ def export_policy(policy: Policy, path: str | Path, to: Format) -> Path:
         raise ExportError(f"{type(inner).__name__} cannot be exported, only policies that were trained.")
     if to not in get_args(Format):
         raise ExportError(f"There is no export format {to!r}. Choose one of {', '.join(get_args(Format))}.")
-    path, program = Path(path), Program(inner)
+    path = Path(path)
+    with _quiet(), torch.no_grad():
+        content = _WRITERS[to](Program(inner.eval()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _quiet(), torch.no_grad():
-            _WRITERS[to](program, path)
+        path.write_bytes(content)
     except OSError as error:
         raise ExportError(f"{path} cannot be written: {error.strerror}.") from error
     return path
@@ -112,17 +114,19 @@ class Program(nn.Module):
             ) from error
 
 
-def _to_onnx(program: Program, path: Path) -> None:
+def _to_onnx(program: Program) -> bytes:
     try:
         import onnx
         import onnxscript  # noqa: F401  # torch imports it
     except ModuleNotFoundError as error:
         raise ExportError(f'{error.name} is missing: pip install "sf-rl[onnx]"') from None
-    graph = program.export()
-    names = list(program.input_specs)
-    exported = torch.onnx.export(
-        graph, (), dynamo=True, input_names=names, output_names=program.output_names, verbose=False
-    )
+    graph, names = program.export(), list(program.input_specs)
+    try:
+        exported = torch.onnx.export(
+            graph, (), dynamo=True, input_names=names, output_names=program.output_names, verbose=False
+        )
+    except Exception as error:
+        raise ExportError(f"ONNX cannot express the policy: {_first_line(error)}.") from error
     assert exported is not None
     model = exported.model_proto
     entry = model.metadata_props.add()
@@ -131,19 +135,25 @@ def _to_onnx(program: Program, path: Path) -> None:
         json.dumps({"env": program.policy.network.info.env_id, "inputs": _described(program)}),
     )
     onnx.checker.check_model(model)
-    onnx.save(model, path)
+    serialized: bytes = model.SerializeToString()
+    return serialized
 
 
-def _to_torchscript(program: Program, path: Path) -> None:
+def _to_torchscript(program: Program) -> bytes:
+    program.export()  # which refuses what a trace would silently freeze
+    buffer = io.BytesIO()
     try:
         traced = torch.jit.trace(program, program.example(), check_trace=False)  # type: ignore[no-untyped-call]
+        torch.jit.save(traced, buffer)
     except Exception as error:
         raise ExportError(f"The policy cannot be traced: {_first_line(error)}.") from error
-    traced.save(str(path))
+    return buffer.getvalue()
 
 
-def _to_torch_export(program: Program, path: Path) -> None:
-    torch.export.save(program.export(), path)
+def _to_torch_export(program: Program) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program.export(), buffer)
+    return buffer.getvalue()
 
 
 _WRITERS = {"onnx": _to_onnx, "torchscript": _to_torchscript, "torch_export": _to_torch_export}

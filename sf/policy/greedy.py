@@ -11,6 +11,8 @@ from sf.policy.steps import PolicyStep, TimeStep
 class GreedyPolicy(Policy):
     """Takes the mode of each leaf of the distribution of another policy, whose specs, memory and info it has."""
 
+    masks_in_network = True
+
     def __init__(self, policy: Policy, name: str | None = None) -> None:
         """Wraps a policy.
 
@@ -25,11 +27,12 @@ class GreedyPolicy(Policy):
             policy.info_spec,
             clip=policy.clip,
             automatic_state_reset=policy.automatic_state_reset,
-            observation_and_action_constraint_splitter=policy.observation_and_action_constraint_splitter,
             validate_args=policy.validate_args,
             name=name,
         )
         self.wrapped = policy
+        self.observation_and_action_constraint_splitter = policy.observation_and_action_constraint_splitter
+        self.train_step, self.metadata, self.batch_size = policy.train_step, policy.metadata, policy.batch_size
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         """Raises ValueError if a leaf of the distribution has no mode."""

@@ -42,6 +42,9 @@ class Policy(nn.Module):
     constructor. Tensors may have a batch dimension before the shape of their spec.
     """
 
+    masks_in_network = False
+    """Whether the network reads the mask itself, for every kind of action, so that no splitter is used."""
+
     def __init__(
         self,
         time_step_spec: TimeStep,
@@ -72,7 +75,8 @@ class Policy(nn.Module):
 
         Raises:
             ValueError: a public method is overridden, or `time_step_spec` is no TimeStep.
-            NotImplementedError: a splitter for actions that are not one leaf of choices.
+            NotImplementedError: a mask for actions that are not one leaf of choices, or a splitter where the network
+                reads the mask.
         """
         super().__init__()
         kind = type(self)
@@ -92,10 +96,18 @@ class Policy(nn.Module):
         self._info_spec = _with_log_probability(info_spec, action_spec) if emit_log_probability else info_spec
         self.clip, self.emit_log_probability, self.validate_args = clip, emit_log_probability, validate_args
         self.automatic_state_reset = automatic_state_reset
+        if observation_and_action_constraint_splitter not in (None, split_action_mask) and self.masks_in_network:
+            raise NotImplementedError(
+                f"{kind.__name__} reads the mask of the observation {ACTION_MASK!r} in its network, as in training; "
+                "a splitter of your own would have no effect."
+            )
         if observation_and_action_constraint_splitter is not None:
             _check_can_be_masked(action_spec)
-        elif _has_mask(time_step_spec.observation) and _can_be_masked(action_spec):
-            observation_and_action_constraint_splitter = split_action_mask
+        elif _has_mask(time_step_spec.observation):
+            if _can_be_masked(action_spec):
+                observation_and_action_constraint_splitter = split_action_mask
+            elif not self.masks_in_network:
+                _check_can_be_masked(action_spec)
         self.observation_and_action_constraint_splitter = observation_and_action_constraint_splitter
         self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
         self._has_state = any(True for _ in leaves(policy_state_spec))
@@ -177,8 +189,8 @@ class Policy(nn.Module):
             ValueError: the batch size is below 1.
         """
         self._expect_built()
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}, expected None or an integer above 0.")
+        if batch_size is not None and not (type(batch_size) is int and batch_size > 0):
+            raise ValueError(f"batch_size={batch_size!r}, expected None or an integer above 0.")
         return self._get_initial_state(batch_size)
 
     @torch.no_grad()

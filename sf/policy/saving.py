@@ -29,6 +29,7 @@ from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
 from sf.learner import sealed
 from sf.learner.differences import tensor_differences
+from sf.models import expect_known_encoder
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.checkpoints import load, load_newest
 from sf.policy.greedy import GreedyPolicy
@@ -70,11 +71,13 @@ class PolicySaver:
             ValueError: the batch size is not None or an integer above 0, or the metadata is not for JSON.
             TypeError: a policy of another class, which could not be loaded again.
         """
-        if batch_size is not None and batch_size < 1:
+        if batch_size is not None and not (_is_integer(batch_size) and batch_size > 0):
             raise ValueError(f"batch_size={batch_size!r}, expected None or an integer above 0.")
+        if train_step is not None and not _is_integer(train_step):
+            raise ValueError(f"train_step={train_step!r}, expected None or an integer.")
         try:
-            json.dumps(dict(metadata or {}))
-        except TypeError as error:
+            sealed.canonical_json(dict(metadata or {}))
+        except (TypeError, ValueError) as error:
             raise ValueError(f"metadata cannot be written as JSON: {error}.") from None
         describe(policy)
         self.policy, self.batch_size, self.train_step = policy, batch_size, train_step
@@ -111,7 +114,7 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
     Args:
         path: the folder, or the directory of the experiment.
         checkpoint: of a folder: a checkpoint of variables to take instead of its own. Of an experiment: "latest" (as
-            None), "best", or the path of one checkpoint.
+            None), "best", or the name or the path of one checkpoint.
         policy_id: of an experiment with several policies.
         options: `clip`, `emit_log_probability`, `automatic_state_reset`, `validate_args` and `name` of `Policy`.
 
@@ -130,9 +133,12 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
             f"checkpoint_p{policy_id} of an experiment."
         )
     if checkpoint in (None, "latest", "best"):
-        return load_newest(directory / "best" if checkpoint == "best" else directory).trained_policy(**options)
-    assert checkpoint is not None
-    return load(Path(checkpoint)).trained_policy(**options)
+        saved = load_newest(directory / "best" if checkpoint == "best" else directory)
+    else:
+        assert checkpoint is not None
+        named = directory / checkpoint
+        saved = load(named if named.is_dir() else Path(checkpoint))
+    return saved.trained_policy(**options).eval()
 
 
 def describe(policy: Policy) -> dict[str, Any]:
@@ -142,9 +148,9 @@ def describe(policy: Policy) -> dict[str, Any]:
         TypeError: a class that could not be built again.
     """
     options = {name: getattr(policy, name) for name in OPTIONS}
-    if isinstance(policy, GreedyPolicy):
+    if type(policy) is GreedyPolicy:
         return {"kind": "greedy", "policy": describe(policy.wrapped), "options": {"name": policy.name}}
-    if isinstance(policy, RandomPolicy):
+    if type(policy) is RandomPolicy:
         if policy.observation_and_action_constraint_splitter not in (None, split_action_mask):
             raise TypeError("A RandomPolicy with a splitter of your own cannot be saved, because it is a function.")
         specs = {
@@ -152,11 +158,12 @@ def describe(policy: Policy) -> dict[str, Any]:
             "action_spec": _nest_to_json(policy.action_spec),
         }
         return {"kind": "random", **specs, "options": options}
-    if not isinstance(policy, (TrainedPolicy, CollectPolicy)):
+    if type(policy) not in (TrainedPolicy, CollectPolicy):
         raise TypeError(
             f"PolicySaver saves TrainedPolicy, CollectPolicy, RandomPolicy and GreedyPolicy of these, but "
             f"{type(policy).__name__} is a class of its own. Save its variables() and build it in your code."
         )
+    assert isinstance(policy, (TrainedPolicy, CollectPolicy))
     network = {"env": policy.network.info.to_json(), "model": asdict(policy.network.config)}
     if isinstance(policy, CollectPolicy):
         return {"kind": "collect", **network, "options": options}
@@ -182,6 +189,7 @@ def build(description: Mapping[str, Any], options: Mapping[str, Any]) -> Policy:
 
 
 def _network(description: Mapping[str, Any]) -> ActorCritic:
+    expect_known_encoder(description["model"]["encoder"])
     return ActorCritic(EnvInfo.from_json(description["env"]), load_config(ModelConfig, description["model"]))
 
 
@@ -204,7 +212,7 @@ def _load_folder(path: Path, checkpoint: str | Path | None, options: Mapping[str
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"The policy {path} is not one that this version of sf has written: {error!r}.") from None
     load_variables(policy, path if checkpoint is None else Path(checkpoint))
-    return policy
+    return policy.eval()
 
 
 def load_variables(policy: Policy, directory: str | Path) -> None:
@@ -228,6 +236,10 @@ def load_variables(policy: Policy, directory: str | Path) -> None:
             variable.copy_(stored[name])
 
 
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _variables_of(policy: Policy) -> bytes:
     """The contents of a safetensors file; views of one memory become separate."""
     separate: dict[str, Tensor] = {
@@ -237,8 +249,9 @@ def _variables_of(policy: Policy) -> bytes:
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> Path:
-    """Replaces what an earlier save has written, and nothing else."""
-    if directory.exists() and not (directory / sealed.MANIFEST).is_file() and any(directory.iterdir()):
+    """Replaces what an earlier save of the same kind has written, and nothing else."""
+    directory = directory.absolute()
+    if not _may_be_replaced(directory, tuple(files)):
         raise CheckpointError(f"{directory} exists and was not written by PolicySaver. Choose another directory.")
     incoming = directory.with_name(f".incoming-{uuid.uuid4().hex}")
     outgoing = directory.with_name(f".outgoing-{uuid.uuid4().hex}")
@@ -258,17 +271,33 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> Path:
     return directory
 
 
+def _may_be_replaced(directory: Path, names: tuple[str, ...]) -> bool:
+    """Whether nothing is there, or exactly what a save of these files leaves behind."""
+    if not directory.exists():
+        return True
+    if not directory.is_dir() or directory.is_symlink():
+        return False
+    there = {path.name for path in directory.iterdir()}
+    if there != {*names, sealed.MANIFEST}:
+        return not there
+    try:
+        sealed.verify(directory, names)
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError):
+        return False
+    return True
+
+
 def _nest_to_json(nest: Nest) -> Any:
     if isinstance(nest, TensorSpec):
         return nest.to_json()
     if isinstance(nest, Mapping):
-        return {"dict": {key: _nest_to_json(part) for key, part in nest.items()}}
+        return {"dict": [[key, _nest_to_json(part)] for key, part in nest.items()]}  # in this order
     return {"list" if isinstance(nest, list) else "tuple": [_nest_to_json(part) for part in nest]}
 
 
 def _nest_from_json(data: Mapping[str, Any]) -> Nest:
     if "dict" in data:
-        return {key: _nest_from_json(part) for key, part in data["dict"].items()}
+        return {key: _nest_from_json(part) for key, part in data["dict"]}
     if "list" in data:
         return [_nest_from_json(part) for part in data["list"]]
     if "tuple" in data:

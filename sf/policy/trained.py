@@ -41,6 +41,8 @@ class CollectPolicy(Policy):
     environment brings actions into its bounds. The info holds what training needs, see `CollectInfo`.
     """
 
+    masks_in_network = True
+
     def __init__(self, network: ActorCritic, **options: Any) -> None:
         """Acts with a network.
 
@@ -88,6 +90,8 @@ class TrainedPolicy(Policy):
     is a dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
     `emit_log_probability` asks for it. Takes one time step, or a batch of them.
     """
+
+    masks_in_network = True
 
     def __init__(self, network: ActorCritic, action_bounds: ActionBounds = "clip", **options: Any) -> None:
         """Acts with a network.
