@@ -1,8 +1,8 @@
 """Distributions of actions as functions of the numbers that the policy head puts out.
 
-All kinds have the same methods: `draw` and `best` give actions, `sample` and `mode` the same actions and their
-log-probabilities. `sample` and `evaluate` use the same formula for the log-probability, so that the
-ratio of an action under unchanged weights is exactly 1.
+All kinds have the same methods: `draw` and `best` give actions, `sample` and `mode` the same ones and their
+log-probabilities. `sample` and `evaluate` use the same formula for the log-probability, so that the ratio of an action
+under unchanged weights is exactly 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Categorical(nn.Module):
         """Actions, int64.
 
         A race: choice i arrives after an exponential time of rate p_i, so it is the first one with probability p_i, and
-        one of probability 0 never arrives. Half the time of inverting the cumulated probabilities for small batches.
+        one of probability 0 never arrives (a time of exactly 0 could let it; that has a probability of 2^-53). For one
+        row half the time of inverting the cumulated probabilities; for 64 rows of 18 choices 15 us more.
         """
         logits = self._logits(params)
         return logits.softmax(-1).div_(torch.empty_like(logits).exponential_(generator=generator)).argmax(-1)
@@ -57,8 +58,7 @@ class Categorical(nn.Module):
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Actions, int64, and their log-probabilities [B]."""
         actions = self.draw(params, generator)
-        log_probs = self._logits(params).log_softmax(-1)
-        return actions, self._sum(log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1))
+        return actions, self._log_probs(params, actions)
 
     def best(self, params: Tensor) -> Tensor:
         """The most probable actions, int64."""
@@ -66,8 +66,8 @@ class Categorical(nn.Module):
 
     def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable actions, int64, and their log-probabilities [B]."""
-        log_probs, actions = self._logits(params).log_softmax(-1).max(-1)
-        return actions, self._sum(log_probs)
+        actions = self.best(params)
+        return actions, self._log_probs(params, actions)
 
     def evaluate(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of actions and entropies, both [B]."""
@@ -85,6 +85,10 @@ class Categorical(nn.Module):
         if self._places is not None:
             params = functional.pad(params, (0, 1), value=MASKED_LOGIT).index_select(-1, self._places)
         return params.view(-1, *self._grid)
+
+    def _log_probs(self, params: Tensor, actions: Tensor) -> Tensor:
+        log_probs = self._logits(params).log_softmax(-1)
+        return self._sum(log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1))
 
     def _sum(self, per_choice: Tensor) -> Tensor:
         return per_choice if self._is_scalar else per_choice.sum(-1)

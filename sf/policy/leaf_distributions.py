@@ -73,7 +73,7 @@ class Joint(Distribution):
         super().__init__(torch.Size((len(params),)), torch.Size(event_shape), validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = [self.distribution.sample(self.params, None)[0] for _ in range(torch.Size(sample_shape).numel())]
+        drawn = [self.distribution.draw(self.params, None) for _ in range(torch.Size(sample_shape).numel())]
         return torch.stack(drawn).reshape(*sample_shape, *drawn[0].shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Joint(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        return self.distribution.mode(self.params)[0]
+        return self.distribution.best(self.params)
 
 
 class Fixed(Distribution):

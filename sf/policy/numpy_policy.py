@@ -39,6 +39,8 @@ class NumpyPolicy:
 
     def _to_batch(self, value: Nest, fit: Fit, spec: Nest, what: str) -> Nest:
         found = fit.flatten(value)
+        if found == []:
+            return value
         if found is not None:
             return fit.pack([batch_of_one(*pair) for pair in zip(fit.leaves, found, strict=True)])
         if self.policy.validate_args:

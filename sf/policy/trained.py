@@ -29,9 +29,6 @@ from sf.spaces import ActionColumn, ActionPart, EnvInfo
 
 ActionBounds = Literal["clip", "tanh"]
 
-NO_MEMORY = torch.empty(0)
-"""What a network without a memory takes for its state, and hands on."""
-
 
 class CollectPolicy(Policy):
     """The policy under training: it acts with what the trajectories store.
@@ -64,23 +61,20 @@ class CollectPolicy(Policy):
         self._act, self._event_shape = network.act, info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
-        state = policy_state if self._has_state else NO_MEMORY
-        return self._as_specified(self._act(time_step.observation, state, _generator(seed)))
+        return self._as_specified(self._act(time_step.observation, policy_state, _generator(seed)))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        state = policy_state if self._has_state else NO_MEMORY
-        return self._as_specified(self._act(time_step.observation, state, None, True))
+        return self._as_specified(self._act(time_step.observation, policy_state, None, True))
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        network, state = self.network, policy_state if self._has_state else None
-        params, values, state = network.forward(time_step.observation, state)
+        network = self.network
+        params, values, state = network.forward(time_step.observation, policy_state)
         joint = Joint(network.distribution, params, self._event_shape)
         return self._as_specified(PolicyStep(joint, state, CollectInfo((), network.denormalize(values), params)))
 
     def _as_specified(self, step: PolicyStep) -> PolicyStep:
-        """Without the memory of a network that has none, and without what is not asked for."""
-        info = step.info if self.emit_log_probability else step.info._replace(log_probability=())
-        return PolicyStep(step.action, step.state if self._has_state else (), info)
+        """Without what is not asked for; a network without a memory hands on the () that it was given."""
+        return step if self.emit_log_probability else step._replace(info=step.info._replace(log_probability=()))
 
 
 class TrainedPolicy(Policy):
@@ -197,10 +191,10 @@ class TrainedPolicy(Policy):
             policy_state = map_leaves(lambda part: part.unsqueeze(0), policy_state)
         return observations, self._join_memory(policy_state)
 
-    def _join_memory(self, policy_state: Nest) -> Tensor:
-        """[B, S], layer after layer, each with its hidden state and cell."""
+    def _join_memory(self, policy_state: Nest) -> Nest:
+        """[B, S], layer after layer, each with its hidden state and cell; without a memory what is given."""
         if not self._has_state:
-            return NO_MEMORY
+            return policy_state
         return torch.stack([policy_state[name] for name in self._memory_names], 2).flatten(1)
 
     def _write_memory(self, state: Tensor) -> Nest:
