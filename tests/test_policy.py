@@ -349,11 +349,11 @@ def test_b16_wrong_dtype_structure_and_shape_of_the_action() -> None:
         Constant(wrong, spec, clip=False).action(steps())
     with pytest.raises(TypeError, match=r"The dtype of action\[1\] is int64, which does not match its spec"):
         Constant([right, wrong], [spec, spec], clip=False).action(steps())
-    with pytest.raises(ValueError, match=r"action\[0\] has shape \[3, 2\]|batch dimensions"):
+    with pytest.raises(ValueError, match=r"action\[1\] has the batch dimensions \[2, 3\], expected \[3\]"):
         Constant([right, right.repeat(2, 1)], [spec, spec], clip=False).action(steps())
     with pytest.raises(ValueError, match=r"action has shape \[3\], expected \[2\]"):
         Constant(right, BoundedTensorSpec((2,), torch.int32), clip=False).action(steps())
-    with pytest.raises(ValueError, match=r"action is a tuple of 1, expected one array|action is a tuple"):
+    with pytest.raises(ValueError, match=r"action is a tuple of 1, expected one "):
         Constant((right,), spec).action(steps())
 
 
@@ -365,7 +365,7 @@ def test_b16_wrong_observations_are_named_by_their_path() -> None:
         ValueError, match=r"time_step\['observation'\]\['a'\]\['b'\] has shape \[3, 4\], expected \[2\]"
     ):
         policy.action(TimeStep.first({"a": {"b": torch.zeros(3, 4)}}, 3))
-    with pytest.raises(TypeError, match=r"is list|is ndarray, expected a torch.Tensor"):
+    with pytest.raises(TypeError, match=r"is ndarray, expected a torch\.Tensor"):
         policy.action(TimeStep.first({"a": {"b": np.zeros((3, 2), np.float32)}}, 3))
     with pytest.raises(ValueError, match="the batch is empty"):
         policy.action(TimeStep.first({"a": {"b": torch.zeros(0, 2)}}, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.distributions import AffineTransform, Normal, TanhTransform, TransformedDistribution
 
 from sf import models
 from sf.config import ModelConfig
@@ -28,6 +30,7 @@ from sf.learner import sealed
 from sf.models import register_model
 from sf.policy import (
     ActorCritic,
+    CollectInfo,
     CollectPolicy,
     GreedyPolicy,
     NumpyPolicy,
@@ -42,6 +45,7 @@ from sf.policy import (
     spec_of_action_space,
     to_tensors,
 )
+from sf.policy.leaf_distributions import SquashedNormal
 from sf.policy.nests import leaves, leaves_with_paths, map_leaves
 from sf.policy.specs import check_tensors
 from sf.policy.steps import Trajectory
@@ -122,31 +126,70 @@ def test_b9_the_log_probability_belongs_to_the_unclipped_action() -> None:
     observations = {"obs": torch.randn(200, 3)}
     step = collect.action(TimeStep.first(observations, 200))
     assert (step.action.abs() > 0.1).any()
-    evaluation = made.evaluate(observations, step.action.clone())
+    evaluation = made.evaluate(observations, step.action)
     torch.testing.assert_close(evaluation.log_probs.detach(), step.info.log_probability)
     executed = np.stack(list(action_converter(BOX_ACTION, "clip")(step.action.numpy())))
     assert all(BOX_ACTION.contains(row) for row in executed)
 
 
-@pytest.mark.parametrize("action", [spaces.Discrete(3), BOX_ACTION, spaces.Tuple((spaces.Discrete(2), BOX_ACTION))])
-def test_b23_a_rollout_fits_the_trajectory_spec(action: Any) -> None:
-    policy = CollectPolicy(network(action=action, use_rnn=True), emit_log_probability=True)
-    time_step, state = TimeStep.first({"obs": torch.randn(4, 3)}, 4), policy.get_initial_state(4)
-    for flag in (False, True, False):
-        step = policy.action(time_step, state)
-        check_tensors(step, policy.policy_step_spec, "step")
-        after = TimeStep.after({"obs": torch.randn(4, 3)}, torch.ones(4), torch.full((4,), flag), torch.zeros(4) > 0)
-        trajectory = Trajectory(
-            time_step.step_type,
-            time_step.observation,
-            step.action,
-            step.info,
-            after.step_type,
-            after.reward,
-            after.discount,
-        )
-        assert check_tensors(trajectory, policy.trajectory_spec, "trajectory") == (4,)
-        time_step, state = after, step.state
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "sf/Couriers-v0"])
+def test_b23_a_rollout_fits_the_trajectory_spec(env: str, tmp_path: Path) -> None:
+    """What the roles leave in a slot, leaf by leaf."""
+    lab = make_lab(tmp_path, env, use_rnn=True)
+    learner, inference, worker = lab.build_all()
+    slots = lab.slots
+    while not (full := list(slots.waiting_for(0, 0))):
+        worker.step()
+        inference.step()
+        if learner.update.version == 0 and inference.version < 0:
+            learner.step()
+    slot, spec = int(full[0]), CollectPolicy(learner.network, emit_log_probability=True).trajectory_spec
+    steps = slots.topology.rollout
+    ended = torch.from_numpy(slots.terminated[slot] | slots.truncated[slot])
+    first = torch.from_numpy(np.vstack([np.zeros_like(ended[:1]), ended[:-1]]))
+    step_type = torch.where(first, 0, 1).to(torch.int32)
+    observation = {name: torch.from_numpy(array[slot, :steps]) for name, array in slots.observations.items()}
+    with torch.no_grad():
+        flat = {name: leaf.flatten(0, 1) for name, leaf in observation.items()}
+        memory = torch.zeros(len(step_type.flatten()), learner.network.state_size)
+        params = learner.network.forward(flat, memory)[0].unflatten(0, step_type.shape)
+    stored = {
+        name: torch.from_numpy(getattr(slots, name)[slot, :steps]) for name in ("actions", "log_probs", "rewards")
+    }
+    values = torch.from_numpy(slots.values[slot, :steps])
+    trajectory = Trajectory(
+        step_type,
+        observation,
+        stored["actions"],
+        CollectInfo(stored["log_probs"], values, params),
+        torch.where(ended, 2, 1).to(torch.int32),
+        stored["rewards"],
+        1.0 - torch.from_numpy(slots.terminated[slot, :steps]).to(torch.float32),
+    )
+    assert check_tensors(trajectory, spec, "trajectory") == tuple(step_type.shape)
+    for role in (learner, inference, worker):
+        role.close()
+
+
+def test_b32_variables_are_the_same_in_every_process(tmp_path: Path) -> None:
+    code = (
+        "from tests.test_trained_policy import KINDS\n"
+        "print([(name, list(v.shape)) for name, v in KINDS['lstm']().variables().items()])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            cwd=Path(__file__).parent.parent,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    own = [(name, list(v.shape)) for name, v in KINDS["lstm"]().variables().items()]
+    assert outputs == {f"{own}\n"}
 
 
 def test_b6_distributions_of_the_collect_policy_are_those_of_training() -> None:
@@ -206,6 +249,8 @@ def test_any_space_and_memory_gives_actions_of_the_environment(
     drawn = policy.distribution(time_step, state)
     sampled = map_leaves(lambda leaf: leaf.sample(), drawn.action)
     assert check_tensors(sampled, policy.action_spec, "sample") == (5,)
+    alone = policy.distribution(single, policy.get_initial_state())
+    assert check_tensors(map_leaves(lambda leaf: leaf.sample(), alone.action), policy.action_spec, "sample") == ()
     emitting = TrainedPolicy(made, emit_log_probability=True).action(time_step, state)
     assert all(leaf.shape == (5,) for leaf in leaves(emitting.info.log_probability))
 
@@ -233,14 +278,27 @@ def test_distributions_of_the_deployment_policy_are_those_of_training(action: An
 
 def test_squashed_actions_lie_in_their_bounds_and_have_a_density() -> None:
     policy = TrainedPolicy(network(action=BOX_ACTION), "tanh", emit_log_probability=True)
+    low, high = torch.tensor(BOX_ACTION.low), torch.tensor(BOX_ACTION.high)
     fast = TrainedPolicy(policy.network, "tanh")
     time_step = batch(policy, VECTOR, 50)
     for step in (policy.action(time_step), fast.action(time_step)):
         assert all(BOX_ACTION.contains(row) for row in step.action.numpy())
     assert policy.action(time_step).info.log_probability.isfinite().all()
+    reference = TransformedDistribution(
+        Normal(torch.tensor([0.3, -0.7]), torch.tensor([0.5, 2.0])),
+        [TanhTransform(), AffineTransform(torch.tensor([0.0, -0.5]), torch.tensor([0.1, 1.5]))],
+    )
+    ours = SquashedNormal(reference.base_dist.mean, reference.base_dist.stddev, low, high, 1)
+    inside = torch.tensor([[0.05, 0.2], [-0.09, -1.9]])
+    expected = reference.log_prob(inside).sum(-1)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(ours.log_prob(inside), expected, atol=1e-4, rtol=1e-4)
+    for mean, std in ((12.0, 1.0), (-30.0, 0.1), (0.0, 20.0)):
+        extreme = SquashedNormal(torch.full((100, 2), mean), torch.full((100, 2), std), low, high, 1)
+        drawn = extreme.sample()
+        assert extreme.log_prob(drawn).isfinite().all()
+        assert extreme.log_prob(drawn.clone()).isfinite().all()
     mode = GreedyPolicy(fast).action(time_step).action
     torch.testing.assert_close(mode, fast.distribution(time_step).action.mode)
-    low, high = torch.tensor(BOX_ACTION.low), torch.tensor(BOX_ACTION.high)
     mean = fast.network.act({"obs": time_step.observation}, greedy=True).action
     torch.testing.assert_close(mode, (low + high) / 2 + (high - low) / 2 * mean.tanh())
 

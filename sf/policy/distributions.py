@@ -169,8 +169,8 @@ class DiagonalGaussian(nn.Module):
         if log_std is not None:
             return params, log_std
         # The head starts near 0, hence the shift; the limits keep exp and its gradient finite.
-        adaptive = (params[:, self.size :] + self.initial_log_std).clamp(-10.0, 5.0)
-        return params[:, : self.size], adaptive
+        adaptive = (params[..., self.size :] + self.initial_log_std).clamp(-10.0, 5.0)
+        return params[..., : self.size], adaptive
 
     def _log_probs(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
         distances = (actions - mean) * torch.exp(-log_std)
@@ -225,7 +225,7 @@ class Mixed(nn.Module):
         return [columns[place] for place in self._order.tolist()]
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
-        return params[:, : self.num_logits], params[:, self.num_logits :]
+        return params[..., : self.num_logits], params[..., self.num_logits :]
 
     def _join(self, choices: tuple[Tensor, Tensor], numbers: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return self._side_by_side(choices[0], numbers[0]), choices[1] + numbers[1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.nests import Nest, map_leaves
-from sf.policy.policy import Policy, Seed
+from sf.policy.policy import Policy, Seed, with_log_probability
 from sf.policy.steps import PolicyStep, TimeStep
 
 
@@ -41,6 +43,9 @@ class GreedyPolicy(Policy):
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         step = self.wrapped._mode_action(time_step, policy_state)
         num_outer = time_step.step_type.dim()
+        if self.wrapped.emit_log_probability:  # nothing was drawn here either
+            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape), self.action_spec)
+            step = step._replace(info=with_log_probability(step.info, zeros))
         return step._replace(action=map_leaves(lambda value: Fixed(value, num_outer), step.action))
 
     def _get_initial_state(self, batch_size: int | None) -> Nest:

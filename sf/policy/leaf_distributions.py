@@ -7,16 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    AffineTransform,
-    Categorical,
-    Distribution,
-    Independent,
-    Normal,
-    TanhTransform,
-    TransformedDistribution,
-    constraints,
-)
+from torch.distributions import Categorical, Distribution, Normal, constraints
+from torch.nn import functional
 
 from sf.policy.distributions import ActionDistribution
 
@@ -44,23 +36,43 @@ class Choices(Categorical):
         return best + self.start
 
 
-class SquashedNormal(TransformedDistribution):
+class SquashedNormal(Distribution):
     """A normal distribution squashed into [low, high] by tanh; event dimensions are the last `num_event_dims`.
 
     What counts as its mode is the squashed mean: what the policy does when it does not explore.
     """
 
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, mean: Tensor, std: Tensor, low: Tensor, high: Tensor, num_event_dims: int) -> None:
-        base = Independent(Normal(mean, std), num_event_dims)
-        squash = [TanhTransform(cache_size=1), AffineTransform((low + high) / 2, (high - low) / 2, num_event_dims)]
-        super().__init__(base, squash, validate_args=False)
+        self.normal, self.middle, self.half = Normal(mean, std, validate_args=False), (high + low) / 2, (high - low) / 2
+        self._drawn: tuple[Tensor, Tensor] | None = None
+        num_batch_dims = mean.dim() - num_event_dims
+        super().__init__(mean.shape[:num_batch_dims], mean.shape[num_batch_dims:], validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        numbers = self.normal.sample(torch.Size(sample_shape))
+        value = self._squash(numbers)
+        self._drawn = value, numbers
+        return value
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Exact for what `sample` has just returned; other values at the very bounds count as a little inside."""
+        if self._drawn is not None and value is self._drawn[0]:
+            numbers = self._drawn[1]  # tanh has rounded away what an inverse would need
+        else:
+            nearly_one = 1 - torch.finfo(value.dtype).eps
+            numbers = ((value - self.middle) / self.half).clamp(-nearly_one, nearly_one).atanh()
+        log_slope = 2 * (math.log(2) - numbers - functional.softplus(-2 * numbers)) + self.half.log()
+        densities: Tensor = self.normal.log_prob(numbers) - log_slope
+        return densities.flatten(densities.dim() - len(self.event_shape)).sum(-1) if self.event_shape else densities
 
     @property
     def mode(self) -> Tensor:
-        value: Tensor = self.base_dist.mean
-        for transform in self.transforms:
-            value = transform(value)
-        return value
+        return self._squash(self.normal.mean)
+
+    def _squash(self, numbers: Tensor) -> Tensor:
+        return self.middle + self.half * numbers.tanh()
 
 
 class Joint(Distribution):

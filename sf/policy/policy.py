@@ -172,7 +172,7 @@ class Policy(nn.Module):
         step = self._distribution(time_step, policy_state)
         if self.emit_log_probability:
             zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape), self._action_spec)
-            step = step._replace(info=_with_entry(step.info, zeros))
+            step = step._replace(info=with_log_probability(step.info, zeros))
         if self.validate_args:
             self._check_action_structure(step)
             self._check_step_structure(step)
@@ -308,7 +308,14 @@ class Policy(nn.Module):
             return step._replace(action=action)
         num_outer = time_step.step_type.dim()
         log_probs = map_leaves(lambda d, a: _log_probability(d, a, num_outer), step.action, action)
-        return step._replace(action=action, info=_with_entry(step.info, log_probs))
+        return step._replace(action=action, info=with_log_probability(step.info, log_probs))
+
+    def _ordinary(self, step: PolicyStep) -> PolicyStep:
+        """The step in tensors that may take part in gradients, unlike those of the inference mode."""
+        if not self.validate_args or torch.is_inference_mode_enabled():
+            return step
+        copied: PolicyStep = map_leaves(torch.clone, step)
+        return copied
 
     # ------------------------------------------------------------------------------------------------ steps of action
 
@@ -409,10 +416,10 @@ def seeded(seed: Seed) -> Iterator[None]:
 
 def _with_log_probability(info_spec: Nest, action_spec: Nest) -> Nest:
     spec = map_leaves(lambda leaf: BoundedTensorSpec((), torch.float32, leaf.name, float("-inf"), 0.0), action_spec)
-    return _with_entry(info_spec, spec)
+    return with_log_probability(info_spec, spec)
 
 
-def _with_entry(info: Nest, log_probability: Nest) -> Nest:
+def with_log_probability(info: Nest, log_probability: Nest) -> Nest:
     """Side information with a log-probability, or its spec, added."""
     if info == ():
         return PolicyInfo(log_probability)
@@ -441,7 +448,8 @@ def _log_probability(distribution: Distribution, action: Tensor, num_outer: int)
         raise TypeError(
             f"emit_log_probability=True, but {type(distribution).__name__} has no density: {error!r}."
         ) from None
-    return log_probs.flatten(num_outer).sum(-1) if log_probs.dim() > num_outer else log_probs
+    total = log_probs.flatten(num_outer).sum(-1) if log_probs.dim() > num_outer else log_probs
+    return total.to(torch.float32)
 
 
 def _has_mask(observation_spec: Nest) -> bool:

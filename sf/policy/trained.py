@@ -61,10 +61,10 @@ class CollectPolicy(Policy):
         self._act, self._event_shape = network.act, info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
-        return self._as_specified(self._act(time_step.observation, policy_state, _generator(seed)))
+        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, _generator(seed))))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        return self._as_specified(self._act(time_step.observation, policy_state, None, True))
+        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, None, True)))
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         network = self.network
@@ -129,7 +129,8 @@ class TrainedPolicy(Policy):
     ) -> PolicyStep:
         observations, state = self._read(time_step, policy_state)
         columns, state = self._choose(observations, state, generator, greedy)
-        return self._unbatched(time_step, PolicyStep(self._to_action(columns), self._write_memory(state)))
+        step = PolicyStep(self._to_action(columns), self._write_memory(state))
+        return self._ordinary(self._unbatched(time_step, step))
 
     def act_greedily(self, observation: Nest, policy_state: Nest) -> tuple[Nest, Nest, Tensor]:
         """Most likely actions, next state and parameters of the distribution [B, n] of a batch, without any check."""
@@ -163,7 +164,7 @@ class TrainedPolicy(Policy):
         most = max(column.num_choices for column in columns)
         rows = [functional.pad(own, (0, most - own.shape[-1]), value=MASKED_LOGIT) for (own,) in logits]
         stacked = torch.stack(rows, -2)
-        choices = Choices(stacked.reshape(*stacked.shape[:-2], *part.shape, most), start)
+        choices = Choices(stacked.reshape((*stacked.shape[:-2], *part.shape, most)), start)
         return Independent(choices, len(part.shape), validate_args=False) if part.shape else choices
 
     def _numbers(
@@ -171,7 +172,7 @@ class TrainedPolicy(Policy):
     ) -> Distribution:
         dtype, rank = getattr(torch, part.dtype), len(part.shape)
         mean, std = (torch.stack(rows, -1) for rows in zip(*params, strict=True))
-        mean, std = (x.reshape(*x.shape[:-1], *part.shape).to(dtype) for x in (mean, std))
+        mean, std = (x.reshape((*x.shape[:-1], *part.shape)).to(dtype) for x in (mean, std))
         if self.action_bounds == "tanh":
             low, high = (torch.tensor([getattr(c, bound) for c in columns], dtype=dtype) for bound in ("low", "high"))
             return SquashedNormal(mean, std, low.reshape(part.shape), high.reshape(part.shape), rank)
@@ -246,4 +247,4 @@ def _stored_action_spec(info: EnvInfo) -> TensorSpec:
 
 
 def _generator(seed: Seed) -> torch.Generator | None:
-    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+    return seed if seed is None or isinstance(seed, torch.Generator) else torch.Generator().manual_seed(int(seed))
