@@ -341,6 +341,7 @@ def test_b26_the_plain_loop(model: dict[str, Any]) -> None:
 def test_b29_numpy_policy_takes_and_gives_single_arrays(space: Any) -> None:
     inner = TrainedPolicy(network(action=space, use_rnn=True))
     policy = NumpyPolicy(inner)
+    policy.action(TimeStep.first(np.zeros(3, np.float32)[::-1]), policy.get_initial_state(), seed=np.int64(5))  # type: ignore[arg-type]
     step = policy.action(TimeStep.first(np.zeros(3)), policy.get_initial_state(), seed=5)
     for array, spec in zip(leaves(step.action), leaves(inner.action_spec), strict=True):
         assert isinstance(array, np.ndarray)

@@ -11,9 +11,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError, EnvError
+from sf.evaluator.playing import Play
+from sf.policy import ActorCritic, CollectPolicy
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
 from tests.commands import run
@@ -213,6 +216,22 @@ def test_fillers_are_left_out_of_training_and_counts(env: str, tmp_path: Path) -
     assert learner.network.flat.isfinite().all()
     for role in roles:
         role.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("memory", [False, True])
+def test_evaluation_plays_many_at_once(mode: str, memory: bool) -> None:
+    source = find_env(f"many/{mode}")
+    info = probe(source)
+    policy = CollectPolicy(ActorCritic(info, ModelConfig(use_rnn=memory)), validate_args=False)
+    playing = Play([policy], source, info, num_episodes=40, seed=0)
+    assert isinstance(playing._envs, VectorBatch)
+    playing.start()
+    while not playing.tally.is_complete:
+        playing.step()
+    (episodes,) = playing.tally.episodes
+    assert sorted(episodes.lengths) == sorted(LENGTHS * 10)
+    assert episodes.rewards == [sum(range(length + 1)) for length in episodes.lengths]
 
 
 class Wrong(Many):

@@ -11,9 +11,11 @@ import torch
 
 from sf.arena import Array
 from sf.envs import EnvSource
+from sf.envs.vectorization import choose_vectorization
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
-from sf.rollout.env_batch import Ended, make_env_batch
+from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.rollout.scores import Scores
+from sf.rollout.vector_batch import VectorBatch
 from sf.spaces import EnvInfo
 
 MAX_ENVS = 64
@@ -70,7 +72,12 @@ class Play:
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs)]
-        self._envs = make_env_batch(source, info, seeds, _leaves(info, rows), np.zeros(rows, bool), action_bounds)
+        final = _leaves(info, rows), np.zeros(rows, bool), action_bounds
+        self._envs: EnvBatch
+        if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
+            self._envs = VectorBatch(source, info, num_envs, seeds[0], *final)
+        else:
+            self._envs = make_env_batch(source, info, seeds, *final)
         block = np.arange(rows) // info.num_agents // self.num_envs
         self._policy_ids = (np.arange(rows) % info.num_agents + block) % len(policies)
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(len(policies))]
@@ -101,7 +108,8 @@ class Play:
         ended = self._envs.step(self._actions, self._observations, self._rewards)
         self._step_types[:] = StepType.MID
         self._step_types[[end.row for end in ended]] = StepType.FIRST
-        self.tally.add(self._rewards, ended)
+        self._step_types[self._envs.fillers] = StepType.FIRST
+        self.tally.add(self._rewards, ended, self._envs.fillers)
 
     def close(self) -> None:
         """Closes the environments."""
@@ -153,9 +161,10 @@ class Tally:
         """Whether every environment has played its episodes."""
         return not self._remaining.any()
 
-    def add(self, rewards: Array, ended: Sequence[Ended]) -> None:
-        """Takes in one step: the rewards of all rows, and the rows whose episode it ended."""
+    def add(self, rewards: Array, ended: Sequence[Ended], fillers: Array = NO_ROWS) -> None:
+        """Takes in one step: the rewards of all rows, the rows whose episode it ended, those that it only reset."""
         self._scores.add(rewards)
+        self._scores.skip(fillers)
         over = set()
         for end in ended:
             score, env = self._scores.end(end), end.row // self._rows_per_env

@@ -259,7 +259,8 @@ def batch_of_one(spec: TensorSpec, leaf: Any) -> Tensor:
 def _cast(leaf: Any, spec: TensorSpec) -> Array:
     array, wanted = np.asarray(leaf), spec.numpy_dtype
     if array.dtype == wanted:
-        return array
+        # torch takes neither negative strides nor what may not be written
+        return array if array.flags.forc and array.flags.writeable else array.copy()
     cast = array.astype(wanted)
     if array.dtype.kind + wanted.kind != "ff" and not np.array_equal(cast, array):
         raise TypeError(
