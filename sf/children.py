@@ -1,58 +1,73 @@
-"""The child processes of a run: started, watched through their sentinels, stopped with deadlines, never left behind."""
+"""The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
+
+Death is seen through sentinels, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
+module starts, kills and waits for them, and only for those it has started. Rollout and inference workers are replaced
+by successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
+discarded first. The end of anybody else is the end of the run.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, TypeVar
+from typing import Any
 
-from sf.errors import EnvError, InternalError, SfError, UsageError, WorkerCrashed
-from sf.process import (
-    NOT_GUARDED,
-    STOPPING,
-    Failure,
-    Ready,
-    RoleSpec,
-    as_exception,
-    call_in_child,
-    run_child,
-    stop_signals_blocked,
-)
+from sf.config import FaultConfig
+from sf.errors import EnvCrashed, RestartsSpent, SfError, WorkerCrashed
+from sf.hangs import Hang, HangWatch
+from sf.monitor.console import Console
+from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, run_child, stop_signals_blocked
+from sf.progress import Phase, Progress
+from sf.records import inference_record
+from sf.restarts import Restarts
 from sf.signals import Signals
+from sf.simulators import Simulators, end_of_worker
 from sf.wiring import Shared
 
-START_TIMEOUT_S = 120.0
-"""Time for all children to become ready; importing torch and making slow environments is part of it."""
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
-
-NOT_GUARDED_TEXT = (
-    "The script calls sf.train when it is imported, and every process of the run imports it. Put the call below\n"
-    '    if __name__ == "__main__":\n'
-    "so that only the script itself trains."
-)
-
-Result = TypeVar("Result")
+STACKS_GRACE_S = 0.5
+"""Time for a process that hangs to print the stacks of its threads."""
 
 
 @dataclass
 class Child:
-    """One process and what it has told so far."""
+    """One process, what it has told so far, and whether it gets on."""
 
-    name: str
+    spec: RoleSpec
+    incarnation: int
     process: SpawnProcess
     reports: Connection
+    watch: HangWatch
+    mark: str
+    """What the simulators of its environments have in their environment variables."""
+    work_before: int
+    """How much its place had delivered when it came."""
     is_ready: bool = False
     failure: Failure | None = None
+    hang: Hang | None = None
+    kill_s: float = math.inf
+    """When to kill it, because it hangs."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
 
     def hear(self) -> None:
         """Reads what the child has reported."""
@@ -69,85 +84,229 @@ class Child:
 
     def ending(self) -> SfError:
         """The error that says how this child ended, although nobody had told it to."""
-        who = f"{self.name} (pid {self.process.pid})"
+        who = f"{self.name} (pid {self.pid})"
+        if self.hang is not None:
+            return WorkerCrashed(f"{who} {_what_hangs(self.hang, self.spec)}, and was killed.")
         if self.failure is not None:
             return as_exception(self.failure, who)
         code = self.process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        return WorkerCrashed(
-            f"{who} {how} without being told to, and left no traceback. The run cannot go on without it."
-        )
+        return WorkerCrashed(f"{who} {how} without being told to, and left no traceback.")
+
+    @property
+    def may_be_luck(self) -> bool:
+        """Whether a successor can do better: not where the user was told what is wrong with the environment."""
+        return self.failure is None or not self.failure.is_expected or self.failure.kind == EnvCrashed.__name__
+
+
+def _what_hangs(hang: Hang, spec: RoleSpec) -> str:
+    limit = f"longer than {hang.deadline_s:g} s"
+    if hang.phase is Phase.WAIT:
+        return f"did nothing at all for {limit}"
+    if not spec.has_environments or (hang.phase is Phase.STEP and spec.kind != "rollout"):
+        return f"was busy for {limit} without getting on"
+    call = {Phase.INIT: "make", Phase.RESET: "reset", Phase.STEP: "step"}[hang.phase]
+    return f"took {limit} to {call} environment {hang.environment} (--env_{'init' if call == 'make' else call}_timeout)"
+
+
+@dataclass
+class Place:
+    """Where one role belongs, whoever fills it."""
+
+    spec: RoleSpec
+    restarts: Restarts
+    child: Child | None = None
+    start_s: float = math.inf
+    """When the successor is to be started."""
+    is_given_up: bool = False
+    last_failure: str = ""
+    """Shown in full already."""
 
 
 class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
-    def __init__(self, shared: Shared):
-        self.shared = shared
-        self.children: list[Child] = []
-        self.start_deadline = float("inf")
+    def __init__(self, shared: Shared, faults: FaultConfig):
+        self.shared, self.faults_config = shared, faults
+        self.console = Console()
+        self.places: list[Place] = []
+        self.simulators: Simulators | None = None
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
+        self.killed: list[str] = []
+        """Names of those that ended by a signal before the run was over."""
+        self.has_begun = False
+        """Every role was ready once; before, whatever fails is told at once and not tried again."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Spawns one process per role; they report when they are ready."""
-        context = multiprocessing.get_context("spawn")
-        self.start_deadline = time.monotonic() + START_TIMEOUT_S
-        for spec in specs:
-            reports, child_end = context.Pipe(duplex=False)
-            process = context.Process(
-                target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name
-            )
-            with stop_signals_blocked():
-                process.start()
-            child_end.close()
-            self.children.append(Child(spec.name, process, reports))
+        self.simulators = Simulators()
+        self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
+        for place in self.places:
+            self._spawn(place)
 
     def advance(self, timeout_s: float, signals: Signals) -> None:
-        """Sleeps until a child reports or ends, somebody rings, a signal arrives or `timeout_s` is over.
+        """Sleeps until a child reports or ends, somebody rings, a signal arrives or `timeout_s` is over; then acts.
 
         Raises:
-            SfError: a child has failed or ended.
+            SfError: a child has failed or ended and cannot be replaced.
         """
         bell = self.shared.supervisor_bell
         others: list[Any] = [bell.fileno(), signals.fileno()]
-        readable = connection.wait([*self._waitables(), *others], timeout=max(0.0, timeout_s))
+        next_start_s = min((place.start_s for place in self.places), default=math.inf)
+        timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
+        readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
         if any(waitable not in others for waitable in readable):
             self._check()
-        if time.monotonic() > self.start_deadline:
-            self._check_started()
+        now = time.monotonic()
+        for place in self.places:
+            if place.child is not None:
+                self._kill_if_it_hangs(place.child, now)
+            elif place.start_s <= now:
+                self._spawn(place)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every role has been built; counters mean something from then on."""
+        if not self.has_begun:
+            self.has_begun = all(child.is_ready for child in self.children)
+        return self.has_begun
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes that have not been waited for."""
+        return [place.child for place in self.places if place.child is not None]
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {child.name: child.pid for child in self.children}
+
+    def faults(self) -> dict[str, float]:
+        """For the curves: restarts so far, and the age of the oldest sign of life in seconds."""
+        now = time.monotonic()
+        return {
+            "faults/restarts": float(sum(place.restarts.total for place in self.places)),
+            "faults/oldest_heartbeat": max((child.watch.age_s(now) for child in self.children), default=0.0),
+        }
+
+    def _spawn(self, place: Place) -> None:
+        assert self.simulators is not None
+        spec, incarnation = place.spec, place.restarts.total
+        place.start_s = math.inf
+        progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
+        progress.enter(Phase.INIT)
+        if incarnation:
+            spec = spec.successor(incarnation)
+        mark = self.simulators.mark_of(spec.name, incarnation) if spec.has_environments else ""
+        context = multiprocessing.get_context("spawn")
+        reports, child_end = context.Pipe(duplex=False)
+        process = context.Process(
+            target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end, mark), name=spec.name
+        )
+        with stop_signals_blocked():
+            process.start()
+        child_end.close()
+        watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
+        place.child = Child(spec, incarnation, process, reports, watch, mark, self._work_of(spec))
+        if spec.has_environments:
+            self.simulators.watch(place.child.pid)
 
     def _waitables(self) -> list[Any]:
         """What becomes readable when a child reports or ends."""
         return [waitable for child in self.children for waitable in (child.process.sentinel, child.reports)]
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every role is built; counters mean something from then on."""
-        return all(child.is_ready for child in self.children)
-
-    def _check_started(self) -> None:
-        late = [child.name for child in self.children if not child.is_ready]
-        if late:
-            raise InternalError(f"{', '.join(late)} did not become ready within {START_TIMEOUT_S:.0f} s.")
-        self.start_deadline = float("inf")
-
-    def pids(self) -> dict[str, int]:
-        """Process ids by name."""
-        return {child.name: child.process.pid for child in self.children if child.process.pid is not None}
-
     def _check(self) -> None:
-        for child in self.children:
-            child.hear()
-        failed = [child for child in self.children if child.failure is not None or not child.process.is_alive()]
-        if failed:
-            child = next((child for child in failed if child.failure is not None), failed[0])
-            child.process.join(KILL_GRACE_S)
-            child.hear()
-            raise child.ending()
+        """Hears what was reported, and deals with those that are no more; a cause that was told comes first."""
+        over = []
+        for place in self.places:
+            if place.child is not None:
+                place.child.hear()
+                ended = bool(connection.wait([place.child.process.sentinel], timeout=0))
+                if ended or place.child.failure is not None:
+                    over.append((place.child.failure is None, place))
+        for _, place in sorted(over, key=lambda pair: pair[0]):
+            self._lose(place)
+
+    def _kill_if_it_hangs(self, child: Child, now: float) -> None:
+        """First its stacks are printed, then it is killed; its sentinel tells the rest."""
+        if child.hang is None and (hang := child.watch.look(now)):
+            child.hang, child.kill_s = hang, now + STACKS_GRACE_S
+            self.console.line(f"{child.name} (pid {child.pid}) {_what_hangs(hang, child.spec)}. Its stacks follow.")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
+        if now >= child.kill_s:
+            child.process.kill()
+
+    def _lose(self, place: Place) -> None:
+        """A child has ended or is about to; its place is cleared, and filled again if that makes sense.
+
+        Raises:
+            SfError: it does not.
+        """
+        child = place.child
+        assert child is not None
+        self._bury(child)
+        place.child = None
+        if (child.process.exitcode or 0) < 0:
+            self.killed.append(child.name)
+        cause = child.ending()
+        discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
+        if not child.spec.can_be_replaced or not child.may_be_luck:
+            raise cause
+        if child.failure is not None and not child.is_ready and not self.has_begun:
+            raise cause  # it will not get better, and nothing is lost yet
+        delivered = self._work_of(child.spec) > child.work_before
+        delay_s = place.restarts.delay_s(time.monotonic(), delivered)
+        if delay_s is None:
+            self._give_up(place, cause)
+            return
+        place.start_s = time.monotonic() + delay_s
+        reason = child.failure.message if child.failure else ""
+        text = str(cause) if reason != place.last_failure else str(cause).splitlines()[0]
+        place.last_failure = reason
+        lost = f" {discarded} unfinished trajectories of its groups are discarded." if discarded else ""
+        again = f"Restart {place.restarts.total} of {child.name} follows{f' in {delay_s:.1f} s' if delay_s else ''}."
+        self.console.line(f"{text}{lost} {again}")
+
+    def _give_up(self, place: Place, cause: SfError) -> None:
+        """Goes on without this worker, if the others can fill the datasets of the learners.
+
+        Raises:
+            RestartsSpent: they cannot, or it is no rollout worker.
+        """
+        place.is_given_up = True
+        limit = self.faults_config.max_restarts
+        if limit == 0:
+            raise cause
+        spent = f"{place.spec.name} died more than {limit} times within a minute"
+        left = sum(1 for other in self.places if other.spec.kind == "rollout" and not other.is_given_up)
+        if place.spec.kind != "rollout" or left < self.shared.least_rollout_workers:
+            raise RestartsSpent(f"{cause}\n{spent}; the run cannot go on without it (--max_restarts={limit}).")
+        self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
+
+    def _work_of(self, spec: RoleSpec) -> int:
+        """What its place has delivered so far: slots filled, or requests answered."""
+        if spec.kind == "rollout":
+            groups = self.shared.topology.groups_of_worker(spec.index)
+            each = self.shared.topology.slots_per_group
+            return int(self.shared.slots.filled[groups.start * each : groups.stop * each].sum())
+        if spec.kind == "inference":
+            return int(inference_record(self.shared.arena, spec.index).read()["requests"])
+        return 0
+
+    def _bury(self, child: Child, grace_s: float = KILL_GRACE_S) -> None:
+        """Waits for a child that has ended or failed, and ends what its environments have started."""
+        if not connection.wait([child.process.sentinel], timeout=grace_s):
+            child.process.kill()
+            connection.wait([child.process.sentinel], timeout=grace_s)
+        if child.mark and self.simulators is not None:
+            end_of_worker(child.pid, child.mark)  # before the kernel may use its pid again
+        child.process.join(grace_s)
+        child.hear()
+        child.reports.close()
 
     def stop(self, signals: Signals) -> list[str]:
         """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
@@ -158,90 +317,24 @@ class Processes:
         while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
             connection.wait([*(child.process.sentinel for child in alive), signals.fileno()], timeout=1.0)
             signals.clear()
-        problems = [f"{child.name} (pid {child.process.pid}) did not stop and was killed" for child in alive]
-        self.kill()
+        problems = [f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive]
+        for child in alive:
+            child.process.kill()
+        deadline = time.monotonic() + KILL_GRACE_S
+        while (alive := self._alive()) and time.monotonic() < deadline:
+            connection.wait([child.process.sentinel for child in alive], timeout=1.0)
         for child in self.children:
-            child.hear()
+            self._bury(child, 0.0)
             if child.failure is not None:
                 problems.append(str(child.ending()))
+        if self.simulators is not None:
+            self.simulators.close()
         return problems
 
     def ended_well(self, prefix: str) -> bool:
         """Whether no process of this role was killed; says nothing of those that never started."""
-        return all((child.process.exitcode or 0) >= 0 for child in self.children if child.name.startswith(prefix))
-
-    def kill(self) -> None:
-        """Ends whatever still runs, at once."""
-        for child in self._alive():
-            child.process.kill()
-        deadline = time.monotonic() + KILL_GRACE_S
-        for child in self.children:
-            child.process.join(max(0.0, deadline - time.monotonic()))
+        killed = [*self.killed, *(child.name for child in self.children if (child.process.exitcode or 0) < 0)]
+        return not any(name.startswith(prefix) for name in killed)
 
     def _alive(self) -> list[Child]:
-        return [child for child in self.children if child.process.is_alive()]
-
-
-class DisposableChild:
-    """Calls a function in a process of its own, so that a hang, a crash or a leak stays there."""
-
-    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Starts at once.
-
-        Args:
-            what: for messages.
-            function: at the top level of a module, like everything it is given.
-            arguments: of the function.
-        """
-        self._what = what
-        context = multiprocessing.get_context("spawn")
-        self._reports, child_end = context.Pipe(duplex=False)
-        self._process = context.Process(
-            target=call_in_child, args=(function, arguments, child_end, os.getpid()), daemon=True
-        )
-        with stop_signals_blocked():
-            self._process.start()
-        child_end.close()
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        """What the function returned.
-
-        Raises:
-            EnvError: it took longer than `timeout_s` or the process died.
-            SfError: whatever the function raised on purpose.
-        """
-        try:
-            if not self._reports.poll(timeout_s):
-                raise EnvError(
-                    f"{self._what} did not finish within {timeout_s:.0f} s. Check the environment on its own first."
-                )
-            answer = self._reports.recv()
-        except EOFError:
-            self._process.join(KILL_GRACE_S)
-            if self._process.exitcode == NOT_GUARDED:
-                raise UsageError(NOT_GUARDED_TEXT) from None
-            raise EnvError(f"{self._what} ended its process (exit code {self._process.exitcode}).") from None
-        if isinstance(answer, Failure):
-            raise as_exception(answer, self._what)
-        return answer
-
-    def kill(self) -> None:
-        """Ends it, whether it has finished or not."""
-        self._process.kill()
-        self._process.join(KILL_GRACE_S)
-        self._reports.close()
-
-
-def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:
-    """Calls a function in a process of its own and waits for its result.
-
-    Raises:
-        EnvError: it took longer than `timeout_s` or the process died.
-        SfError: whatever the function raised on purpose.
-    """
-    child = DisposableChild(what, function, *arguments)
-    try:
-        result: Result = child.result(timeout_s)
-    finally:
-        child.kill()
-    return result
+        return [child for child in self.children if not connection.wait([child.process.sentinel], timeout=0)]

@@ -3,11 +3,13 @@
     SfError
     ├── UsageError          2   a flag, a name or a value on the command line
     │   └── ConfigError     2   configurations that contradict each other or the environment
-    ├── EnvError            3   the environment is unknown, raises, or breaks its contract
+    ├── EnvError            3   the environment is unknown or breaks its contract
+    │   └── EnvCrashed      3   the environment raises an exception of its own
     ├── CheckpointError     4   a checkpoint is damaged or belongs to another policy
     ├── ExperimentError     4   the experiment directory is in use, foreign or not writable
     ├── ResourceError       5   memory, descriptors, threads, device
-    ├── ExportError         6   a policy cannot be written for another runtime
+    ├── ExportError         2   a policy cannot be written for another runtime
+    ├── RestartsSpent       6   workers died more often than they may
     └── InternalError       7   a fault of sf itself
         └── WorkerCrashed   7   a process that the run cannot go on without has ended
 
@@ -30,7 +32,7 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3
     CHECKPOINT = 4
     RESOURCES = 5
-    EXPORT = 6
+    RESTARTS_SPENT = 6
     INTERNAL = 7
     SIGINT = 130
     SIGTERM = 143
@@ -66,6 +68,10 @@ class EnvError(SfError):
     exit_code = ExitCode.ENVIRONMENT
 
 
+class EnvCrashed(EnvError):
+    """An environment raised an exception of its own; another copy of it may do better."""
+
+
 class CheckpointError(SfError):
     """No usable checkpoint, or one that does not fit the policy."""
 
@@ -87,7 +93,13 @@ class ResourceError(SfError):
 class ExportError(SfError):
     """A policy cannot be written for another runtime."""
 
-    exit_code = ExitCode.EXPORT
+    exit_code = ExitCode.USAGE
+
+
+class RestartsSpent(SfError):
+    """A worker died again and again, or too few of them are left."""
+
+    exit_code = ExitCode.RESTARTS_SPENT
 
 
 class InternalError(SfError):
@@ -96,3 +108,11 @@ class InternalError(SfError):
 
 class WorkerCrashed(InternalError):
     """A process ended without being told to; the message holds its name, how it ended and its traceback."""
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says, even one that cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return "(the text of the exception cannot be shown)"

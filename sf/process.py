@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import os
@@ -16,13 +17,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from sf.arena import Arena
-from sf.errors import EnvError, ExitCode, SfError
+from sf.errors import EnvCrashed, EnvError, ExitCode, SfError, text_of
 from sf.models import register_models
+from sf.progress import Phase
 from sf.records import Record
 
 RUNNING, STOPPING = 0, 1
@@ -33,6 +35,9 @@ LOOK_AGAIN_S = 1.0
 
 NOT_GUARDED = 66
 """Exit code of a child that found the training in the script that it had to import."""
+
+MARK = "SF_WORKER"
+"""Environment variable of everything that the environments of a worker start."""
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -61,9 +66,23 @@ class RoleSpec:
     name: str
     factory: str | Callable[..., Role]
     """`module:Class`, imported in the child, or something that can be pickled."""
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any]
+    kind: str
+    """Which records are its own, see `sf.records`."""
+    index: int
+    """Among the records of this kind."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """Encoders that the user has registered."""
+    deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
+    """The longest that one piece of work may take in each phase, where there is a limit."""
+    has_environments: bool = False
+    """They may start processes of their own."""
+    can_be_replaced: bool = False
+    """A successor can go on where it died, because nobody shares a lock with it."""
+
+    def successor(self, incarnation: int) -> RoleSpec:
+        """The specification of what takes its place when it has died for the n-th time."""
+        return replace(self, arguments=self.arguments | {"incarnation": incarnation})
 
     def build(self) -> Role:
         register_models(self.models)
@@ -95,31 +114,32 @@ class Failure:
 def failure_of(error: BaseException) -> Failure:
     """Describes an exception in plain text, even one whose own methods raise."""
     try:
-        message = str(error)
-    except Exception:
-        message = "(the text of the exception cannot be shown)"
-    try:
         details = "".join(traceback.format_exception(error)).rstrip()
     except Exception:
         details = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     expected = isinstance(error, SfError)
     code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
-    return Failure(type(error).__name__, message, details, int(code), expected)
+    return Failure(type(error).__name__, text_of(error), details, int(code), expected)
 
 
-def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection) -> None:
-    """The main function of every child process."""
+def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection, mark: str) -> None:
+    """The main function of every child process; `mark` goes to what its environments start."""
     end_with_parent(parent_pid)
+    if spec.has_environments:
+        lead_group(mark)
     set_title(spec.name)
     leave_signals_to_parent()
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or sys.stderr, all_threads=True)
     try:
         role = spec.build()
         gc.collect()
         gc.freeze()  # what was built stays, so that later collections need not look at it
         reports.send(Ready())
-        run_state = arena["run_state"]
+        run_state, progress = arena["run_state"], role.record.progress
         while run_state[0] == RUNNING:
+            progress.enter(Phase.STEP)
             if not role.step():
+                progress.enter(Phase.WAIT)
                 role.wait(LOOK_AGAIN_S)
         role.close()
     except BaseException as error:
@@ -160,6 +180,12 @@ def end_with_parent(parent_pid: int) -> None:
         os._exit(ExitCode.INTERNAL)
 
 
+def lead_group(mark: str) -> None:
+    """Makes what this process will start recognisable: in a process group of its own, and by a variable."""
+    os.setpgid(0, 0)
+    os.environ[MARK] = mark
+
+
 def keep_freed_memory() -> None:
     """Has this process keep large blocks that it frees, for a loop that allocates the same ones again and again.
 
@@ -180,10 +206,11 @@ def set_title(name: str) -> None:
 
 
 def call_in_child(
-    function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int
+    function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int, mark: str
 ) -> None:
     """The main function of a disposable child that computes one value and ends."""
     end_with_parent(parent_pid)
+    lead_group(mark)
     leave_signals_to_parent()
     try:
         reports.send(function(*arguments))
@@ -200,7 +227,7 @@ def as_exception(failure: Failure, who: str) -> SfError:
     text = f"{who}: {failure.message}"
     match failure.exit_code:
         case ExitCode.ENVIRONMENT:
-            return EnvError(text)
+            return EnvCrashed(text) if failure.kind == EnvCrashed.__name__ else EnvError(text)
         case ExitCode.CHECKPOINT:
             return CheckpointError(text)
         case ExitCode.RESOURCES:

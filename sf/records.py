@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.arena import Arena, Array, Field
+from sf.progress import Progress
 
 ROLLOUT_COUNTERS = ("env_steps", "episodes", "step", "wait", "write")
 INFERENCE_COUNTERS = (
@@ -55,6 +56,7 @@ def record_fields(
     for kind, (count, names) in kinds.items():
         fields[f"records/{kind}"] = Field((count, len(names)), "float64")
         fields[f"records/{kind}/sequence"] = Field((count,), "int64")
+        fields[f"records/{kind}/progress"] = Field((count,), "int64")
     return fields | {
         "episodes": Field((num_workers, EPISODES_KEPT, len(Episode._fields)), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
@@ -70,7 +72,8 @@ def mark_lag_unknown(arena: Arena) -> None:
 class Record:
     """The counters of one process. The writer changes `local` and publishes; a reader takes a consistent copy.
 
-    `lap(name)` adds the time since the previous lap to the counter of that name, so that all time is accounted for.
+    `lap(name)` adds the time since the previous lap to the counter of that name, so that all time is accounted for. The
+    successor of a process that was killed counts on from what it had published.
     """
 
     def __init__(self, arena: Arena, kind: str, index: int, names: tuple[str, ...]):
@@ -78,8 +81,10 @@ class Record:
         self.column = {name: column for column, name in enumerate(names)}
         self._shared: Array = arena[f"records/{kind}"][index]
         self._sequence: Array = arena[f"records/{kind}/sequence"][index : index + 1]
-        self.local = [0.0] * len(names)
-        self._last_good = self._shared.tolist()
+        self.progress = Progress(arena[f"records/{kind}/progress"], index)
+        """What the process is doing."""
+        self.local: list[float] = self._shared.tolist()
+        self._last_good = list(self.local)
         self._last_lap = time.perf_counter()
 
     def __setitem__(self, name: str, value: float) -> None:
@@ -98,7 +103,7 @@ class Record:
         self._last_lap = time.perf_counter()
 
     def publish(self) -> None:
-        self._sequence[0] += 1
+        self._sequence[0] |= 1  # it is odd already if a predecessor was killed between these lines
         self._shared[:] = self.local
         self._sequence[0] += 1
 

@@ -30,6 +30,10 @@ class SerialRoles:
         """No processes but this one."""
         return {}
 
+    def faults(self) -> dict[str, float]:
+        """Nobody can be replaced."""
+        return {}
+
     def advance(self, timeout_s: float, signals: Signals) -> None:
         """Steps the roles in turn for `timeout_s` seconds or until a signal arrives."""
         deadline = time.monotonic() + timeout_s

@@ -13,7 +13,8 @@ from queue import Empty
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
-from sf.errors import ExperimentError
+from sf.errors import ExperimentError, InternalError
+from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.records import (
@@ -90,28 +91,36 @@ class Session:
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
 
-    def finish(self, exit_reason: str, exit_code: int, learners_are_well: bool) -> None:
+    def finish(self, exit_reason: str, exit_code: int, queue_is_well: bool) -> None:
         """Reads what came last and writes how the run ended; nothing if it never began.
 
         Args:
             exit_reason: for the summary.
             exit_code: of the command.
-            learners_are_well: False if one was killed; it may have held the lock of a queue, which then stays locked.
+            queue_is_well: False if one who writes summaries was killed; it may have held the lock, which stays locked.
 
         Raises:
             ExperimentError: the final checkpoint could not be written.
+            InternalError: a trajectory was lost or doubled.
         """
         if self.started_s == math.inf:
             self.monitor.close()
             return
-        if learners_are_well:
+        if queue_is_well:
             self._take_messages()
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
-        self.monitor.finish(exit_reason, exit_code, self._time_shares())
+        ledger = self.ledger(has_ended=True)
+        self.monitor.finish(exit_reason, exit_code, self._time_shares(), ledger)
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
+        if not ledger.is_balanced:
+            raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
+
+    def ledger(self, has_ended: bool = False) -> Ledger:
+        """What became of the trajectories so far."""
+        return Ledger.of(self.shared.slots, has_ended)
 
     def snapshot(self, now: float) -> Snapshot:
         """The counters of all processes at this moment."""

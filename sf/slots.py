@@ -1,35 +1,39 @@
 """Trajectories in shared memory: how they are laid out, who may change what, and in which order.
 
 A *slot* holds T steps of all rows of one environment group, time-major, so that one step of a group is contiguous.
-Each group has its own few slots and fills them in turn. Four counters per slot say in which state it is; each has one
-writer:
+Each group has its own few slots and fills them in turn. Counters of each slot say in which state it is; each has one
+writer, and the kernel stores it as a whole, so that a writer can be killed at any instruction:
 
     counter        written by                       meaning
-    filling        the rollout worker of the group  how often filling has begun
+    filling        the rollout worker of the group  how often it was handed out
     filled         the rollout worker of the group  how often filling has ended
+    discarded[r]   see `Discard`                    how often its content was thrown away for reason r
     taken[p]       learner p                        how often learner p has begun to train on it
     released[p]    learner p                        how often learner p has finished with it
 
 Where policy p has several learners, each of them owns the slots of some groups and writes their words.
 
     state          holds when                                           next, by whom
-    FREE           filling = filled = released[p] for all p             FILLING, rollout worker
-    FILLING        filling = filled + 1                                 FULL, rollout worker
+    FREE           filling = filled + discarded, and filled =           FILLING, rollout worker
+                   released[p] for all p
+    FILLING        filling = filled + discarded + 1                     FULL, rollout worker; FREE, see `Discard`
     FULL           filled > released[p] for some p, and none has taken  TRAINING, the learners
     TRAINING       taken[p] > released[p] for some p                    FREE, the last learner to release
 
 A full slot is offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the
 only currency of back-pressure: a group without a free slot does not sample. Datasets in flight are therefore bounded by
-the number of slots, and nothing is ever dropped. Each writer finishes its data before it raises its counter, and rings
-a doorbell after it.
+the number of slots, and nothing is ever dropped unseen: `sf.ledger` accounts for every hand-out. Each writer finishes
+its data before it raises its counter, and rings a doorbell after it.
 
 A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
 them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is
 about step `request_step[g]` of slot `request_slot[g]`; step T asks for values only, those of the last observation.
+Both counts go on when a worker is replaced, so that an answer to its predecessor is an answer to nobody.
 
-The *memory* of a recurrent policy lies with the group, one row per agent. The inference worker that answers step t
-takes it, as zeros where step t-1 ended an episode, and leaves the next one; step T leaves it as it is. A slot keeps the
-memory that its trajectories began with.
+The *memory* of a recurrent policy lies with the group, one row per agent. The inference worker that answers request r
+about step t takes it from half `r % 2`, as zeros where step t-1 ended an episode, and leaves the next one in the other
+half; step T passes it on as it is. A request can therefore be answered again, by the successor of an inference worker
+that died before it said so. A slot keeps the memory that its trajectories began with.
 """
 
 from __future__ import annotations
@@ -50,6 +54,15 @@ GroupIndex = NewType("GroupIndex", int)
 PolicyVersion = NewType("PolicyVersion", int)
 
 NO_VERSION = -1
+
+
+class Discard(enum.IntEnum):
+    """Why the content of a slot was thrown away, and so the column of `discarded`. Each has one writer."""
+
+    WORKER_DIED = 0
+    """Its rollout worker ended while it filled; by the supervisor, once the kernel has confirmed it."""
+    NON_FINITE = 1
+    """A reward or an observation was no number; by the rollout worker, with --on_nonfinite=drop."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
     }
     action = info.action
     return fields | {
-        "memory": Field((groups, rows, topology.memory_size), "float32"),
+        "memory": Field((groups, 2, rows, topology.memory_size), "float32"),
         "initial_memory": Field((slots, rows, topology.memory_size), "float32"),
         "has_final_observation": Field((groups, rows), "bool"),
         "actions": Field((slots, t, rows, *action.shape), action.dtype, _poison(action.dtype)),
@@ -162,6 +175,7 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
         "policy_version": Field((slots, t, rows), "int64", NO_VERSION),
         "filling": Field((slots,), "int64"),
         "filled": Field((slots,), "int64"),
+        "discarded": Field((slots, len(Discard)), "int64"),
         "taken": Field((slots, policies), "int64"),
         "released": Field((slots, policies), "int64"),
         "request": Field((groups,), "int64"),
@@ -202,7 +216,7 @@ class Slots:
         self.final_values, self.rewards = arena["final_values"], arena["rewards"]
         self.terminated, self.truncated = arena["terminated"], arena["truncated"]
         self.policy_id, self.policy_version = arena["policy_id"], arena["policy_version"]
-        self.filling, self.filled = arena["filling"], arena["filled"]
+        self.filling, self.filled, self.discarded = arena["filling"], arena["filled"], arena["discarded"]
         self.taken, self.released = arena["taken"], arena["released"]
 
     def ended(self, slot: int, t: int) -> Array:
@@ -212,7 +226,7 @@ class Slots:
 
     def state(self, slot: int) -> SlotState:
         filled = self.filled[slot]
-        if self.filling[slot] > filled:
+        if self.filling[slot] > filled + self.discarded[slot].sum():
             return SlotState.FILLING
         if (self.taken[slot] > self.released[slot]).any():
             return SlotState.TRAINING
@@ -227,6 +241,20 @@ class Slots:
         """FILLING → FULL, by the rollout worker that owns the slot; all its data is written before this line."""
         self._expect(slot, SlotState.FILLING, "a rollout worker finished")
         self.filled[slot] += 1
+
+    def discard(self, slot: int, why: Discard) -> None:
+        """FILLING → FREE, by whom the reason names."""
+        self._expect(slot, SlotState.FILLING, f"the content was discarded ({why.name}) of")
+        self.discarded[slot, why] += 1
+
+    def discard_of_worker(self, worker: int) -> int:
+        """Throws away what a rollout worker that is no more was filling, by the supervisor; returns how many slots."""
+        groups = self.topology.groups_of_worker(worker)
+        slots = [slot for group in groups for slot in self.topology.slots_of_group(group)]
+        unfinished = [slot for slot in slots if self.state(slot) is SlotState.FILLING]
+        for slot in unfinished:
+            self.discard(slot, Discard.WORKER_DIED)
+        return len(unfinished)
 
     def waiting_for(self, policy: int, learner: int = 0) -> Array:
         """Indices of the full slots that this learner of the policy has not taken yet."""
@@ -261,10 +289,18 @@ class Requests:
         self.request, self.answered = arena["request"], arena["answered"]
         self.slot, self.step = arena["request_slot"], arena["request_step"]
 
-    def ask(self, group: int, slot: int, step: int) -> None:
-        """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T."""
+    def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:
+        """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T.
+
+        The first request of a worker comes two after the last one of its predecessor, which may still be in work:
+        its answer writes another half of the memory than the one that the new request reads.
+        """
         self.slot[group], self.step[group] = slot, step
-        self.request[group] += 1
+        self.request[group] += after
+
+    def next_memory(self, group: int) -> int:
+        """The half of the memory that the next request takes, if it is the next one by number."""
+        return int(self.request[group] + 1) % 2
 
     def is_answered(self, group: int) -> bool:
         return bool((self.answered[group] == self.request[group]).all())

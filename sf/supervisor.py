@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sf.callbacks import Callbacks
-from sf.children import Processes, in_disposable_child
+from sf.children import Processes
 from sf.config import Config, check, resolve
+from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import ExitCode, InternalError, ResourceError, SfError
@@ -98,14 +99,14 @@ def run(
     callbacks: Callbacks | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
-    roles = SerialRoles() if config.run.serial_mode else Processes(shared)
+    roles = SerialRoles() if config.run.serial_mode else Processes(shared, config.faults)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor, callbacks or Callbacks())
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:
         roles.start(specs)
-        monitor.watch_processes(roles.pids())
+        monitor.watch(roles.pids, lambda: roles.faults() | session.ledger().scalars())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure
@@ -116,7 +117,7 @@ def run(
     code = _exit_code(reason, error)
     try:
         why = reason.value if reason else f"{type(error).__name__}: {error}"
-        session.finish(why, code, learners_are_well=roles.ended_well("learner"))
+        session.finish(why, code, queue_is_well=roles.ended_well("learner") and roles.ended_well("eval"))
     except SfError as failure:
         error = error or failure
     if error is not None:

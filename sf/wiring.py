@@ -15,6 +15,7 @@ everyone  ── records ──────────────────�
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +31,20 @@ from sf.exchange import exchange_fields
 from sf.experiment import Experiment
 from sf.models import models_to_send
 from sf.process import RoleSpec
+from sf.progress import Phase
 from sf.records import mark_lag_unknown, record_fields
-from sf.slots import Topology, slot_fields, slots_per_group
+from sf.slots import Slots, Topology, slot_fields, slots_per_group
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
 SUMMARY_QUEUE_BYTES = 1_000_000
+
+INIT_S = 120.0
+"""Longest start of a role, imports and compilation included; that of environments can be set."""
+FORWARD_S = 120.0
+"""Longest forward pass of an inference worker."""
+WAIT_S = 60.0
+"""A process that waits looks around every second; one that does not for so long has been stopped."""
 
 
 def topology_of(config: Config, info: EnvInfo) -> Topology:
@@ -63,6 +72,19 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     )
 
 
+def least_rollout_workers(config: Config, topology: Topology) -> int:
+    """How many rollout workers fill the datasets: half of them, if the slots of so many hold a dataset.
+
+    A synchronous run needs all of them, and so do several learners, each of which has workers of its own.
+    """
+    if not config.run.async_rl or topology.num_learners > 1:
+        return topology.num_workers
+    each = topology.groups_per_worker * topology.slots_per_group * topology.rows
+    dataset = trajectories_per_dataset(config)
+    needed = dataset + topology.rows - math.gcd(dataset, topology.rows)
+    return max(-(-topology.num_workers // 2), -(-needed // each))
+
+
 def learner_name(policy_id: int, index: int) -> str:
     """The first learner of a policy speaks for all of them and bears the name of the policy alone."""
     return f"learner-{policy_id}-{index}" if index else f"learner-{policy_id}"
@@ -81,6 +103,7 @@ class Shared:
 
     topology: Topology
     arena: Arena
+    slots: Slots
     run_state: Array
     doorbells: list[Doorbell]
     """Of all roles."""
@@ -91,6 +114,8 @@ class Shared:
     """This end of the control connection of the first learner of each policy."""
     summaries: Any
     """faster-fifo queue of `TrainSummary`."""
+    least_rollout_workers: int
+    """So many must be left for the run to go on."""
 
 
 def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
@@ -122,6 +147,12 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
     models = models_to_send()
+    faults = config.faults
+    env_deadlines_s = {
+        Phase.INIT: faults.env_init_timeout,
+        Phase.RESET: faults.env_reset_timeout,
+        Phase.STEP: faults.env_step_timeout,
+    }
 
     learners = [
         RoleSpec(
@@ -133,7 +164,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
                 "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
             },
-            models,
+            "learner", p + k * len(policies), models, {Phase.INIT: INIT_S},
         )
         for p in policies
         for k in learner_indices
@@ -147,7 +178,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
                 "doorbell": inference_bells[p][j], "workers": rollout_bells,
             },
-            models,
+            "inference", p * len(inference) + j, models,
+            {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S}, can_be_replaced=True,
         )
         for p in policies
         for j in inference
@@ -162,6 +194,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "inference": [inference_bells[p][i % len(inference)] for p in policies],
                 "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],
             },
+            "rollout", i, {}, env_deadlines_s | {Phase.WAIT: WAIT_S}, has_environments=True, can_be_replaced=True,
         )
         for i in workers
     ]  # fmt: skip
@@ -176,11 +209,14 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "supervisor": supervisor_bell, "summaries": summaries,
                 "checkpoints": [experiment.checkpoints(p) for p in policies],
             },
-            models,
+            "eval", 0, models, {Phase.INIT: INIT_S}, has_environments=True,
         )
         for _ in range(config.evaluation.eval_every_steps > 0)
     ]  # fmt: skip
     bells = [eval_bell, *(bell for row in learner_bells + inference_bells for bell in row), *rollout_bells]
     first_bells = [row[0] for row in learner_bells]
-    shared = Shared(topology, arena, arena["run_state"], bells, first_bells, supervisor_bell, controls, summaries)
+    shared = Shared(
+        topology, arena, Slots(topology, arena, info), arena["run_state"], bells, first_bells, supervisor_bell,
+        controls, summaries, least_rollout_workers(config, topology),
+    )  # fmt: skip
     return shared, [*learners, *inferences, *rollouts, *evaluators]

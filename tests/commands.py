@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 
 TIMEOUT_S = 120.0
+ROOT = str(Path(__file__).parent.parent)
+"""Where the modules of the tests are, whose environments a command may use."""
 
 
 @dataclass
@@ -96,6 +98,7 @@ def running(path: Path, *arguments: str, module: str = "sf.cli.train") -> Iterat
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
+            env=os.environ | {"PYTHONPATH": ROOT},
         )  # fmt: skip
     command = Running(process, out, err)
     try:

@@ -13,6 +13,7 @@ from sf.arena import Arena
 from sf.config import (
     Config,
     EvalConfig,
+    FaultConfig,
     InferenceConfig,
     LearnerConfig,
     ModelConfig,
@@ -37,6 +38,7 @@ ROLES = {
     "model": ModelConfig,
     "learner": LearnerConfig,
     "evaluation": EvalConfig,
+    "faults": FaultConfig,
 }
 
 

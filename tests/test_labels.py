@@ -49,7 +49,7 @@ def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: 
 def stamped_run(path: Path, transitions: int, publications: int, **flags: Any) -> dict[str, Any]:
     """Labels checked by a stamping learner, with environments that cost nothing."""
     shape = {"num_workers": 2, "num_envs_per_worker": 64, "rollout": 16, "batch_size": 2048, "async_rl": True}
-    learner = RoleSpec("learner-0", StampingLearner, {"publications_per_dataset": publications})
+    learner = RoleSpec("learner-0", StampingLearner, {"publications_per_dataset": publications}, "learner", 0)
     return run_with(path, learner, "Pendulum-v1", True, **(shape | {"train_for_env_steps": transitions} | flags))
 
 
@@ -60,7 +60,7 @@ def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any])
         inputs.pop("agents_per_env")
         iterations = 8
         limit = {"async_rl": False, "train_for_env_steps": iterations * expected["samples_per_round"]}
-        learner = RoleSpec("learner-0", RecordingLearner)
+        learner = RoleSpec("learner-0", RecordingLearner, {}, "learner", 0)
         facts = run_with(tmp_path / str(index), learner, "CartPole-v1", False, **(inputs | limit))
         staircase = [[n, n, n] for n in range(expected["F"])]
         assert facts["lags"] == staircase * iterations

@@ -20,6 +20,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
+from sf.ledger import Ledger
 from sf.messages import CheckpointSaved
 from sf.monitor import Console, Lag, Monitor, PolicySnapshot, Snapshot
 from sf.monitor.cadence import Timer, train_summary_interval_s
@@ -85,7 +86,7 @@ class Run:
     def finish(self) -> None:
         self.is_finished = True
         self.monitor.poll(self.snapshot())
-        self.monitor.finish("train_for_env_steps reached", 0, SECONDS)
+        self.monitor.finish("train_for_env_steps reached", 0, SECONDS, Ledger(7, 4, {"worker_died": 1}, 2, 0))
 
 
 Start = Callable[..., Run]
@@ -180,12 +181,13 @@ class TestConsole:
         run = start()
         run.go(10)
         run.finish()
-        *_, table, first, second, third, verdict, collected = run.tape.lines()
+        *_, table, first, second, third, verdict, slots, collected = run.tape.lines()
         assert table == "Time shares:"
         assert first == "  rollout-0      step  75.0%  wait  25.0%"
         assert second == "  inference-0-0  wait  75.0%  forward  25.0%"
         assert third == "  learner-0      update  50.0%  wait  50.0%"
         assert verdict.startswith("The environments hold the run back")
+        assert slots == "Slots: 7 allocated = 4 learned + 1 discarded (1 worker died) + 2 free"
         assert collected.endswith("] Collected {0: 1000}, FPS: 100.0")
 
     def test_e5_lost_output_does_not_change_the_exit_code(self) -> None:
@@ -201,7 +203,8 @@ class TestConsole:
 class TestCurves:
     def test_a22_tags_of_a_short_run(self, start: Start, tmp_path: Path) -> None:
         run = start()
-        run.monitor.watch_processes({"learner-0": os.getpid(), "inference-0-0": os.getpid(), "rollout-0": 2**22 + 1})
+        pids = {"learner-0": os.getpid(), "inference-0-0": os.getpid(), "rollout-0": 2**22 + 1}
+        run.monitor.watch(lambda: pids, lambda: {"faults/restarts": 3.0})
         run.go(3, lambda: [episode()])
         run.monitor.train_summary(0, 200, 7, {"version_diff_min": 0.0, "loss": 0.5})
         run.finish()
@@ -212,7 +215,7 @@ class TestCurves:
             *(f"{tag}{end}" for tag in spreads for end in ("", "_min", "_max")),
             *("stats/avg_request_count", "stats/step_policy", "stats/wait_policy"),
             *("stats/master_process_memory_mb", "stats/memory_learner", "stats/memory_policy_worker"),
-            *("train/version_diff_min", "train/loss", "train/num_sgd_steps"),
+            *("train/version_diff_min", "train/loss", "train/num_sgd_steps", "faults/restarts"),
         }
         assert curves["reward/reward"] == [(300, 1.25)]
         assert curves["policy_stats/avg_true_objective_max"] == [(300, 2.5)]
@@ -335,6 +338,8 @@ class TestEnd:
                 }
             ],
             "seconds": SECONDS,
+            "slots": {"allocated": 7, "learned": 4, "discarded": {"worker_died": 1}, "free": 2, "in_flight": 0},
+            "faults": {},
         }
 
     def test_directory_that_has_gone_does_not_hide_the_end(self, tmp_path: Path) -> None:
@@ -366,11 +371,12 @@ class TestEnd:
 ON_A_TERMINAL = """
 import sys, pathlib
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
+from sf.ledger import Ledger
 from tests.test_monitor import SECONDS, config
 monitor = Monitor(config(), pathlib.Path(sys.argv[1]), num_agents=1)
 for second in range(10):
     monitor.poll(Snapshot(float(second), (PolicySnapshot(frames=100 * second),)))
-monitor.finish("done", 0, SECONDS)
+monitor.finish("done", 0, SECONDS, Ledger(1, 1, {}, 0, 0))
 """
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
-import re
 import signal
 import subprocess
 import time

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from sf.config.checks import check
 from sf.config.resolution import resolve
-from sf.config.roles import Config, EvalConfig, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig
+from sf.config.roles import (
+    Config,
+    EvalConfig,
+    FaultConfig,
+    InferenceConfig,
+    LearnerConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+)
 from sf.config.sizes import (
     samples_per_iteration,
     samples_per_round,
@@ -16,6 +25,7 @@ from sf.config.sizes import (
 __all__ = [
     "Config",
     "EvalConfig",
+    "FaultConfig",
     "InferenceConfig",
     "LearnerConfig",
     "ModelConfig",

@@ -254,6 +254,20 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
+class FaultConfig:
+    """What happens when a part of the run breaks."""
+
+    max_restarts: Annotated[int, AT_LEAST_0] = 10
+    """Restarts of one rollout or inference worker within a minute; after that the run goes on without it or ends."""
+    env_init_timeout: Annotated[float, ABOVE_0] = 120.0
+    """Longest construction of one environment in seconds; who takes longer hangs and is restarted."""
+    env_reset_timeout: Annotated[float, ABOVE_0] = 120.0
+    """Longest reset of one environment in seconds."""
+    env_step_timeout: Annotated[float, ABOVE_0] = 60.0
+    """Longest step of one environment in seconds."""
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set; each role receives its own part."""
 
@@ -263,6 +277,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
+    faults: FaultConfig = field(default_factory=FaultConfig)
 
     @property
     def datasets_in_flight(self) -> int:

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: what an environment raises becomes an EnvError with the environment's own traceback."""
+"""Whose fault an exception is: what an environment raises becomes an EnvCrashed with its own traceback."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sf.errors import EnvError, SfError
+from sf.errors import EnvCrashed, SfError
 
 _OWN_FILES = os.path.dirname(__file__) + os.sep
 
 
 @contextmanager
 def blamed_on(env_id: str, call: str) -> Iterator[None]:
-    """Turns whatever an environment raises in `call` into an EnvError that holds the environment's traceback."""
+    """Turns whatever an environment raises in `call` into an EnvCrashed that holds the environment's traceback."""
     try:
         yield
     except SfError:
@@ -24,4 +24,4 @@ def blamed_on(env_id: str, call: str) -> Iterator[None]:
         while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
             frames = frames.tb_next  # the way from here to the environment explains nothing
         stack = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-        raise EnvError(f"{env_id} raised {type(error).__name__} in {call}. Its traceback:\n{stack}") from error
+        raise EnvCrashed(f"{env_id} raised {type(error).__name__} in {call}. Its traceback:\n{stack}") from error

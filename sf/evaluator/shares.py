@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.children import DisposableChild
+from sf.disposable import DisposableChild
 from sf.envs import EnvSource
 from sf.evaluator.entrants import Entrant, Loaded, load_entrant
 from sf.evaluator.playing import MAX_ENVS, Episodes, play

@@ -52,6 +52,7 @@ class InferenceWorker:
         weights: PublishedWeights,
         doorbell: Doorbell,
         workers: Sequence[Doorbell],
+        incarnation: int = 0,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -66,6 +67,7 @@ class InferenceWorker:
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
             workers: doorbells of all rollout workers.
+            incarnation: how many workers have had this place before; a successor draws other actions.
         """
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
@@ -78,9 +80,8 @@ class InferenceWorker:
         )
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.network.flat.numpy()
-        self.generator = torch.Generator().manual_seed(
-            int(np.random.SeedSequence([seed, policy_id, index]).generate_state(1)[0])
-        )
+        entropy = [seed, policy_id, index, incarnation] if incarnation else [seed, policy_id, index]
+        self.generator = torch.Generator().manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = np.array(served, np.int64)
@@ -158,11 +159,11 @@ class InferenceWorker:
         parts = []
         for task in tasks:
             rows = slice(None) if task.rows is None else task.rows
-            memory = self.slots.memory[task.group, rows]
+            memory = self.slots.memory[task.group, task.request % 2, rows]
             if task.t > 0:
                 memory = np.where(self.slots.ended(task.slot, task.t - 1)[rows, None], 0, memory)
             parts.append(memory)
-        parts += [self.slots.memory[task.group, rows] for task, rows in finals]
+        parts += [self.slots.memory[task.group, task.request % 2, rows] for task, rows in finals]
         return torch.from_numpy(np.concatenate(parts))
 
     def _scatter(
@@ -184,14 +185,20 @@ class InferenceWorker:
                 slots.actions[at] = actions[start:stop]
                 slots.log_probs[at] = log_probs[start:stop]
                 slots.policy_version[at] = self.version
-                if self.topology.memory_size:
-                    rows = slice(None) if task.rows is None else task.rows
-                    slots.memory[task.group, rows] = chosen.state[start:stop].numpy()
                 self.record["samples"] += count
+            if self.topology.memory_size:
+                self._leave_memory(task, chosen.state[start:stop].numpy())
             start = stop
         for task, rows in finals:
             slots.final_values[task.slot, task.t - 1, rows] = values[start : start + len(rows)]
             start += len(rows)
+
+    def _leave_memory(self, task: Task, following: Array) -> None:
+        """What the next request takes; a request for values only has taken no step."""
+        memory = self.slots.memory[task.group]
+        rows = slice(None) if task.rows is None else task.rows
+        taken, left = task.request % 2, (task.request + 1) % 2
+        memory[left, rows] = following if task.t < self.topology.rollout else memory[taken, rows]
 
     def _answer(self, tasks: list[Task]) -> None:
         """Says so after everything is written, and wakes each rollout worker once."""

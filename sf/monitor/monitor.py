@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, steps_per_round
 from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
+from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
@@ -62,14 +63,15 @@ class Monitor:
         self._scalars = ScalarLog(experiment_dir, self._console.line)
         self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
         self._summary_timer = Timer(config.run.experiment_summaries_interval)
-        self._pids: Mapping[str, int] = {}
+        self._pids: Callable[[], Mapping[str, int]] = dict
+        self._faults: Callable[[], Mapping[str, float]] = dict
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._lag_is_high = False
 
-    def watch_processes(self, pids: Mapping[str, int]) -> None:
-        """Names the processes whose memory is measured."""
-        self._pids = dict(pids)
+    def watch(self, pids: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, float]]) -> None:
+        """Says whom to ask for the processes whose memory is measured, and for curves about what broke."""
+        self._pids, self._faults = pids, faults
 
     def poll(self, snapshot: Snapshot, episodes: Iterable[Episode] = ()) -> None:
         """Takes in what has happened and shows what is due."""
@@ -119,13 +121,14 @@ class Monitor:
         else:
             self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version})")
 
-    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds) -> None:
+    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger) -> None:
         """Shows the end of the run and closes everything; the last `poll` has brought the newest counters.
 
         Args:
             exit_reason: why the run ended.
             exit_code: of the command.
             seconds: process name to activity to the time it took.
+            ledger: what became of the trajectories.
         """
         first, last = self._first, self._newest
         assert first is not None
@@ -135,12 +138,14 @@ class Monitor:
         self._scalars.close()
         self.close()
         summary = run_summary(first, last, self._config, self.episodes, seconds)
-        summary |= {"exit_reason": exit_reason, "exit_code": exit_code}
+        summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
+        summary |= {"faults": dict(self._faults())}
         try:
             write_run_summary(self._directory, summary)
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
         self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{bottleneck(seconds)}")
+        self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         self._console.line(collected_line(frames, summary["fps"]))
 
@@ -173,8 +178,10 @@ class Monitor:
             rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[index].value()}
             scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
             scalars |= self.episodes.scalars(index) | self._inference[index].scalars()
-            scalars |= memory_scalars(self._pids, index)
+            scalars |= memory_scalars(self._pids(), index)
             scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
+            if index == 0:  # of the whole run
+                scalars |= self._faults()
             self._scalars.write(index, policy.frames, scalars)
 
     def _warn_of_lag(self, snapshot: Snapshot) -> None:

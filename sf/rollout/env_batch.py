@@ -18,11 +18,17 @@ from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
 from sf.envs.statistics import counts_episodes
-from sf.errors import EnvError
+from sf.errors import EnvCrashed, EnvError, text_of
+from sf.progress import Phase, Progress
 from sf.rollout.observations import ObservationWriter, write_rewards
 from sf.spaces import EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
+
+
+def unwatched() -> Progress:
+    """For environments of a process that nobody watches."""
+    return Progress(np.zeros(1, np.int64), 0)
 
 
 class Ended(NamedTuple):
@@ -59,6 +65,7 @@ def make_env_batch(
     final_observations: dict[str, Array],
     has_final_observation: Array,
     action_bounds: Literal["clip", "tanh"],
+    progress: Progress | None = None,
 ) -> EnvBatch:
     """One environment per seed.
 
@@ -69,12 +76,13 @@ def make_env_batch(
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
         has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
         action_bounds: how Box actions are kept in their bounds.
+        progress: says which call of which environment goes on; None if nobody watches.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
-    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds)
+    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, progress)
 
 
 class _Batch:
@@ -88,13 +96,16 @@ class _Batch:
         final_observations: dict[str, Array],
         has_final_observation: Array,
         action_bounds: Literal["clip", "tanh"],
+        progress: Progress | None,
     ):
         self.info = info
+        self.progress = progress or unwatched()
         self.seeds = list(seeds)
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
         self.envs: list[Any] = []
-        for _ in seeds:
+        for index in range(len(self.seeds)):
+            self.progress.enter(Phase.INIT, index)
             self.envs.append(source.make_checked(info))
         self.write = ObservationWriter(info)
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
@@ -110,12 +121,13 @@ class _Batch:
 
     def fail(self, call: str, index: int, error: Exception) -> NoReturn:
         """Reports an exception of the environment, with its own traceback as text."""
+        if isinstance(error, EnvCrashed):
+            raise error
         if isinstance(error, EnvError):
             raise EnvError(f"{self.info.env_id}, environment {index}, {call}(): {error}") from None
-        text = "".join(traceback.format_exception(error)).rstrip()
-        raise EnvError(
-            f"{self.info.env_id}, environment {index}: {call}() raised {type(error).__name__}: {error}\n{text}"
-        ) from None
+        stack = "".join(traceback.format_exception(error)).rstrip()
+        what = f"{call}() raised {type(error).__name__}: {text_of(error)}"
+        raise EnvCrashed(f"{self.info.env_id}, environment {index}: {what}\n{stack}") from None
 
 
 class SingleAgentBatch(_Batch):
@@ -123,6 +135,7 @@ class SingleAgentBatch(_Batch):
 
     def reset(self, observations: dict[str, Array]) -> None:
         for row, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
+            self.progress.enter(Phase.RESET, row)
             try:
                 self.write(observations, row, env.reset(seed=seed)[0])
             except Exception as error:
@@ -134,8 +147,10 @@ class SingleAgentBatch(_Batch):
         write, row, size = self.write, -1, self.write.vector_size
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
         vectors = observations["obs"].reshape(-1).data if size else memoryview(b"")
+        word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
         try:
             for row, (env, action) in enumerate(zip(self.envs, self.to_env_actions(actions), strict=True)):
+                word[0] = stepping + row
                 observation, reward, terminated, truncated, info = env.step(action)
                 received.append(reward)
                 if terminated or truncated:
@@ -159,6 +174,7 @@ class SingleAgentBatch(_Batch):
         if not terminated:
             self.write(self.final_observations, row, observation)
             self.has_final_observation[row] = True
+        self.progress.enter(Phase.RESET, row)
         try:
             observation, reset_info = self.envs[row].reset()
         except Exception as error:
@@ -174,6 +190,7 @@ class MultiAgentBatch(_Batch):
 
     def reset(self, observations: dict[str, Array]) -> None:
         for index, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
+            self.progress.enter(Phase.RESET, index)
             try:
                 self._write_agents(observations, index, env.reset(seed=seed)[0])
             except Exception as error:
@@ -187,6 +204,7 @@ class MultiAgentBatch(_Batch):
         try:
             for index, env in enumerate(self.envs):
                 first = index * agents
+                self.progress.enter(Phase.STEP, index)
                 seen, reward, terminated, truncated, infos = env.step(env_actions[first : first + agents])
                 for name, value in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
                     self._expect_one_per_agent(name, value)
@@ -201,6 +219,7 @@ class MultiAgentBatch(_Batch):
                         if not terminated[agent]:
                             self.write(self.final_observations, row, seen[agent])
                             self.has_final_observation[row] = True
+                    self.progress.enter(Phase.RESET, index)
                     seen = env.reset()[0]
                 self._write_agents(observations, index, seen)
         except Exception as error:

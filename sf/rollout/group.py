@@ -52,7 +52,7 @@ class Group:
         self.slot: int | None = None
         self.last_slot: int | None = None
         self.t = 0
-        self.slots_filled = 0
+        self.slots_filled = int(slots.filled[self.own_slots].sum())
         self.ended = False
         self.policies = np.zeros(topology.rows, np.int64)
         self.scores = Scores(topology.rows, envs.counts_episodes)
@@ -81,20 +81,28 @@ class Group:
         self.slots.terminated[slot] = self.slots.truncated[slot] = False
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
+        self.slot, self.t = slot, 0
         if self.last_slot is None:
-            self._draw_policies(range(0, len(self.policies), self.agents_per_env))
-            self.envs.reset(self._observations(slot, 0))
+            self._begin(slot)
+            self._ask(slot, after=2)
         else:
             for array in self.slots.observations.values():
                 array[slot, 0] = array[self.last_slot, self.rollout]
             self._keep_memory(slot, self.last_slot)
-        self.slot, self.t = slot, 0
-        self._ask(slot)
+            self._ask(slot)
         return True
+
+    def _begin(self, slot: int) -> None:
+        """The first trajectory of this worker: nothing of a predecessor may reach it."""
+        self.slots.has_final_observation[self.index] = False
+        self.slots.memory[self.index, self.requests.request[self.index] % 2] = 0
+        self.slots.initial_memory[slot] = 0
+        self._draw_policies(range(0, len(self.policies), self.agents_per_env))
+        self.envs.reset(self._observations(slot, 0))
 
     def _keep_memory(self, slot: int, last_slot: int) -> None:
         """The trajectory remembers where it began, so that the learner can go through it again."""
-        memory = self.slots.memory[self.index]
+        memory = self.slots.memory[self.index, self.requests.next_memory(self.index)]
         if memory.size:
             memory[self.slots.ended(last_slot, self.rollout - 1)] = 0
             self.slots.initial_memory[slot] = memory
@@ -124,13 +132,13 @@ class Group:
         self.slots.terminated[slot, t, rows] = True
         self.scores.skip(rows)
 
-    def _ask(self, slot: int) -> None:
+    def _ask(self, slot: int, after: int = 1) -> None:
         for key, array in self.slots.observations.items():
             if array.dtype.kind == "f" and not np.isfinite(array[slot, self.t]).all():
                 self._refuse("observation" if key == "obs" else f"observation[{key!r}]", array[slot, self.t])
         if self.num_policies > 1 and self.t < self.rollout:
             self.slots.policy_id[slot, self.t] = self.policies
-        self.requests.ask(self.index, slot, self.t)
+        self.requests.ask(self.index, slot, self.t, after)
         self.on_request()
 
     def _finish_slot(self) -> None:

@@ -24,7 +24,8 @@ from sf.envs.blame import blamed_on
 from sf.envs.contract import check_mask, leaf_value, vector_leaf_array
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
-from sf.rollout.env_batch import NO_ROWS, Ended
+from sf.progress import Phase, Progress
+from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
 from sf.spaces import ACTION_MASK, EnvInfo, action_spec, observation_leaves
 
 
@@ -40,10 +41,12 @@ class VectorBatch:
         final_observations: dict[str, Array],
         has_final_observation: Array,
         action_bounds: Literal["clip", "tanh"],
+        progress: Progress | None = None,
     ):
         from gymnasium.vector import AutoresetMode
 
         self.info, self.seed = info, seed
+        self.progress = progress or unwatched()
         self.final_observations, self.has_final_observation = final_observations, has_final_observation
         self.env = source.make_vector(num_envs, seed)
         self._check_spaces()
@@ -56,11 +59,13 @@ class VectorBatch:
         self._reset_next = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
+        self.progress.enter(Phase.RESET)
         with blamed_on(self.info.env_id, "reset"):
             observation, _ = self.env.reset(seed=self.seed)
         self._write(observations, observation)
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        self.progress.enter(Phase.STEP)
         with blamed_on(self.info.env_id, "step"):
             observation, reward, terminated, truncated, infos = self.env.step(self.to_env_actions(actions))
         self.fillers = self._reset_next
@@ -74,6 +79,7 @@ class VectorBatch:
             return []
         self._keep_final(observation, infos, np.flatnonzero(over & ~np.asarray(terminated)))
         if self.never_resets:
+            self.progress.enter(Phase.RESET)
             with blamed_on(self.info.env_id, "reset"):
                 observation, _ = self.env.reset(options={"reset_mask": over})
         elif not self.resets_in_same_step:

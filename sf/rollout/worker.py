@@ -37,6 +37,7 @@ class RolloutWorker:
         doorbell: Doorbell,
         inference: Sequence[Doorbell],
         learners: Sequence[Doorbell],
+        incarnation: int = 0,
     ):
         """Makes the environments.
 
@@ -51,6 +52,7 @@ class RolloutWorker:
             doorbell: wakes this worker.
             inference: doorbells of the inference workers that serve it, one per policy.
             learners: doorbells of the learners.
+            incarnation: how many workers have had this place before; a successor gets random streams of its own.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -62,10 +64,10 @@ class RolloutWorker:
         slots, requests = Slots(topology, arena, info), Requests(topology, arena)
         self.groups: list[Group] = []
         for group in topology.groups_of_worker(index):
-            sequence = np.random.SeedSequence([seed, group])
+            sequence = np.random.SeedSequence([seed, group, incarnation] if incarnation else [seed, group])
             env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
             final = {key: array[group] for key, array in slots.final_observations.items()}
-            place = final, slots.has_final_observation[group], config.action_bounds
+            place = final, slots.has_final_observation[group], config.action_bounds, self.record.progress
             envs: EnvBatch
             if config.vectorization in ("native", "envpool"):
                 envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], *place)

@@ -1,0 +1,98 @@
+"""A function in a process of its own, so that a hang, a crash or a leak of an environment stays there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import uuid
+from collections.abc import Callable
+from multiprocessing import connection
+from typing import Any, TypeVar
+
+from sf.errors import EnvError, UsageError
+from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, stop_signals_blocked
+from sf.simulators import Subreaper, end_of_worker
+
+KILL_GRACE_S = 5.0
+"""Time for the kernel to confirm a kill."""
+
+NOT_GUARDED_TEXT = (
+    "The script calls sf.train when it is imported, and every process of the run imports it. Put the call below\n"
+    '    if __name__ == "__main__":\n'
+    "so that only the script itself trains."
+)
+
+Result = TypeVar("Result")
+
+
+class DisposableChild:
+    """Calls a function in a process of its own, so that a hang, a crash or a leak stays there."""
+
+    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Starts at once.
+
+        Args:
+            what: for messages.
+            function: at the top level of a module, like everything it is given.
+            arguments: of the function.
+        """
+        self._what = what
+        context = multiprocessing.get_context("spawn")
+        self._reports, child_end = context.Pipe(duplex=False)
+        self._mark = uuid.uuid4().hex
+        self._subreaper = Subreaper()
+        self._process = context.Process(
+            target=call_in_child, args=(function, arguments, child_end, os.getpid(), self._mark), daemon=True
+        )
+        with stop_signals_blocked():
+            self._process.start()
+        child_end.close()
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """What the function returned.
+
+        Raises:
+            EnvError: it took longer than `timeout_s` or the process died.
+            SfError: whatever the function raised on purpose.
+        """
+        try:
+            if not self._reports.poll(timeout_s):
+                raise EnvError(
+                    f"{self._what} did not finish within {timeout_s:.0f} s. Check the environment on its own first."
+                )
+            answer = self._reports.recv()
+        except EOFError:
+            self.kill()
+            if self._process.exitcode == NOT_GUARDED:
+                raise UsageError(NOT_GUARDED_TEXT) from None
+            raise EnvError(f"{self._what} ended its process (exit code {self._process.exitcode}).") from None
+        if isinstance(answer, Failure):
+            raise as_exception(answer, self._what)
+        return answer
+
+    def kill(self) -> None:
+        """Ends it, whether it has finished or not, and what it has started."""
+        if self._reports.closed:
+            return
+        assert self._process.pid is not None
+        self._process.kill()
+        connection.wait([self._process.sentinel], KILL_GRACE_S)
+        end_of_worker(self._process.pid, self._mark)
+        self._process.join(KILL_GRACE_S)
+        self._reports.close()
+        self._subreaper.close()
+
+
+def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:
+    """Calls a function in a process of its own and waits for its result.
+
+    Raises:
+        EnvError: it took longer than `timeout_s` or the process died.
+        SfError: whatever the function raised on purpose.
+    """
+    child = DisposableChild(what, function, *arguments)
+    try:
+        result: Result = child.result(timeout_s)
+    finally:
+        child.kill()
+    return result

@@ -1,0 +1,49 @@
+"""What a process is doing, in one word of the arena: a count that grows, a phase, and which environment it is about.
+
+Life is not progress: only the thread that does the work writes the word. The supervisor looks at it ten times a second;
+where it stays the same for longer than the phase may take, the process hangs. A process that waits looks around every
+second, so one that is stopped is seen in that phase too.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from sf.arena import Array
+
+
+class Phase(enum.IntEnum):
+    INIT = 0
+    """Being built; environments are made."""
+    RESET = 1
+    """In `reset` of an environment."""
+    STEP = 2
+    """Anything else but waiting: for a rollout worker `step` of an environment, next to which the rest is nothing."""
+    WAIT = 3
+
+
+_ENVIRONMENT_BITS, _PHASE_BITS = 16, 2
+_ENVIRONMENTS = 1 << _ENVIRONMENT_BITS
+_COUNT = 1 << (_ENVIRONMENT_BITS + _PHASE_BITS)
+
+
+class Progress:
+    """Written by one process; its successor counts on."""
+
+    def __init__(self, words: Array, index: int):
+        self.word = words[index : index + 1].data
+        self._count = self.word[0] // _COUNT
+
+    def enter(self, phase: Phase, environment: int = 0) -> None:
+        """Something begins."""
+        self.word[0] = self.begin(phase) + environment % _ENVIRONMENTS
+
+    def begin(self, phase: Phase) -> int:
+        """What to write into `word` for the first environment; one more for each that follows."""
+        self._count += 1
+        return self._count * _COUNT + phase * _ENVIRONMENTS
+
+
+def phase_of(word: int) -> tuple[Phase, int]:
+    """The phase, and the index of the environment."""
+    return Phase(word % _COUNT // _ENVIRONMENTS), word % _ENVIRONMENTS

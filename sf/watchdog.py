@@ -1,0 +1,59 @@
+"""Ends what environments started when the supervisor is killed: simulators, which no parent-death signal reaches.
+
+Run as a script, without packages. Its standard input is held open by the supervisor alone. Lines on it name the process
+groups of workers; its end without a last word means that the supervisor is no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+SCANS = 5
+"""One scan can miss what was being started."""
+
+
+def main(mark: str) -> None:
+    """Waits for the end of the supervisor; `mark` is what the environment of its simulators contains."""
+    os.setpgid(0, 0)  # a signal to the group of the supervisor must not reach this process
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups: set[int] = set()
+    for line in sys.stdin:
+        if line.strip() == "done":
+            return
+        groups.add(int(line))
+    for _ in range(SCANS):
+        for pid in left_behind(mark, groups):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def left_behind(mark: str, groups: set[int]) -> list[int]:
+    """Processes with this mark in their environment, or in one of these groups of this session."""
+    found = []
+    session = os.getsid(0)
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                pid = int(name)
+                if is_marked(pid, mark) or (os.getpgid(pid) in groups and os.getsid(pid) == session):
+                    found.append(pid)
+    return found
+
+
+def is_marked(pid: int, mark: str) -> bool:
+    """Whether the environment that a process was started with contains the mark; False for those of other users."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            return mark.encode() in environment.read()
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

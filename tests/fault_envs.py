@@ -1,0 +1,122 @@
+"""Environments that misbehave on order, for the tests of what happens then.
+
+The order is a file: whoever finds it renames it first, so that one fault happens once, in whichever process comes by,
+and its successors are well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+def _spin() -> None:
+    """In C, with the lock of the interpreter held, so that no Python code runs in this process any more."""
+    ctypes.PyDLL(None).pause()
+
+
+def _ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(1000)
+
+
+def _sleeper(**options: Any) -> None:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], **options)
+
+
+class Unpicklable(Exception):
+    """Neither shown nor sent."""
+
+    def __init__(self, lock: Any):
+        self.lock = lock
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not sent")
+
+    def __str__(self) -> str:
+        raise RuntimeError("not shown")
+
+    __repr__ = __str__
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda: os._exit(0),
+    "sys_exit": lambda: sys.exit(0),
+    "segfault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "raise": lambda: _raise(ValueError("the simulator is unwell")),
+    "unpicklable": lambda: _raise(Unpicklable(object())),
+    "hang": lambda: time.sleep(1000),
+    "spin": _spin,
+    "ignore_sigterm": _ignore_sigterm,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+}
+
+
+class FaultEnv(gym.Env[Any, Any]):
+    """Counts its steps; four numbers are seen, an episode lasts 20 steps and each is worth 1.
+
+    Args:
+        orders: directory with files named after the call in which the fault is due and the fault, such as `step-kill`.
+        sleepers: start a process that sleeps, in this group or in a session of its own.
+        reset_s: how long a reset takes.
+    """
+
+    observation_space = gym.spaces.Box(-1e6, 1e6, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, orders: str = "", sleepers: bool = False, reset_s: float = 0.0):
+        self.orders, self.reset_s = orders, reset_s
+        self.steps = 0
+        self.obey("init")
+        if sleepers:
+            _sleeper()
+            _sleeper(start_new_session=True)
+
+    def obey(self, call: str) -> None:
+        """Does what is ordered for this call; one order is obeyed once, `always` every time."""
+        if not self.orders or (self.steps < 40 and call == "step"):
+            return
+        for order in Path(self.orders).glob(f"{call}-*"):
+            name = order.name.removeprefix(f"{call}-")
+            if name.startswith("always-"):
+                name = name.removeprefix("always-")
+            else:
+                try:
+                    order.rename(order.with_name(f"done-{call}-{name}-{os.getpid()}"))
+                except FileNotFoundError:
+                    continue  # somebody else was faster
+            FAULTS[name]()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self.steps:
+            self.obey("reset")
+        time.sleep(self.reset_s)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.obey("step")
+        self.steps += 1
+        return self._seen(), 1.0, self.steps % 20 == 0, False, {}
+
+    def _seen(self) -> Any:
+        return np.full(4, self.steps, np.float32)
+
+
+gym.register("Fault-v0", entry_point="tests.fault_envs:FaultEnv", max_episode_steps=None)

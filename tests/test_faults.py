@@ -1,0 +1,254 @@
+"""Processes that die, hang or are killed in whole runs: what is replaced, what ends, and that nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.commands import Finished, Running, run, running
+
+EXPERIMENT = Path("train_dir/default_experiment")
+CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
+
+
+def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """Flags of a run whose environments obey these orders, see `tests.fault_envs`."""
+    directory = path / "orders"
+    directory.mkdir(exist_ok=True)
+    for order in orders:
+        (directory / order).touch()
+    arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
+    env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
+    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=4")
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
+    return summary
+
+
+def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
+    """The law holds in the line for the user and in the file."""
+    line = LEDGER.search(finished.out)
+    assert line is not None, finished.out[-2000:]
+    allocated, *ends = map(int, line.groups())
+    assert allocated == sum(ends) > 0
+    slots: dict[str, Any] = summary_of(path)["slots"]
+    assert slots["allocated"] == allocated
+    assert slots["in_flight"] == 0
+    return slots
+
+
+def frames_of(command: Running) -> int:
+    return int((re.findall(r"Total num frames: (\d+)", command.out) or ["0"])[-1])
+
+
+def wait_for_training(command: Running) -> None:
+    command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+
+
+def wait_for_new(command: Running, title: str, old: int) -> None:
+    """Until somebody else has this name, and has done some work."""
+    command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
+
+
+@pytest.mark.parametrize("role", ["rollout-1", "inference-0-0"])
+def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str) -> None:
+    with running(tmp_path, *CARTPOLE) as command:
+        wait_for_training(command)
+        victims = []
+        for _ in range(2):
+            command.wait_for(lambda: command.named(f"sf-{role}"), role)
+            victim = command.named(f"sf-{role}")[0]
+            victim.kill()
+            victims.append(victim.pid)
+            wait_for_new(command, f"sf-{role}", victim.pid)
+        time.sleep(2)
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    for number, pid in enumerate(victims, 1):
+        assert f"{role} (pid {pid}) was killed by SIGKILL" in finished.out
+        assert f"Restart {number} of {role}" in finished.out
+    slots = expect_exact_ledger(tmp_path, finished)
+    assert slots["discarded"]["worker_died"] <= 2 * 2, "two groups, each with one unfinished trajectory"
+    assert (slots["discarded"]["worker_died"] > 0) == role.startswith("rollout")
+    assert summary_of(tmp_path)["faults"]["faults/restarts"] == 2
+
+
+@pytest.mark.parametrize("mode", ["--async_rl=True", "--async_rl=False"])
+def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str) -> None:
+    """The learner waits for their successors, in synchronous mode for exactly the same number of trajectories."""
+    with running(tmp_path, *CARTPOLE, mode) as command:
+        wait_for_training(command)
+        for _ in range(2):
+            before = {process.pid for process in command.named("sf-rollout")}
+            for process in command.named("sf-rollout"):
+                process.kill()
+            wait_for_two_others(command, before)
+        frames = frames_of(command)
+        command.wait_for(lambda: frames_of(command) > frames + 1000, "more training")
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == 130
+    assert "nan" not in finished.out.split("Restart", 1)[1].split("Time shares")[0]
+    slots = expect_exact_ledger(tmp_path, finished)
+    if mode == "--async_rl=False":
+        assert slots["learned"] % 4 == 0, "one trajectory of each of the four groups makes a dataset"
+
+
+def wait_for_two_others(command: Running, before: set[int]) -> None:
+    def others() -> set[int]:
+        return {process.pid for process in command.named("sf-rollout")} - before
+
+    command.wait_for(lambda: len(others()) == 2, "new workers")
+
+
+@pytest.mark.parametrize(
+    ("order", "how"),
+    [
+        ("step-kill", "was killed by SIGKILL"),
+        ("step-exit", "exited with code 0 without being told to"),
+        ("step-sys_exit", "failed with SystemExit"),
+        ("step-segfault", "was killed by SIGSEGV"),
+        ("step-abort", "was killed by SIGABRT"),
+        ("step-raise", "step() raised ValueError: the simulator is unwell"),
+        ("reset-raise", "reset() raised ValueError: the simulator is unwell"),
+        ("step-unpicklable", "step() raised Unpicklable"),
+    ],
+)
+def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(tmp_path: Path, order: str, how: str) -> None:
+    finished = run(tmp_path, *fault_run(tmp_path, order))
+    assert finished.code == 0, finished.err
+    assert how in finished.out
+    assert finished.out.count("Restart 1 of rollout-") == 1
+    if "raise" in order:
+        assert "fault_envs.py" in finished.out, "the traceback of the environment is shown"
+    expect_exact_ledger(tmp_path, finished)
+
+
+@pytest.mark.parametrize("order", ["step-hang", "step-spin", "reset-hang", "step-ignore_sigterm", "step-stop"])
+def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str) -> None:
+    flags = fault_run(tmp_path, order)[:-1]
+    limits = ("--env_step_timeout=1", "--env_reset_timeout=1")
+    with running(tmp_path, *flags, *limits) as command:
+        command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")
+        began = time.monotonic()
+        command.wait_for_text("Restart 1 of rollout-")
+        assert time.monotonic() - began < 1 + 5, "the deadline is 1 s; this machine may be busy"
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    call = order.split("-")[0]
+    assert re.search(
+        rf"rollout-. \(pid \d+\) took longer than 1 s to {call} environment \d \(--env_{call}", finished.out
+    )
+    if order in ("step-hang", "reset-hang", "step-ignore_sigterm"):
+        assert "fault_envs.py" in finished.err, "the stacks are printed"
+    expect_exact_ledger(tmp_path, finished)
+
+
+def test_fault_b3_slow_but_legal(tmp_path: Path) -> None:
+    """A reset that takes most of its time is nobody's fault, with a shorter limit for steps."""
+    flags = fault_run(tmp_path, kwargs={"reset_s": 0.5})
+    finished = run(tmp_path, *flags, "--env_step_timeout=0.4", "--env_reset_timeout=3")
+    assert finished.code == 0, finished.err
+    assert "Restart" not in finished.out
+
+
+def test_fault_a6_worker_that_dies_in_init_again_and_again(tmp_path: Path) -> None:
+    """The budget is spent with growing pauses; the cause is printed in full once."""
+    flags = fault_run(tmp_path)[:-1]
+    with running(tmp_path, *flags, "--max_restarts=3", "--async_rl=False") as command:
+        wait_for_training(command)
+        (tmp_path / "orders" / "init-always-raise").touch()
+        command.named("sf-rollout-0")[0].kill()
+        finished = command.finish(60)
+    assert finished.code == 6
+    assert "rollout-0 died more than 3 times within a minute" in finished.err
+    assert "the simulator is unwell" in finished.err
+    assert finished.out.count("Traceback") <= 1
+    assert len([line for line in finished.lines if "Updated weights" not in line]) < 200
+    expect_exact_ledger(tmp_path, finished)
+
+
+def test_fault_a6_asynchronous_run_goes_on_with_fewer_workers(tmp_path: Path) -> None:
+    flags = fault_run(tmp_path, num_workers=3)[:-1]
+    with running(tmp_path, *flags, "--max_restarts=1") as command:
+        wait_for_training(command)
+        (tmp_path / "orders" / "init-always-raise").touch()
+        command.named("sf-rollout-0")[0].kill()
+        command.wait_for_text("is given up; the run goes on with 2 rollout workers")
+        frames = frames_of(command)
+        command.wait_for(lambda: frames_of(command) > frames + 1000, "more training")
+        for number in (1, 2):
+            with contextlib.suppress(IndexError):
+                command.named(f"sf-rollout-{number}")[0].kill()
+        finished = command.finish(60)
+    assert finished.code == 6
+    expect_exact_ledger(tmp_path, finished)
+
+
+def test_fault_b5_environment_that_cannot_be_made_fails_fast(tmp_path: Path) -> None:
+    finished = run(tmp_path, *fault_run(tmp_path, "init-always-raise"))
+    assert finished.code == 3
+    assert "the simulator is unwell" in finished.err
+    assert finished.seconds < 20
+
+
+def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -> None:
+    with running(tmp_path, *CARTPOLE) as command:
+        wait_for_training(command)
+        helpers = [one for one in command.members() if not one.cmdline()[0].startswith("sf-")]
+        assert helpers
+        for helper in helpers:
+            helper.kill()
+        frames = frames_of(command)
+        command.wait_for(lambda: frames_of(command) > frames, "more training")
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+
+
+END: dict[str, Callable[[Running], object]] = {
+    "sigterm": lambda command: command.process.send_signal(signal.SIGTERM),
+    "kill": lambda command: command.process.kill(),
+    "killpg": lambda command: os.killpg(command.process.pid, signal.SIGKILL),
+    "worker": lambda command: command.named("sf-rollout-0")[0].kill(),
+}
+
+
+@pytest.mark.parametrize("end", END)
+def test_fault_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end: str) -> None:
+    """Those in the group of the worker and those in a session of their own."""
+    shared_before = set(os.listdir("/dev/shm"))
+    with running(tmp_path, *fault_run(tmp_path, num_workers=1, kwargs={"sleepers": True})[:-1]) as command:
+        wait_for_training(command)
+        root = psutil.Process(command.process.pid)
+        family = {process.pid: process for process in root.children(recursive=True)}
+        sleepers = [process for process in family.values() if "time.sleep(1000)" in " ".join(process.cmdline())]
+        assert len(sleepers) == 8, "two for each of four environments"
+        END[end](command)
+        if end == "worker":
+            _, left = psutil.wait_procs(sleepers, timeout=5)
+            assert not left
+            command.process.send_signal(signal.SIGTERM)
+        elif end != "sigterm":
+            command.process.wait(5)
+            _, left = psutil.wait_procs(list(family.values()), timeout=2)
+            assert not left
+        if end in ("sigterm", "worker"):
+            command.finish(20)
+            _, left = psutil.wait_procs(list(family.values()), timeout=5)
+            assert not left
+    assert set(os.listdir("/dev/shm")) <= shared_before
