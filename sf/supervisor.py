@@ -36,12 +36,23 @@ from sf.wiring import Shared, wire
 
 PROBE_TIMEOUT_S = 60.0
 
+ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
+
 
 class Outcome(NamedTuple):
     """How a run ended in order."""
 
     code: ExitCode
     reason: str
+
+
+class Prepared(NamedTuple):
+    """A configuration that nothing refuses any more."""
+
+    config: Config
+    """Resolved."""
+    source: EnvSource
+    info: EnvInfo
 
 
 def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
@@ -54,20 +65,29 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
-    check(config)
-    check_encoder(config.model.encoder)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.SIGTERM))  # until there is something to save
-    source = find_env(config.run.env, config.run.env_arguments)
-    info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
-    config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
-    config, source = vectorized(config, source, info)
-    check(config, info)
-    for note in info.notes:
-        Console().plain(note)
+    return train_prepared(prepare(config), callbacks)
+
+
+def train_prepared(
+    prepared: Prepared, callbacks: Callbacks | None = None, change: ChangeSpecs | None = None
+) -> Outcome:
+    """Runs a training that nothing refuses.
+
+    Args:
+        prepared: configuration and environment.
+        callbacks: told what happens.
+        change: returns other specifications for the wired roles, for whoever wants to look into them.
+
+    Raises:
+        SfError: the run ended because something broke; its `exit_code` says what kind.
+    """
+    config, source, info = prepared
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         try:
             shared, specs = wire(config, info, source, experiment)
+            if change is not None:
+                specs = change(shared, specs)
             return run(config, shared, specs, experiment, signals, callbacks)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
@@ -78,6 +98,25 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
             ) from error
         finally:
             experiment.close()
+
+
+def prepare(config: Config) -> Prepared:
+    """Refuses what can be refused, looks at the environment, and fills in what follows from it.
+
+    Raises:
+        SfError: the configuration or the environment is refused.
+    """
+    check(config)
+    check_encoder(config.model.encoder)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.SIGTERM))  # until there is something to save
+    source = find_env(config.run.env, config.run.env_arguments)
+    info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
+    config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
+    config, source = vectorized(config, source, info)
+    check(config, info)
+    for note in info.notes:
+        Console().plain(note)
+    return Prepared(config, source, info)
 
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:

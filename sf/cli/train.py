@@ -37,8 +37,8 @@ def _train(arguments: Sequence[str]) -> int:
     return code
 
 
-def parse_config(arguments: Sequence[str]) -> Config:
-    """What the arguments of ``sf-train`` say.
+def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: str = DESCRIPTION) -> Config:
+    """What the arguments of ``sf-train`` say, and of commands that take the same ones.
 
     Raises:
         UsageError: with everything that is wrong with them.
@@ -46,7 +46,7 @@ def parse_config(arguments: Sequence[str]) -> Config:
     from sf.cli.arguments import parse
     from sf.config import Config
 
-    return parse(Config, arguments, "sf-train", DESCRIPTION, required="--env=CartPole-v1", defaults=_defaults)
+    return parse(Config, arguments, prog, description, required="--env=CartPole-v1", defaults=_defaults)
 
 
 def _defaults(given: Mapping[str, str]) -> Config:
