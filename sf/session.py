@@ -95,6 +95,11 @@ class Session:
         if not ledger.is_balanced:
             raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
 
+    def faults(self) -> dict[str, float]:
+        """For the curves: what was thrown away, by reason."""
+        dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
+        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped}
+
     def ledger(self, has_ended: bool = False) -> Ledger:
         """What became of the trajectories so far."""
         return Ledger.of(self.shared.slots, has_ended)

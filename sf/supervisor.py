@@ -8,6 +8,7 @@ order and saves, the second one kills.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import sys
@@ -22,12 +23,13 @@ from sf.config import Config, check, resolve
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.vectorization import choose_vectorization
-from sf.errors import ExitCode, InternalError, ResourceError, SfError
+from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.experiment import Experiment
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.process import RoleSpec
+from sf.restarts import Restarts
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, noted_signals
@@ -84,11 +86,21 @@ def train_prepared(
     config, source, info = prepared
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+        restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
         try:
-            shared, specs = wire(config, info, source, experiment)
-            if change is not None:
-                specs = change(shared, specs)
-            return run(config, shared, specs, experiment, signals, callbacks)
+            while True:
+                shared, specs = wire(config, info, source, experiment)
+                if change is not None:
+                    specs = change(shared, specs)
+                try:
+                    return run(config, shared, specs, experiment, signals, callbacks)
+                except LearnerLost as lost:
+                    may_begin_again = config.faults.restart_learner and not signals.received
+                    if not may_begin_again or restarts.delay_s(time.monotonic(), delivered=True) is None:
+                        raise
+                    Console().line(f"{lost} The run begins again from its last checkpoint, or anew if there is none.")
+                    experiment.begin()
+                    config = _for_the_rest(prepared.config, time.monotonic() - began_s)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
                 raise
@@ -98,6 +110,12 @@ def train_prepared(
             ) from error
         finally:
             experiment.close()
+
+
+def _for_the_rest(config: Config, seconds: float) -> Config:
+    """The configuration of a run that has lasted so long already."""
+    left_s = max(1, config.run.train_for_seconds - math.ceil(seconds))
+    return replace(config, run=replace(config.run, train_for_seconds=left_s))
 
 
 def prepare(config: Config) -> Prepared:
@@ -145,7 +163,7 @@ def run(
     error: BaseException | None = None
     try:
         roles.start(specs)
-        monitor.watch(roles.pids, lambda: roles.faults() | session.ledger().scalars())
+        monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure

@@ -190,7 +190,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             "sf.rollout.worker:RolloutWorker",
             common
             | {
-                "index": i, "config": config.rollout, "source": source, "doorbell": rollout_bells[i],
+                "index": i, "config": config.rollout, "drop_nonfinite": faults.on_nonfinite == "drop",
+                "source": source, "doorbell": rollout_bells[i],
                 "inference": [inference_bells[p][i % len(inference)] for p in policies],
                 "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],
             },

@@ -40,8 +40,7 @@ def summary_of(path: Path) -> dict[str, Any]:
 
 def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
     """The law holds in the line for the user and in the file."""
-    line = LEDGER.search(finished.out)
-    assert line is not None, finished.out[-2000:]
+    *_, line = LEDGER.finditer(finished.out)
     allocated, *ends = map(int, line.groups())
     assert allocated == sum(ends) > 0
     slots: dict[str, Any] = summary_of(path)["slots"]
@@ -252,3 +251,25 @@ def test_fault_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end:
             _, left = psutil.wait_procs(list(family.values()), timeout=5)
             assert not left
     assert set(os.listdir("/dev/shm")) <= shared_before
+
+
+def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> None:
+    """Lost is what was learned since the last checkpoint; frames and versions go on from there."""
+    with running(tmp_path, *CARTPOLE, "--save_every_sec=1", "--restart_learner=True") as command:
+        command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
+        before = {process.pid for process in command.named("sf-")} - {command.process.pid}
+        victim = command.named("sf-learner-0")[0]
+        victim.kill()
+        command.wait_for_text("The run begins again from its last checkpoint")
+        wait_for_new(command, "sf-learner-0", victim.pid)
+        lines = len(command.out.splitlines())
+        command.wait_for(lambda: "Saved " in "".join(command.out.splitlines()[lines:]), "a new checkpoint")
+        assert not before & {process.pid for process in command.named("sf-")}
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    frames = [int(found) for found in re.findall(r"Total num frames: (\d+)", finished.out)]
+    saved = [int(found) for found in re.findall(r"checkpoint_(\d+)_\d+ \(periodic", finished.out)]
+    assert saved == sorted(saved), "versions never go back"
+    assert frames[-1] > 0
+    expect_exact_ledger(tmp_path, finished)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from sf.config import Config
 from sf.errors import CheckpointError
 from sf.learner import checkpoint
+from sf.learner.dataset import Transitions
 from sf.learner.differences import data_differences
 from sf.learner.update import Update
 from sf.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 
 RANDOM_STATE = "random.torch"
+MOST_KEPT = 4096
+"""Transitions of a minibatch that broke the training."""
 
 
 class Saver:
@@ -75,6 +80,19 @@ class Saver:
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
         return CheckpointSaved(policy_id, request.kind, str(path), version)
+
+    def keep_for_a_look(self, minibatch: Transitions) -> str:
+        """Writes transitions that broke the training, no more than a few; returns where they are, for the user."""
+        path = self.directory / "non_finite_minibatch.safetensors"
+        some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT)))
+        tensors = {field.name: getattr(some, field.name) for field in fields(some) if field.name != "observations"}
+        tensors |= {f"observations.{name}": leaf for name, leaf in some.observations.items()}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        except OSError as error:
+            return f"Their minibatch could not be written to {path}: {error}."
+        return f"The last minibatch is in {path}."
 
     def _place(self, request: SaveRequest) -> tuple[Path, int | None]:
         match request.kind:

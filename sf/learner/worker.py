@@ -22,11 +22,12 @@ from sf.arena import Arena
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.doorbell import Doorbell
+from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
-from sf.learner.update import StepReport, Update
+from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
@@ -146,9 +147,12 @@ class Learner:
         now = time.monotonic()
         self.update.want_summary = self._wants_summary(now)
         self.update.set_progress(self._progress())
-        for step in self.update.steps(batch):
-            self.record.lap("update")
-            self._publish(step)
+        try:
+            for step in self.update.steps(batch):
+                self.record.lap("update")
+                self._publish(step)
+        except NonFiniteGradient as error:
+            raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
         (num_learned,) = self.peers.sum(int(batch.valid.sum()))

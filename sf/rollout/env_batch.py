@@ -51,6 +51,9 @@ class EnvBatch(Protocol):
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
 
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        """Starts a new episode in one environment, because the present one cannot go on."""
+
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         """Executes `actions`, [rows, ...]; writes what follows; resets what ended."""
 
@@ -134,12 +137,18 @@ class SingleAgentBatch(_Batch):
     """Gymnasium environments; environment i is row i."""
 
     def reset(self, observations: dict[str, Array]) -> None:
-        for row, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            self.progress.enter(Phase.RESET, row)
-            try:
-                self.write(observations, row, env.reset(seed=seed)[0])
-            except Exception as error:
-                self.fail("reset", row, error)
+        for row, seed in enumerate(self.seeds):
+            self._reset(row, seed, observations)
+
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        self._reset(index, None, observations)
+
+    def _reset(self, row: int, seed: int | None, observations: dict[str, Array]) -> None:
+        self.progress.enter(Phase.RESET, row)
+        try:
+            self.write(observations, row, self.envs[row].reset(seed=seed)[0])
+        except Exception as error:
+            self.fail("reset", row, error)
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         ended: list[Ended] = []
@@ -189,12 +198,18 @@ class MultiAgentBatch(_Batch):
     """Environments with several agents; agent a of environment i is row i * num_agents + a."""
 
     def reset(self, observations: dict[str, Array]) -> None:
-        for index, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            self.progress.enter(Phase.RESET, index)
-            try:
-                self._write_agents(observations, index, env.reset(seed=seed)[0])
-            except Exception as error:
-                self.fail("reset", index, error)
+        for index, seed in enumerate(self.seeds):
+            self._reset(index, seed, observations)
+
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        self._reset(index, None, observations)
+
+    def _reset(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
+        self.progress.enter(Phase.RESET, index)
+        try:
+            self._write_agents(observations, index, self.envs[index].reset(seed=seed)[0])
+        except Exception as error:
+            self.fail("reset", index, error)
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         agents, index = self.info.num_agents, -1

@@ -37,6 +37,11 @@ class Scores:
         for row in rows.tolist():
             self.started_at[row] += 1
 
+    def forget(self, rows: range) -> None:
+        """New episodes begin in these rows, and what was before counts as none."""
+        for row in rows:
+            self.returns[row], self.started_at[row] = 0, self.steps
+
     def end(self, end: Ended) -> tuple[float, int] | None:
         """Return and length of the episode of a row that has ended; None if it does not count."""
         reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]

@@ -29,6 +29,7 @@ class RolloutWorker:
         self,
         index: int,
         config: RolloutConfig,
+        drop_nonfinite: bool,
         topology: Topology,
         info: EnvInfo,
         source: EnvSource,
@@ -44,6 +45,7 @@ class RolloutWorker:
         Args:
             index: of this worker.
             config: of all rollout workers.
+            drop_nonfinite: whether trajectories with a NaN or an infinity are dropped instead of raising an error.
             topology: sizes of the shared memory.
             info: what the environments look like.
             source: makes them.
@@ -76,7 +78,9 @@ class RolloutWorker:
             random = np.random.default_rng(sequence)
             bells = self._ring_inference, self._ring_learners
             self.groups.append(
-                Group(group, config, slots, requests, envs, random, self.record, *bells, episodes.append)
+                Group(
+                    group, config, drop_nonfinite, slots, requests, envs, random, self.record, *bells, episodes.append
+                )
             )
 
     def step(self) -> bool:
