@@ -143,6 +143,8 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
     envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
     wanted, policies = rollout.vectorization, config.run.num_policies
+    if config.run.serial_mode and wanted == "auto":
+        wanted = "none"  # what steps as one cannot be brought back to where it was
     vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
     return replace(config, rollout=replace(rollout, vectorization=vectorization)), source
 
@@ -156,7 +158,7 @@ def run(
     callbacks: Callbacks | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
-    roles = SerialRoles() if config.run.serial_mode else Processes(shared, config.faults)
+    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor, callbacks or Callbacks())
     reason: ExitReason | None = None

@@ -191,6 +191,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             common
             | {
                 "index": i, "config": config.rollout, "drop_nonfinite": faults.on_nonfinite == "drop",
+                "repeatable": serial,
                 "source": source, "doorbell": rollout_bells[i],
                 "inference": [inference_bells[p][i % len(inference)] for p in policies],
                 "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],

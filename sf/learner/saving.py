@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from sf.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 
 RANDOM_STATE = "random.torch"
+MOMENT = "moment."
+"""How the names of tensors begin that are of the run, not of the policy."""
 MOST_KEPT = 4096
 """Transitions of a minibatch that broke the training."""
 
@@ -33,6 +36,10 @@ class Saver:
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.best_reward = -math.inf
+        self.collect_moment: Callable[[], Mapping[str, torch.Tensor]] = dict
+        """Tensors for the newest checkpoints that say where the whole run is, see `sf.moment`."""
+        self.resumed_moment: dict[str, torch.Tensor] = {}
+        """What it returned when the checkpoint was written that this learner goes on from."""
 
     def resume(self) -> int:
         """Continues from the newest checkpoint; returns the frames trained on so far, 0 if there is none.
@@ -55,6 +62,7 @@ class Saver:
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
         tensors = dict(newest.tensors)
+        self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)
         best = checkpoint.load_newest(self.directory / checkpoint.BEST)
@@ -73,6 +81,8 @@ class Saver:
                 return None
             self.best_reward = request.reward
         tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
+        if request.kind == "periodic":
+            tensors |= self.collect_moment()
         data = self.description | {"reward": request.reward}
         version = self.update.version
         try:

@@ -78,7 +78,7 @@ class Update:
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy, peers)
-        self._reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
+        self.reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
         self._schedule = learning_rate(config)
         self._clip_factor = 1.0
         self.num_skipped = 0
@@ -112,8 +112,8 @@ class Update:
             self._log_skipped(selection, batch.policy_version)
             return
         lr_factor = selection.num_trained / selection.num_own
-        if self._reward_scaling is not None:
-            rewards = self._reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
+        if self.reward_scaling is not None:
+            rewards = self.reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
             batch = replace(batch, rewards=rewards)
         transitions = with_gae(batch, self.policy, self.config)
         is_last = False
@@ -263,7 +263,7 @@ class Update:
         )
 
     def _reward_scaling_state(self) -> dict[str, Tensor]:
-        return {} if self._reward_scaling is None else self._reward_scaling.state_dict()
+        return {} if self.reward_scaling is None else self.reward_scaling.state_dict()
 
     @torch.no_grad()
     def _is_beyond_target_kl(self, evaluation: Evaluation, minibatch: Transitions) -> bool:

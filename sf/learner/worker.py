@@ -143,6 +143,17 @@ class Learner:
         self._save(SaveRequest("periodic", None))
         self.record.publish()
 
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside shared memory and a checkpoint, if it goes on in the middle of episodes."""
+        scaling = self.update.reward_scaling
+        return {"slots": self.batcher.state(), "sums": [] if scaling is None else scaling.sums}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self.batcher.load_state(state["slots"])
+        if self.update.reward_scaling is not None:
+            self.update.reward_scaling.sums = state["sums"]
+
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
         self.update.want_summary = self._wants_summary(now)

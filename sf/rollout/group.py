@@ -8,6 +8,7 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from sf.config import RolloutConfig
 from sf.errors import EnvError
 from sf.monitor.console import Console
 from sf.records import Episode, Record
-from sf.rollout.env_batch import Ended, EnvBatch
+from sf.rollout.env_batch import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
+from sf.rollout.history import History
 from sf.rollout.scores import Scores
 from sf.slots import Requests, Slots, SlotState
 
@@ -241,6 +243,45 @@ class Group:
             self.slots.has_final_observation[self.index, agents] = False
             self.scores.forget(range(agents.start, agents.stop))
             self._draw_policies([agents.start])
+
+    def state(self) -> dict[str, Any] | None:
+        """Everything that is not in shared memory, in plain JSON types; None if the environments keep no history."""
+        history = getattr(self.envs, "history", None)
+        if history is None:
+            return None
+        own = {name: getattr(self, name) for name in ("slot", "last_slot", "t", "slots_filled", "ended")}
+        random = self.random.bit_generator.state
+        policies, scores = self.policies.tolist(), self.scores.state()
+        return own | {"random": random, "policies": policies, "scores": scores, "history": history.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken; shared memory is as it was then.
+
+        Raises:
+            EnvError: the environments do not repeat what they did.
+        """
+        for name in ("slot", "last_slot", "t", "slots_filled", "ended"):
+            setattr(self, name, state[name])
+        self.random.bit_generator.state = state["random"]
+        self.policies = np.array(state["policies"], np.int64)
+        self.scores.load_state(state["scores"])
+        if self.slot is None and self.last_slot is None:
+            return  # nothing has begun
+        history = History([])
+        history.load_state(state["history"], str(self.slots.actions.dtype))
+        before = self._observations(self.slot, self.t) if self.slot is not None else self._last_observations()
+        seen = {key: array.copy() for key, array in before.items()}
+        assert isinstance(self.envs, (SingleAgentBatch, MultiAgentBatch))
+        self.envs.replay(history, seen)
+        for key, array in seen.items():
+            if not np.array_equal(array, before[key], equal_nan=array.dtype.kind == "f"):
+                raise EnvError(
+                    f"The environments of group {self.index} do not repeat their {_named('observation', key)}."
+                )
+
+    def _last_observations(self) -> dict[str, Array]:
+        assert self.last_slot is not None
+        return self._observations(self.last_slot, self.rollout)
 
     def close(self) -> None:
         self.envs.close()
