@@ -124,7 +124,7 @@ class TestFinding:
             (
                 "no_such_module.x:Foo-v0",
                 "env=no_such_module.x:Foo-v0 names the module no_such_module.x, which cannot be found. Check its name, "
-                "and that its directory is in PYTHONPATH or its package is installed.",
+                "and that it is in the working directory, in PYTHONPATH or in an installed package.",
             ),
         ],
     )

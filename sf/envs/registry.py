@@ -126,8 +126,8 @@ def _import(env_id: str, module: str) -> None:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module is there and misses another one
             raise EnvError(
-                f"env={env_id} names the module {module}, which cannot be found. Check its name, and that its "
-                "directory is in PYTHONPATH or its package is installed."
+                f"env={env_id} names the module {module}, which cannot be found. Check its name, and that it is in the "
+                "working directory, in PYTHONPATH or in an installed package."
             ) from error
 
 
