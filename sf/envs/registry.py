@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -153,12 +154,23 @@ def _unknown(name: str, known: Collection[str]) -> str:
     family, _, member = name.partition("/")
     families = [pattern.removesuffix("/*") for pattern in known if pattern.endswith("/*")]
     near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
+    if not name.startswith("ALE/") and (ours := own_name(name)):
+        near = [ours]
     if near:
         return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"
     return (
         f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
         "an environment that a module registers, or sf.register_env."
     )
+
+
+def own_name(env_id: str) -> str | None:
+    """What one of our families calls a game or world that Gymnasium knows by `env_id`; None if there is none."""
+    name = env_id.rpartition(":")[2]
+    if game := re.fullmatch(r"ALE/(\w+)-v\d|(\w+)(?:NoFrameskip|Deterministic)-v\d", name):
+        return f"atari/{game[1] or game[2]}"
+    world = re.fullmatch(r"MiniGrid-(.+?)(?:-v0)?", name)
+    return world and f"minigrid/{world[1]}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:

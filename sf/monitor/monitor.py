@@ -57,7 +57,7 @@ class Monitor:
             self._bar = ProgressBar(config.run)
             self._console.print_with(self._bar.print_above)
         policies = range(config.run.num_policies)
-        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg)
+        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         self._scalars = ScalarLog(experiment_dir, self._console.line)
