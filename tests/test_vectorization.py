@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,13 @@ def test_what_auto_chooses_and_what_is_refused() -> None:
     register_env("many/again", Numbered, make_vec=Many)
     register_env("many/again", Numbered)
     assert not find_env("many/again").offers_vector
+
+
+def test_missing_envpool_is_refused_before_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    cart = find_env("CartPole-v1")
+    with pytest.raises(EnvError, match=r'out of EnvPool, which is not installed\. .* pip install "sf-rl\[envpool\]"'):
+        choose_vectorization("envpool", cart, probe(cart), 16, 1)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "mujoco/HalfCheetah", "envpool/Pong-v5"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import pickle
 import re
 import sys
@@ -77,8 +78,13 @@ def find_pool(source: EnvSource) -> EnvSource:
     """The same environment out of EnvPool, which steps many copies at once.
 
     Raises:
-        EnvError: EnvPool is not installed, or has no such environment.
+        EnvError: EnvPool is not installed.
     """
+    if importlib.util.find_spec("envpool") is None:
+        raise EnvError(
+            f"vectorization=envpool takes {source.env_id} out of EnvPool, which is not installed. Install it with: "
+            'pip install "sf-rl[envpool]"'
+        )
     family = _offered(f"envpool/{source.env_id.rpartition('/')[2]}", VECTOR_ENTRY_POINT_GROUP)
     assert family is not None, "our own table has it"
     return replace(source, vector_factory=family)
