@@ -62,7 +62,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     config, source = vectorized(config, source, info)
     check(config, info)
-    for note in info.notes:
+    for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
