@@ -40,7 +40,7 @@ class SerialRoles:
         while time.monotonic() < deadline and not signals.received:
             progressed = False
             for role in self.roles:
-                role.record.skip()
+                role.record.lap("wait")  # for the others, which had their turn
                 progressed |= role.step()
             if not progressed:
                 time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
