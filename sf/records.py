@@ -98,10 +98,6 @@ class Record:
         self.local[self.column[name]] += now - self._last_lap
         self._last_lap = now
 
-    def skip(self) -> None:
-        """Leaves out the time since the previous lap: other roles had their turn in this process."""
-        self._last_lap = time.perf_counter()
-
     def publish(self) -> None:
         self._sequence[0] |= 1  # it is odd already if a predecessor was killed between these lines
         self._shared[:] = self.local

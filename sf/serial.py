@@ -45,7 +45,7 @@ class SerialRoles:
         while time.monotonic() < deadline and not self.has_news and not signals.received:
             progressed = False
             for role in self.roles:
-                role.record.skip()
+                role.record.lap("wait")  # for the others, which had their turn
                 progressed |= role.step()
             self.has_news = bell.wait(0.0)
             if not progressed:

@@ -24,7 +24,7 @@ from sf.wiring import Shared
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
 EPISODES_FOR_MEAN = 100
-"""A mean over fewer episodes says too little to stop a run or to call a checkpoint the best one."""
+"""A mean over fewer episodes says too little to call a checkpoint the best one."""
 
 
 class ExitReason(enum.Enum):
@@ -180,11 +180,11 @@ class Session:
                 control.send(SaveRequest(kind, reward))
                 self.shared.learner_bells[policy_id].ring()
 
-    def _mean_reward(self, policy_id: int) -> float | None:
+    def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
         episodes = self.monitor.episodes
-        if episodes.counts[policy_id] < EPISODES_FOR_MEAN:
+        if episodes.counts[policy_id] < num_episodes:
             return None
-        return episodes.mean_rewards()[policy_id]
+        return episodes.mean_rewards(num_episodes)[policy_id]
 
     def _reason_to_stop(self, snapshot: Snapshot) -> ExitReason | None:
         run = self.config.run
@@ -194,7 +194,7 @@ class Session:
             return ExitReason.ENV_STEPS
         if snapshot.time_s - self.started_s >= run.train_for_seconds:
             return ExitReason.SECONDS
-        means = [self._mean_reward(policy_id) for policy_id in range(run.num_policies)]
+        means = [self._mean_reward(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
         if run.stop_at_reward is not None and all(mean is not None and mean >= run.stop_at_reward for mean in means):
             return ExitReason.REWARD
         return None

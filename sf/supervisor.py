@@ -132,7 +132,7 @@ def prepare(config: Config) -> Prepared:
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     config, source = vectorized(config, source, info)
     check(config, info)
-    for note in info.notes:
+    for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
     return Prepared(config, source, info)
 

@@ -100,8 +100,9 @@ def best_reward(path: Path) -> float:
     return float(found[1])
 
 
-def test_same_seeds_in_every_evaluation(tmp_path: Path) -> None:
-    _, roles, evaluator = start(tmp_path)
+@pytest.mark.parametrize("episodes", [5, 20])  # the second takes Gymnasium's own vectorized CartPole
+def test_same_seeds_in_every_evaluation(tmp_path: Path, episodes: int) -> None:
+    _, roles, evaluator = start(tmp_path, eval_episodes=episodes)
     step_until(roles, lambda: evaluator.is_playing or evaluator.step())
     rewards = []
     for _ in range(2):

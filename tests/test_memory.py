@@ -109,6 +109,18 @@ def test_c35_minibatches_are_whole_columns_in_the_order_of_time(shuffle: bool) -
     assert sorted(torch.cat([part.counted for part in parts]).tolist()) == list(range(steps * trajectories))
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_c35_every_epoch_deals_the_columns_anew(shuffle: bool) -> None:
+    torch.manual_seed(0)
+    selection = Selection(torch.ones(5, 16, dtype=torch.bool), torch.zeros(5, 16), 10)
+    orders = []
+    for _ in range(3):
+        columns = [part.columns for part in selection.deal(4, shuffle, whole_trajectories=True)]
+        orders.append(tuple(torch.cat(columns).tolist()))  # type: ignore[arg-type]
+    assert len(set(orders)) == (3 if shuffle else 1)
+    assert (tuple(range(16)) in orders) != shuffle
+
+
 def next_batch(lab: Lab, roles: list[Any]) -> Any:
     """A dataset that real rollout and inference workers have collected."""
     learner = roles[0]

@@ -62,6 +62,7 @@ class VectorBatch:
         self.progress.enter(Phase.RESET)
         with blamed_on(self.info.env_id, "reset"):
             observation, _ = self.env.reset(seed=self.seed)
+        self.fillers = self._reset_next = NO_ROWS
         self._write(observations, observation)
 
     def restart(self, index: int, observations: dict[str, Array]) -> None:
