@@ -77,6 +77,15 @@ class Run:
         if self.error is not None:
             raise self.error
 
+    def state(self) -> str:
+        """Who does what, for the search of a deadlock."""
+        assert self.shared is not None
+        slots, arena = self.shared.slots, self.shared.arena
+        phases = {name: arena[f"records/{name}/progress"].tolist() for name in ("rollout", "inference", "learner")}
+        doing = {name: [phase_of(word)[0].name for word in words] for name, words in phases.items()}
+        states = [slots.state(slot).name for slot in range(slots.topology.num_slots)]
+        return f"{doing}, {Ledger.of(slots, has_ended=False).line()}, {states}"
+
     def pids(self, title: str) -> list[int]:
         """Of the children that show this name."""
         found = []
@@ -119,7 +128,7 @@ def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bo
                     done += 1
             if run.frames != frames:
                 stuck_since, frames = time.monotonic(), run.frames
-            assert time.monotonic() - stuck_since < 60, f"no progress for 60 s after {done} kills"
+            assert time.monotonic() - stuck_since < 60, f"no progress for 60 s after {done} kills: {run.state()}"
 
     return fault
 
@@ -298,7 +307,7 @@ def silence() -> Iterator[None]:
 
 
 PARTS: dict[str, Callable[[int], str]] = {
-    "workers": under_fire("sf-rollout", (0.1, 0.4)),
+    "workers": under_fire("sf-rollout", (0.3, 0.9)),
     "inference": under_fire("sf-inference", (2.0, 4.0)),
     "recovery": recovery,
     "supervisor": supervisor,
