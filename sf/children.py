@@ -325,6 +325,9 @@ class Processes:
         deadline = time.monotonic() + KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
             connection.wait([child.process.sentinel for child in alive], timeout=1.0)
+        for child in alive:
+            problems.append(f"{child.name} (pid {child.pid}) cannot be killed and is left to the kernel")
+            multiprocessing.process._children.discard(child.process)  # type: ignore[attr-defined]  # the exit would wait
         for child in self.children:
             self._bury(child, 0.0)
             if child.failure is not None:

@@ -192,6 +192,8 @@ def _watch(
     has_begun = False
     while True:
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
+        if signals.look_for_parent():
+            Console().line("What started this run is gone, so it stops. Start it with nohup or setsid to let it go on.")
         if signals.reason is not None:
             return signals.reason
         if roles.is_ready and not has_begun:
