@@ -317,6 +317,7 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
     monkeypatch.setattr(children, "KILL_GRACE_S", 1.0)
     monkeypatch.setattr(SpawnProcess, "kill", lambda self: None)
+    monkeypatch.setattr(children, "end_of_worker", lambda pid, mark: None)
     arguments = json.dumps({"close_s": 1000})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000
@@ -328,7 +329,9 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
         with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
             train(config)
         assert time.monotonic() - began < 30
-        left = [one for one in psutil.Process().children() if "sf-rollout" in "".join(one.cmdline())]
+        mine = {one: one.status() for one in psutil.Process().children()}
+        assert psutil.STATUS_ZOMBIE not in mine.values(), mine
+        left = [one for one in mine if "sf-rollout" in "".join(one.cmdline())]
         assert len(left) == 1
         assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
     finally:
