@@ -30,14 +30,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
-import torch
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, LearnerConfig, RolloutConfig, RunConfig
-from sf.learner import checkpoint, sealed
 from sf.ledger import Ledger
 from sf.process import RoleSpec
 from sf.progress import Phase, phase_of
@@ -87,12 +86,18 @@ class Run:
         return f"{doing}, {Ledger.of(slots, has_ended=False).line()}, {states}"
 
     def pids(self, title: str) -> list[int]:
-        """Of the children that show this name."""
+        """Of the children that show this name and have begun to work, or one time in ten of all that show it."""
+        assert self.shared is not None
+        words = self.shared.arena[f"records/{title.split('-')[1]}/progress"]
+        any_will_do = random.random() < 0.1
         found = []
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error):
-                if child.status() != psutil.STATUS_ZOMBIE and "".join(child.cmdline()).startswith(title):
-                    found.append(child.pid)
+                name = "".join(child.cmdline())
+                if child.status() != psutil.STATUS_ZOMBIE and name.startswith(title):
+                    is_at_work = phase_of(int(words[int(name.rpartition("-")[2])]))[0] is not Phase.INIT
+                    if is_at_work or any_will_do:
+                        found.append(child.pid)
         return found
 
     def _keep(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
@@ -206,6 +211,10 @@ def supervisor(count: int) -> str:
 
 def saving(count: int) -> str:
     """A process that does nothing but save, again and again."""
+    import torch
+
+    from sf.learner import checkpoint
+
     torch.set_num_threads(1)
     directory = Path(tempfile.mkdtemp())
     tensors = {"weights": torch.randn(20_000), "moments": torch.randn(20_000)}
@@ -233,7 +242,11 @@ def saving(count: int) -> str:
     return f"{count} kills within {newest:,} saves: every time a whole checkpoint, and the newest one never went back"
 
 
-def _save_forever(directory: Path, tensors: dict[str, torch.Tensor], version: int, writer: int) -> None:
+def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer: int) -> None:
+    import torch
+
+    from sf.learner import checkpoint
+
     while True:
         version += 1
         checkpoint.save(directory, version, version, tensors | {"version": torch.tensor(version)}, {}, keep=2)
@@ -242,6 +255,10 @@ def _save_forever(directory: Path, tensors: dict[str, torch.Tensor], version: in
 
 def damage(count: int) -> str:
     """Every mutation of any of the three files must be found."""
+    import torch
+
+    from sf.learner import checkpoint, sealed
+
     found = 0
     with tempfile.TemporaryDirectory() as name:
         path = checkpoint.save(Path(name), 1, 1, {"weights": torch.randn(500)}, {"some": "data"})
