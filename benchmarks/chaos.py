@@ -71,6 +71,7 @@ class Run:
         prepared = prepare(config(directory, **settings))  # type: ignore[arg-type]
         with silence():
             self.outcome = train_prepared(prepared, Callbacks(on_iteration=self._look), self._keep)
+        assert self.is_over, "the run was stopped from outside"
         assert self.shared is not None
         self.ledger = Ledger.of(self.shared.slots, has_ended=True)
         if self.error is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import time
+from collections.abc import Iterable
 from queue import Empty
 
 from sf.callbacks import Callbacks, Iteration
@@ -19,6 +20,7 @@ from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, 
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.records import Episode, EpisodeRing
 from sf.run_records import RunRecords
+from sf.weights import NOTHING_PUBLISHED
 from sf.wiring import Shared
 
 POLL_S = 0.1
@@ -48,6 +50,8 @@ class Session:
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
         self.best_reward = [-float("inf")] * topology.num_policies
         self.last_saved: dict[int, CheckpointSaved] = {}
+        self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
+        """Version of each policy that was evaluated last."""
         self.started_s = math.inf
         """When the roles were ready; starting them is not training."""
         self._due: dict[SaveKind, float] = {}
@@ -67,6 +71,17 @@ class Session:
         self._call_back(snapshot, episodes)
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
+
+    def lacks_evaluation(self) -> bool:
+        """Whether the last policy is one that should be evaluated and has not been."""
+        self._take_messages()
+        versions = [policy.version for policy in self.snapshot(time.monotonic()).policies]
+        return self.started_s < math.inf and self.config.evaluation.eval_every_steps > 0 and versions != self.evaluated
+
+    def take(self, messages: Iterable[object]) -> None:
+        """Shows and remembers what others have to say."""
+        for message in messages:
+            self._take(message)
 
     def finish(self, exit_reason: str, exit_code: int, queue_is_well: bool) -> None:
         """Reads what came last and writes how the run ended; nothing if it never began.
@@ -135,6 +150,7 @@ class Session:
             case TrainSummary():
                 self.monitor.train_summary(message.policy_id, message.frames, message.version, message.scalars)
             case EvaluationDone():
+                self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
             case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
                 self.monitor.checkpoint_saved(message)

@@ -24,6 +24,7 @@ from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
+from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment
 from sf.models import check_encoder
 from sf.monitor import Monitor
@@ -174,9 +175,12 @@ def run(
     if error is None and problems and not signals.is_urgent:
         error = InternalError("The run did not end in order: " + "; ".join(problems))
     code = _exit_code(reason, error)
+    queue_is_well = roles.ended_well("learner") and roles.ended_well("eval")
     try:
         why = reason.value if reason else f"{type(error).__name__}: {error}"
-        session.finish(why, code, queue_is_well=roles.ended_well("learner") and roles.ended_well("eval"))
+        if error is None and queue_is_well and not signals.is_urgent and session.lacks_evaluation():
+            session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
+        session.finish(why, code, queue_is_well)
     except SfError as failure:
         error = error or failure
     if error is not None:

@@ -165,6 +165,12 @@ class TestFinding:
         assert '"sf-rl[mujoco]"' in refusal("HalfCheetah-v5")
         assert refusal("CartPole-v1") == "CartPole-v1 needs a package that is not installed: run `pip install swig`"
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_removed_version_is_answered_with_ours(self) -> None:
+        assert refusal("HalfCheetah-v2") == (
+            "HalfCheetah-v2 is no more: Gymnasium has removed versions 2 and 3. Take mujoco/HalfCheetah."
+        )
+
     def test_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import gymnasium
 

@@ -187,8 +187,18 @@ def test_help_shows_what_a_preset_sets(capsys: pytest.CaptureFixture[str]) -> No
     assert "convnet_atari)" in help_text("--preset", "atari")
     assert "preset: classic" in help_text("--preset=auto", "--env=CartPole-v1")
     assert "because no --env is given" in help_text("--preset=auto")
+    for text in (
+        help_text("--preset=atari"),
+        help_text("--preset=auto", "--env=atari/Pong"),
+        help_text("--preset=atari", "-h"),
+    ):
+        assert "--preset=atari sets these defaults below: async_rl=False, worker_num_splits=2," in text
+    assert "(default: atari_lstm)" in help_text("--preset=atari_lstm")
+    assert "sets these defaults" not in help_text("--preset=none") + help_text()
 
 
 def test_unknown_preset_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert train.main(["--env=CartPole-v1", "--preset=clasic"]) == 2
+    assert "--preset=clasic must be none or auto or classic or" in capsys.readouterr().err
+    assert train.main(["--help", "--preset=clasic"]) == 2
     assert "--preset=clasic must be none or auto or classic or" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,8 +63,11 @@ def _defaults(given: Mapping[str, str]) -> Config:
     if name == "auto":
         name = preset_for(env or "")
         print(f"preset: {name}{_better_id(env)}" if env else "preset: none, because no --env is given")
-    config = Config(RunConfig(env=MISSING))
-    return with_preset(name, config) if name in PRESETS else config
+    if "help" in given and PRESETS[name]:
+        values = ", ".join(f"{flag}={value}" for flag, value in PRESETS[name].items())
+        print(textwrap.fill(f"--preset={name} sets these defaults below: {values}", 80), end="\n\n")
+    config = Config(RunConfig(env=MISSING, preset=given.get("preset", "none")))  # type: ignore[arg-type]  # checked
+    return with_preset(name, config)
 
 
 def _better_id(env: str) -> str:
