@@ -18,21 +18,10 @@ from sf.errors import ExperimentError, InternalError
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
-from sf.records import (
-    EVALUATION_COUNTERS,
-    INFERENCE_ACTIVITIES,
-    LEARNER_ACTIVITIES,
-    ROLLOUT_ACTIVITIES,
-    Episode,
-    EpisodeRing,
-    Record,
-    evaluation_record,
-    inference_record,
-    learner_record,
-    rollout_record,
-)
+from sf.records import Episode, EpisodeRing
+from sf.run_records import RunRecords
 from sf.weights import NOTHING_PUBLISHED
-from sf.wiring import Shared, learner_name
+from sf.wiring import Shared
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
@@ -56,21 +45,9 @@ class Session:
 
     def __init__(self, config: Config, shared: Shared, monitor: Monitor, callbacks: Callbacks):
         self.config, self.shared, self.monitor, self.callbacks = config, shared, monitor, callbacks
-        topology, arena = shared.topology, shared.arena
-        per_policy = topology.inference_per_policy
-        self.rollouts = {f"rollout-{i}": rollout_record(arena, i) for i in range(topology.num_workers)}
-        self.inferences = [
-            {f"inference-{p}-{j}": inference_record(arena, p * per_policy + j) for j in range(per_policy)}
-            for p in range(topology.num_policies)
-        ]
-        self.all_learners = {
-            learner_name(p, k): learner_record(arena, p + k * topology.num_policies)
-            for p in range(topology.num_policies)
-            for k in range(topology.num_learners)
-        }
-        self.learners = [self.all_learners[learner_name(p, 0)] for p in range(topology.num_policies)]
-        """The first one of each policy, which speaks for all."""
-        self.rings = [EpisodeRing(arena, i) for i in range(topology.num_workers)]
+        topology = shared.topology
+        self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
+        self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
         self.best_reward = [-float("inf")] * topology.num_policies
         self.last_saved: dict[int, CheckpointSaved] = {}
         self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
@@ -126,12 +103,17 @@ class Session:
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
         ledger = self.ledger(has_ended=True)
-        self.monitor.finish(exit_reason, exit_code, self._time_shares(), ledger)
+        self.monitor.finish(exit_reason, exit_code, self.records.seconds(), ledger)
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
         if not ledger.is_balanced:
             raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
+
+    def faults(self) -> dict[str, float]:
+        """For the curves: what was thrown away, by reason."""
+        dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
+        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped}
 
     def ledger(self, has_ended: bool = False) -> Ledger:
         """What became of the trajectories so far."""
@@ -139,23 +121,13 @@ class Session:
 
     def snapshot(self, now: float) -> Snapshot:
         """The counters of all processes at this moment."""
-        inferences = [{name: record.read() for name, record in records.items()} for records in self.inferences]
-        learners = [record.read() for record in self.learners]
+        inferences = [{name: record.read() for name, record in records.items()} for records in self.records.inferences]
+        learners = [record.read() for record in self.records.first_learners]
         policies = tuple(
             _policy_snapshot(learner, list(records.values()))
             for learner, records in zip(learners, inferences, strict=True)
         )
         return Snapshot(now, policies)
-
-    def _time_shares(self) -> dict[str, dict[str, float]]:
-        """Seconds by activity, for every process."""
-        shares = {name: _seconds(record, ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
-        for records in self.inferences:
-            shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
-        shares |= {name: _seconds(record, LEARNER_ACTIVITIES) for name, record in self.all_learners.items()}
-        if self.config.evaluation.eval_every_steps:
-            shares["eval-0"] = _seconds(evaluation_record(self.shared.arena), EVALUATION_COUNTERS)
-        return shares
 
     def _new_episodes(self) -> list[Episode]:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
@@ -260,8 +232,3 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySna
         forward_s=total["forward"],
         wait_s=total["wait"],
     )
-
-
-def _seconds(record: Record, activities: tuple[str, ...]) -> dict[str, float]:
-    counters = record.read()
-    return {activity: counters[activity] for activity in activities}

@@ -226,3 +226,25 @@ def test_steps_that_do_not_train_are_gone_through_all_the_same() -> None:
     ((log_probs, count),) = seen
     assert count == steps * rows - 1
     torch.testing.assert_close(log_probs.sort().values, expected[torch.arange(12) != 1].sort().values)
+
+
+@pytest.mark.parametrize("async_rl", [True, False])
+def test_memory_begins_anew_where_an_episode_ended_with_the_trajectory(tmp_path: Path, async_rl: bool) -> None:
+    """Also where a group has a single slot, so that the new trajectory overwrites the old one."""
+    flags = {"rollout": 20, "use_rnn": True, "rnn_size": 8, "async_rl": async_rl, "batch_size": 160}
+    lab = make_lab(tmp_path, "tests.fault_envs:Fault-v0", **flags)
+    roles = lab.build_all()
+    assert async_rl or lab.shared.topology.slots_per_group == 1
+    seen = []
+    assemble = roles[0].batcher.next
+
+    def looked_at() -> Any:
+        if (batch := assemble()) is not None:
+            seen.append(batch.initial_memory.clone())
+            assert batch.terminated[-1].all(), "episodes have the length of trajectories"
+        return batch
+
+    roles[0].batcher.next = looked_at
+    step_until(roles, lambda: len(seen) == 4)
+    assert all((memory == 0).all() for memory in seen)
+    assert (lab.slots.memory != 0).any()

@@ -38,8 +38,8 @@ def _train(arguments: Sequence[str]) -> int:
     return code
 
 
-def parse_config(arguments: Sequence[str]) -> Config:
-    """What the arguments of ``sf-train`` say.
+def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: str = DESCRIPTION) -> Config:
+    """What the arguments of ``sf-train`` say, and of commands that take the same ones.
 
     Raises:
         UsageError: with everything that is wrong with them.
@@ -49,7 +49,7 @@ def parse_config(arguments: Sequence[str]) -> Config:
     from sf.config.presets import with_env_kwargs
 
     required = "--env=CartPole-v1"
-    return with_env_kwargs(parse(Config, arguments, "sf-train", DESCRIPTION, required, defaults=_defaults))
+    return with_env_kwargs(parse(Config, arguments, prog, description, required, defaults=_defaults))
 
 
 def _defaults(given: Mapping[str, str]) -> Config:

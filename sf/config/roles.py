@@ -263,6 +263,10 @@ class FaultConfig:
 
     max_restarts: Annotated[int, AT_LEAST_0] = 10
     """Restarts of one rollout or inference worker within a minute; after that the run goes on without it or ends."""
+    restart_learner: bool = False
+    """When a learner dies, begin again from the last checkpoint, max_restarts times a minute; else the run ends."""
+    on_nonfinite: Literal["raise", "drop"] = "raise"
+    """If a reward or an observation is NaN or infinite: end the run, or reset that environment and drop its steps."""
     env_init_timeout: Annotated[float, ABOVE_0] = 120.0
     """Longest construction of one environment in seconds; who takes longer hangs and is restarted."""
     env_reset_timeout: Annotated[float, ABOVE_0] = 120.0

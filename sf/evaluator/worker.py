@@ -125,6 +125,13 @@ class Evaluator:
             Console().line(f"The evaluation of policy_version {self.versions[0]} was not completed.")
         self.play.close()
 
+    def state(self) -> dict[str, Any]:
+        """Nothing: an evaluation begins anew."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Nothing to load."""
+
     def _play(self) -> None:
         self.play.step()
         if self.play.tally.is_complete:

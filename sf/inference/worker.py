@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,6 +113,14 @@ class InferenceWorker:
 
     def close(self) -> None:
         """Nothing to close: all that it holds is memory."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside shared memory."""
+        return {"generator": self.generator.get_state().tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""

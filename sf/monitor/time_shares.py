@@ -25,7 +25,7 @@ def time_share_table(seconds: Seconds) -> str:
     """Lines of text, one per process: the share of each activity in the time of that process."""
     names = [name for name in seconds if sum(seconds[name].values()) > 0]
     width = max((len(name) for name in names), default=0)
-    return "\n".join(f"  {name:<{width}}  {_shares(seconds[name])}" for name in names)
+    return "\n".join(f"  {name:<{width}}  {shares_text(seconds[name])}" for name in names)
 
 
 def bottleneck(seconds: Seconds) -> str:
@@ -40,7 +40,7 @@ def bottleneck(seconds: Seconds) -> str:
     return f"{_ADVICE[role]} (Busy: {shares}.)"
 
 
-def _shares(activities: Mapping[str, float]) -> str:
+def shares_text(activities: Mapping[str, float]) -> str:
     total = sum(activities.values())
     by_share = sorted(activities.items(), key=lambda item: -item[1])
     return "  ".join(f"{activity} {100 * seconds / total:5.1f}%" for activity, seconds in by_share)

@@ -1,0 +1,1 @@
+"""What `sf-bench` measures, one file per subject."""

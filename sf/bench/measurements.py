@@ -1,0 +1,103 @@
+"""The sub-commands of `sf-bench`: from a configuration to the lines that the user reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sf.bench.latency import Stopwatch, percentile_lines
+from sf.bench.roofline import Block, cores_of, cost_lines, costs, measure
+from sf.bench.usage import Meter, shares_of, usage_lines
+from sf.bench.verdict import Mode, verdict
+from sf.bench.window import Window
+from sf.callbacks import Callbacks
+from sf.config import Config
+from sf.disposable import in_disposable_child
+from sf.errors import ExitCode, UsageError
+from sf.models import models_to_send
+from sf.supervisor import Prepared, prepare, train_prepared
+
+ROOFLINE_SECONDS = 6.0
+SLOWEST_ROOFLINE_S = 600.0
+
+
+def roofline(config: Config) -> list[str]:
+    """What a sample costs, and the limit."""
+    prepared = prepare(config)
+    blocks = _blocks(prepared, min(ROOFLINE_SECONDS, config.run.train_for_seconds))
+    return cost_lines(costs(blocks, cores_of(prepared.config)), len(blocks))
+
+
+def train(config: Config) -> list[str]:
+    """How fast a run is beside the limit, what it does with its time, and what would make it faster."""
+    prepared = prepare(config)
+    seconds = min(ROOFLINE_SECONDS, config.run.train_for_seconds)
+    blocks = _blocks(prepared, seconds / 2)
+    window = Window(Meter(prepared.config), config.run)
+    _run(prepared, window)
+    first, last = window.ends()
+    blocks += _blocks(prepared, seconds / 2)  # before and after, because the speed of a shared machine changes
+    usage, found = last.since(first), costs(blocks, cores_of(prepared.config))
+    shares = shares_of(usage, found.cores, _mode(config))
+    return [
+        *cost_lines(found, len(blocks)),
+        "",
+        *usage_lines(usage, shares),
+        f"{config.run.env}: {usage.samples_per_s:,.0f} samples/s over {usage.wall:.1f} s, "
+        f"{usage.samples_per_s / found.limit:.0%} of the limit",
+        f"verdict: {verdict(shares)}",
+    ]
+
+
+def latency(config: Config) -> list[str]:
+    """How long requests and new weights take."""
+    if config.run.serial_mode:
+        raise UsageError("sf-bench latency measures between processes. Leave out --serial_mode=True, which has one.")
+    stopwatch = Stopwatch()
+    window = Window(stopwatch, config.run)
+    _run(prepare(config), window)
+    first, _ = window.ends()
+    return percentile_lines(stopwatch.percentiles(since=first))
+
+
+def _mode(config: Config) -> Mode:
+    if config.run.serial_mode:
+        return "serial"
+    return "async" if config.run.async_rl else "sync"
+
+
+def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
+    """Of the roofline, measured in a process that ends with them."""
+    return in_disposable_child(
+        measure, *prepared, models_to_send(), seconds,
+        timeout_s=SLOWEST_ROOFLINE_S, what="The measurement of one sample",
+    )  # fmt: skip
+
+
+def _run(prepared: Prepared, window: Window[Any]) -> None:
+    """A training that leaves nothing behind but what the window has seen."""
+    with tempfile.TemporaryDirectory(prefix="sf-bench-") as directory, _stdout_to_stderr():
+        config = prepared.config
+        config = replace(config, run=replace(config.run, train_dir=directory))
+        code, _ = train_prepared(prepared._replace(config=config), Callbacks(window.on_iteration), window.attach)
+    if code != ExitCode.FINISHED:
+        sys.exit(code)
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """For this process and those that it starts, so that standard output has the figures alone."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

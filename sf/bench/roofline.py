@@ -1,0 +1,222 @@
+"""What one sample costs in isolation, and the limit that follows from it.
+
+    limit = cores / (t_env + t_inference + t_update)
+
+The real parts of a configuration take turns in one process: the environments of one group step and write into their
+slot, the policy acts on the batch of an inference worker, the update trains on one dataset. A block is one slot and
+one dataset. Blocks repeat and medians of CPU time are taken, because a shared machine is noisy for seconds at a time.
+What the processes spend on talking to each other, on copying and on waiting is left out: that is what the limit is for.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from sf.arena import Array
+from sf.config import Config
+from sf.envs import EnvSource
+from sf.experiment import Experiment
+from sf.learner.batch import Batch
+from sf.learner.worker import Learner
+from sf.models import register_models
+from sf.policy import CollectPolicy, PolicyStep, TimeStep
+from sf.rollout.env_batch import EnvBatch
+from sf.rollout.worker import RolloutWorker
+from sf.slots import Slots, Topology
+from sf.spaces import EnvInfo
+from sf.wiring import wire
+
+LEAST_BLOCKS = 3
+
+
+class Block(NamedTuple):
+    """Seconds of CPU time per sample."""
+
+    env: float
+    inference: float
+    update: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Medians over blocks, in microseconds of CPU time per sample."""
+
+    env_us: float
+    inference_us: float
+    update_us: float
+    cores: int
+
+    @property
+    def limit(self) -> float:
+        """Samples per second, if every core did nothing else."""
+        return self.cores / (1e-6 * (self.env_us + self.inference_us + self.update_us))
+
+
+def costs(blocks: Sequence[Block], cores: int) -> Costs:
+    """The medians of all blocks."""
+    env_us, inference_us, update_us = (1e6 * statistics.median(seconds) for seconds in zip(*blocks, strict=True))
+    return Costs(env_us, inference_us, update_us, cores)
+
+
+def cores_of(config: Config) -> int:
+    """Cores that a run of this configuration can use; in serial mode everything happens in one process."""
+    return 1 if config.run.serial_mode else len(os.sched_getaffinity(0))
+
+
+def measure(config: Config, source: EnvSource, info: EnvInfo, models: Mapping[str, Any], seconds: float) -> list[Block]:
+    """Blocks for about so many seconds, and a few in any case.
+
+    Args:
+        config: resolved.
+        source: makes the environments.
+        info: what they look like.
+        models: encoders that the user has registered.
+        seconds: of wall time.
+    """
+    register_models(models)
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(_for_one_process(config), source, info, directory)
+        try:
+            bench.block()  # the first one pays for what is done once
+            blocks: list[Block] = []
+            end_s = time.monotonic() + seconds
+            while len(blocks) < LEAST_BLOCKS or time.monotonic() < end_s:
+                blocks.append(bench.block())
+        finally:
+            bench.close()
+    return blocks
+
+
+def _for_one_process(config: Config) -> Config:
+    """The same work with one learner, which waits for no other, and unchecked, since steps are repeated."""
+    learner = replace(config.learner, num_learners=1, strict=False)
+    return replace(config, run=replace(config.run, serial_mode=True), learner=learner)
+
+
+class Bench:
+    """One group of environments, one policy and one learner of a configuration, over its real shared memory."""
+
+    def __init__(self, config: Config, source: EnvSource, info: EnvInfo, directory: str):
+        shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"))
+        built = {spec.name: spec.build() for spec in specs if spec.name in ("learner-0", "rollout-0")}
+        worker, learner = built["rollout-0"], built["learner-0"]
+        assert isinstance(worker, RolloutWorker)
+        assert isinstance(learner, Learner)
+        self.worker, self.update = worker, learner.update
+        self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
+        self.slots = Slots(shared.topology, shared.arena, info)
+        self.player = Player(worker.groups[0].envs, learner, self.slots)
+        self.player.play()
+        self.batch = self._dataset(learner)
+
+    def block(self) -> Block:
+        """Collects one slot and trains on one dataset."""
+        env_s, inference_s = self.player.play()
+        self.update.load_state_dict(self.start)  # every block does the same
+        started = time.process_time()
+        for _ in self.update.steps(self.batch):
+            pass
+        return Block(env_s, inference_s, (time.process_time() - started) / self.batch.rewards.numel())
+
+    def close(self) -> None:
+        self.worker.close()
+
+    def _dataset(self, learner: Learner) -> Batch:
+        """A dataset of the configured size, all of it copies of the slot that has been played."""
+        slots = self.slots
+        arrays = slots.actions, slots.log_probs, slots.values, slots.rewards, slots.terminated, slots.truncated
+        for array in (*arrays, slots.initial_memory, *slots.observations.values()):
+            array[:] = array[self.player.slot]
+        slots.final_values[:] = slots.policy_version[:] = slots.policy_id[:] = 0
+        for slot in range(slots.topology.num_slots):
+            slots.start_filling(slot)
+            slots.finish_filling(slot)
+        batch = learner.batcher.next()
+        assert batch is not None, "the slots of all groups hold a dataset"
+        return batch
+
+
+class Player:
+    """Plays in the first slot, again and again."""
+
+    def __init__(self, envs: EnvBatch, learner: Learner, slots: Slots):
+        self.envs, self.slots, self.slot = envs, slots, slots.topology.slots_of_group(0)[0]
+        self.policy = CollectPolicy(
+            learner.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+        )
+        self.rows, self.batch_rows = slots.topology.rows, inference_batch(slots.topology)
+        envs.reset(self._observations(0))
+
+    def play(self) -> tuple[float, float]:
+        """Fills the slot; returns CPU seconds per sample of the environments and of the forward passes."""
+        env_s = inference_s = 0.0
+        slots, steps = self.slots, range(self.slots.topology.rollout)
+        for t in steps:
+            started = time.process_time()
+            chosen = self._act(t, self.batch_rows)
+            inference_s += time.process_time() - started
+            if self.batch_rows < self.rows:  # the rest belongs to other policies
+                chosen = self._act(t, self.rows)
+            self._keep(t, chosen)
+            started = time.process_time()
+            ended = self.envs.step(slots.actions[self.slot, t], self._observations(t + 1), slots.rewards[self.slot, t])
+            slots.terminated[self.slot, t] = slots.truncated[self.slot, t] = False
+            for end in ended:
+                slots.terminated[self.slot, t, end.row] = end.terminated
+                slots.truncated[self.slot, t, end.row] = end.truncated and not end.terminated
+            env_s += time.process_time() - started
+        slots.values[self.slot, len(steps)] = slots.values[self.slot, len(steps) - 1]
+        for array in slots.observations.values():
+            array[self.slot, 0] = array[self.slot, len(steps)]
+        return env_s / (len(steps) * self.rows), inference_s / (len(steps) * self.batch_rows)
+
+    def _act(self, t: int, count: int) -> PolicyStep:
+        observations = {
+            name: torch.from_numpy(_repeated(array, count)) for name, array in self._observations(t).items()
+        }
+        memory = torch.zeros(count, size) if (size := self.slots.topology.memory_size) else ()
+        return self.policy.action(TimeStep((), (), (), observations), memory)
+
+    def _keep(self, t: int, chosen: PolicyStep) -> None:
+        at = self.slot, t
+        self.slots.actions[at] = chosen.action[: self.rows].numpy()
+        self.slots.log_probs[at] = chosen.info.log_probability[: self.rows].numpy()
+        self.slots.values[at] = chosen.info.value_prediction[: self.rows].numpy()
+
+    def _observations(self, t: int) -> dict[str, Array]:
+        return {name: array[self.slot, t] for name, array in self.slots.observations.items()}
+
+
+def inference_batch(topology: Topology) -> int:
+    """Rows of one forward pass when every rollout worker waits for one group and steps the others."""
+    served = len(topology.workers_of_inference(0))
+    return max(1, served * topology.rows // topology.num_policies)
+
+
+def _repeated(array: Array, count: int) -> Array:
+    """[count, ...] rows, from the beginning again when they are used up."""
+    if count <= len(array):
+        return array[:count]
+    return np.concatenate([array] * -(-count // len(array)))[:count]
+
+
+def cost_lines(found: Costs, num_blocks: int) -> list[str]:
+    """What the user reads."""
+    costs_us = found.env_us, found.inference_us, found.update_us
+    names = "environment step and write", "forward", "update, all epochs"
+    terms = " + ".join(f"{cost:.2f}" for cost in costs_us)
+    return [
+        f"CPU time per sample, medians of {num_blocks} blocks:",
+        *(f"  {name:<27} {cost:10.2f} us" for name, cost in zip(names, costs_us, strict=True)),
+        f"limit = cores / (t_env + t_inference + t_update) = {found.cores} / ({terms}) us = "
+        f"{found.limit:,.0f} samples/s",
+    ]

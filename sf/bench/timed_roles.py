@@ -1,0 +1,50 @@
+"""The learner and the inference worker with a clock, see `sf.bench.timings`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from sf.arena import Arena
+from sf.bench.timings import VERSIONS, Durations
+from sf.inference.worker import InferenceWorker, Task
+from sf.learner.update import StepReport
+from sf.learner.worker import Learner
+from sf.weights import NOTHING_PUBLISHED
+
+
+class TimedLearner(Learner):
+    """Leaves a stamp before every publication."""
+
+    def __init__(self, timings: Arena, **arguments: Any):
+        self.published = timings["published"][arguments["policy_id"]]
+        super().__init__(**arguments)
+
+    def _publish(self, step: StepReport) -> None:
+        self.published[step.version % VERSIONS] = time.monotonic_ns()
+        super()._publish(step)
+
+
+class TimedInference(InferenceWorker):
+    """Keeps how long its requests and the weights that it takes have been there."""
+
+    def __init__(self, timings: Arena, **arguments: Any):
+        super().__init__(**arguments)
+        self.published, self.requested = timings["published"][self.policy_id], timings["requested"]
+        self.publications, self.answers = Durations(timings, "publication"), Durations(timings, "request")
+        self.row = self.policy_id * self.topology.inference_per_policy + arguments["index"]
+
+    def _refresh_weights(self) -> bool:
+        held = self.version
+        has_weights = super()._refresh_weights()
+        if self.version != held != NOTHING_PUBLISHED:
+            versions = np.arange(max(held, self.version - VERSIONS) + 1, self.version + 1)
+            self.publications.add(self.row, time.monotonic_ns() - self.published[versions % VERSIONS])
+        return has_weights
+
+    def _answer(self, tasks: list[Task]) -> None:
+        requested = self.requested[[task.group for task in tasks]]  # a group that is answered may ask again at once
+        super()._answer(tasks)
+        self.answers.add(self.row, time.monotonic_ns() - requested)

@@ -1,0 +1,182 @@
+"""Who used the machine for what, between two moments of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import psutil
+
+from sf.bench.probes import make_probes
+from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
+from sf.config import Config
+from sf.monitor.time_shares import WAIT, Seconds, shares_text
+from sf.process import RoleSpec
+from sf.run_records import RunRecords
+from sf.wiring import Shared
+
+MAIN = "supervisor"
+DISTURBED = 0.2
+"""Share of the cores that other programs may take before the figures say little."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Counters at one moment, or what they have grown by since another one; all in seconds but the samples."""
+
+    wall: float
+    samples: float
+    """Learned from."""
+    machine: float
+    """CPU time of the cores that the run may use, by whatever program."""
+    cpu: Mapping[str, float]
+    """CPU time by process."""
+    activities: Seconds
+    """Time by activity, for every role."""
+    timed: float
+    """Of the environment steps that were looked into."""
+    inside: float
+    """Of these, inside the environments."""
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.wall
+
+    def since(self, earlier: Usage) -> Usage:
+        return Usage(
+            self.wall - earlier.wall,
+            self.samples - earlier.samples,
+            self.machine - earlier.machine,
+            _since(self.cpu, earlier.cpu),
+            {name: _since(own, earlier.activities[name]) for name, own in self.activities.items()},
+            self.timed - earlier.timed,
+            self.inside - earlier.inside,
+        )
+
+
+class Meter:
+    """Reads the usage of a run that it is attached to."""
+
+    def __init__(self, config: Config):
+        assert config.rollout.num_workers is not None
+        self.config = config
+        self.probes = make_probes(config.rollout.num_workers)
+
+    def attach(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
+        """The roles with probes in them."""
+        self.records = RunRecords(shared, has_evaluator=self.config.evaluation.eval_every_steps > 0)
+        return [self._probed(spec) if spec.factory == "sf.rollout.worker:RolloutWorker" else spec for spec in specs]
+
+    def _probed(self, spec: RoleSpec) -> RoleSpec:
+        arguments = spec.arguments | {"probes": self.probes}
+        return replace(spec, factory="sf.bench.probes:ProbedWorker", arguments=arguments)
+
+    def read(self) -> Usage:
+        frames = sum(record.read()["env_steps"] for record in self.records.first_learners)
+        timed, inside = self.probes["probes"].sum(axis=0).tolist()
+        samples = frames / self.config.rollout.frames_per_step
+        return Usage(time.monotonic(), samples, machine_cpu(), cpu_by_process(), self.records.seconds(), timed, inside)
+
+
+def cpu_by_process() -> dict[str, float]:
+    """CPU seconds of this process and of its children by name, each with the processes that it has started itself."""
+    main = psutil.Process()
+    names = {main.pid: MAIN}
+    names |= {child.pid: child.name for child in multiprocessing.active_children() if child.pid is not None}
+    seconds = dict.fromkeys(names.values(), 0.0)
+    for process in [main, *main.children(recursive=True)]:  # parents come before their children
+        with contextlib.suppress(psutil.Error):  # it has ended
+            name = names.setdefault(process.pid, names.get(process.ppid(), MAIN))
+            times = process.cpu_times()
+            seconds[name] += times.user + times.system
+    return seconds
+
+
+def machine_cpu() -> float:
+    """CPU seconds that anybody has used on the cores of this process, other virtual machines on them included."""
+    cores = os.sched_getaffinity(0)
+    times = [core for index, core in enumerate(psutil.cpu_times(percpu=True)) if index in cores]
+    return sum(core.user + core.nice + core.system + core.irq + core.softirq + core.steal for core in times)
+
+
+def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
+    """What the verdict needs to know."""
+    own, available = sum(usage.cpu.values()), usage.wall * cores
+    busy = {role: _busy(usage, role) for role in ROLES}
+    in_envs = _in_envs(usage)
+    return Shares(
+        used=own / available,
+        others=max(0.0, usage.machine - own) / available,
+        cpu=_cpu_by_part(usage, in_envs),
+        busy=busy,
+        rollout=RolloutShares(busy["rollout"] * in_envs, busy["rollout"] * (1 - in_envs), 1 - busy["rollout"]),
+        mode=mode,
+    )
+
+
+def usage_lines(usage: Usage, shares: Shares) -> list[str]:
+    """A table with a line for each process, and what the rollout workers and the cores did."""
+    own = sum(usage.cpu.values())
+    names = [*usage.activities, *(name for name in usage.cpu if name not in usage.activities)]
+    width = max(len(name) for name in names)
+    table = [f"{'process':<{width}}  of a core  of the run's CPU time  its time"]
+    for name in names:
+        cpu = usage.cpu.get(name)
+        figures = f"{'':>9}  {'':>22}" if cpu is None else f"{cpu / usage.wall:>9.1%}  {cpu / own:>22.1%}"
+        table.append(f"{name:<{width}}  {figures}  {shares_text(usage.activities.get(name, {}))}".rstrip())
+    rollout = shares.rollout
+    disturbed = [f"Other programs took {shares.others:.0%} of the cores: measure again without them."]
+    return [
+        *table,
+        f"rollout workers: {rollout.inside:.1%} inside env.step, {rollout.framework:.1%} framework, "
+        f"{rollout.waiting:.1%} waiting",
+        f"cores: {shares.used:.1%} this run, {shares.others:.1%} other programs, {shares.idle:.1%} idle",
+        *(disturbed if shares.others > DISTURBED else []),
+    ]
+
+
+def _since(now: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
+    return {name: value - earlier.get(name, 0.0) for name, value in now.items()}
+
+
+def _work(usage: Usage, role: Role) -> dict[str, dict[str, float]]:
+    """Seconds in which the processes of a role did anything but wait, by process and activity."""
+    return {
+        name: {activity: seconds for activity, seconds in activities.items() if activity != WAIT}
+        for name, activities in usage.activities.items()
+        if name.split("-")[0] == role
+    }
+
+
+def _busy(usage: Usage, role: Role) -> float:
+    """Share of the time; what a process has not reported when the window ends is a wait that lasts."""
+    work = _work(usage, role)
+    return min(1.0, sum(sum(own.values()) for own in work.values()) / (usage.wall * len(work)))
+
+
+def _in_envs(usage: Usage) -> float:
+    """Share of the work of all rollout workers that is spent inside the environments."""
+    work = _work(usage, "rollout").values()
+    steps, total = sum(own["step"] for own in work), sum(sum(own.values()) for own in work)
+    inside = usage.inside / usage.timed if usage.timed else 1.0
+    return steps * inside / total if total else 0.0
+
+
+def _cpu_by_part(usage: Usage, in_envs: float) -> dict[Part, float]:
+    """Shares of the CPU time; in serial mode, where one process does everything, of the time."""
+    seconds = {
+        role: sum(usage.cpu.get(name, sum(own.values())) for name, own in _work(usage, role).items()) for role in ROLES
+    }
+    total = max(sum(usage.cpu.values()), sum(seconds.values()))
+    rollout, inference, learner = (seconds[role] / total for role in ROLES)
+    return {
+        "environments": rollout * in_envs,
+        "framework": rollout * (1 - in_envs),
+        "inference": inference,
+        "learner": learner,
+        "other": 1.0 - rollout - inference - learner,
+    }

@@ -1,0 +1,51 @@
+"""The records of all processes of one run, as the main process reads them."""
+
+from __future__ import annotations
+
+from sf.records import (
+    EVALUATION_COUNTERS,
+    INFERENCE_ACTIVITIES,
+    LEARNER_ACTIVITIES,
+    ROLLOUT_ACTIVITIES,
+    Record,
+    evaluation_record,
+    inference_record,
+    learner_record,
+    rollout_record,
+)
+from sf.wiring import Shared, learner_name
+
+
+class RunRecords:
+    """Records by the name of their process."""
+
+    def __init__(self, shared: Shared, has_evaluator: bool):
+        topology, arena = shared.topology, shared.arena
+        policies, per_policy = range(topology.num_policies), topology.inference_per_policy
+        self.rollouts = {f"rollout-{i}": rollout_record(arena, i) for i in range(topology.num_workers)}
+        self.inferences = [
+            {f"inference-{p}-{j}": inference_record(arena, p * per_policy + j) for j in range(per_policy)}
+            for p in policies
+        ]
+        """One dict for each policy."""
+        self.learners = {
+            learner_name(p, k): learner_record(arena, p + k * topology.num_policies)
+            for p in policies
+            for k in range(topology.num_learners)
+        }
+        self.first_learners = [self.learners[learner_name(p, 0)] for p in policies]
+        """The one of each policy that speaks for all."""
+        self.evaluators = {"eval-0": evaluation_record(arena)} if has_evaluator else {}
+
+    def seconds(self) -> dict[str, dict[str, float]]:
+        """Seconds by activity, for every process."""
+        shares = {name: _seconds(record, ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
+        for records in self.inferences:
+            shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
+        shares |= {name: _seconds(record, LEARNER_ACTIVITIES) for name, record in self.learners.items()}
+        return shares | {name: _seconds(record, EVALUATION_COUNTERS) for name, record in self.evaluators.items()}
+
+
+def _seconds(record: Record, activities: tuple[str, ...]) -> dict[str, float]:
+    counters = record.read()
+    return {activity: counters[activity] for activity in activities}
