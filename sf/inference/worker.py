@@ -22,6 +22,7 @@ from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
+from sf.policy.tracing import fastest_act
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -81,7 +82,11 @@ class InferenceWorker:
         self.network = ActorCritic(info, config)
         # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
         self.policy = CollectPolicy(
-            self.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+            self.network,
+            fastest_act(self.network),
+            emit_log_probability=True,
+            automatic_state_reset=False,
+            validate_args=False,
         )
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.network.flat.numpy()
