@@ -7,13 +7,14 @@ VENV ?= .venv
 ARGS ?= --env=CartPole-v1 --experiment=cartpole --restart_behavior=restart --stop_at_reward=475
 PYTEST_ARGS ?=
 RESULTS_ARGS ?=
+CHAOS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow results clean
+.PHONY: install train check test test-slow results chaos clean
 
 install: $(STAMP)
 
@@ -49,6 +50,10 @@ test-slow: $(EXTRAS_STAMP)
 results: $(EXTRAS_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[results]"
 	$(BIN)/python benchmarks/results.py $(RESULTS_ARGS)
+
+# Kills by the hundred, half an hour; writes chaos.md.
+chaos: $(STAMP)
+	$(BIN)/python benchmarks/chaos.py $(CHAOS_ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -3,8 +3,8 @@
     python benchmarks/results.py [--only classic] [--seeds 1 2 3] [--directory results]
 
 Every run is an experiment of its own below the directory. One that has finished is not repeated and one that was cut
-short goes on, so the command can be stopped and started at will. At the end it writes a table and the curves of what is
-there: results.json, results.md and one picture per task.
+short goes on, so the command can be stopped and started at will. At the end it writes a table of everything that has
+finished there, results.md, and one picture for each task that was asked for.
 """
 
 from __future__ import annotations
@@ -62,18 +62,28 @@ TASKS = (
 )
 
 
-def train(task: Task, seed: int, directory: Path) -> dict[str, Any]:
-    """Runs one seed, unless it has finished before, and returns its summary."""
-    experiment = f"{task.name.replace(', ', '-')}-{seed}"
-    summary = directory / experiment / "summary.json"
-    if not summary.exists() or json.loads(summary.read_text())["exit_reason"] != FINISHED:
-        print(f"{task.name}, seed {seed}", flush=True)
-        names = f"--train_dir={directory}", f"--experiment={experiment}", f"--seed={seed}"
-        command = [sys.executable, "-m", "sf.cli.train", *task.flags, *names, "--experiment_summaries_interval=2"]
-        with open(directory / f"{experiment}.log", "a") as log:
-            subprocess.run(command, check=True, stdout=log, stderr=log)
-    found: dict[str, Any] = json.loads(summary.read_text())
-    return found | {"curve": curve(directory / experiment / "metrics.jsonl")}
+def experiment_of(task: Task, seed: int) -> str:
+    """Name of the run."""
+    return f"{task.name.replace(', ', '-')}-{seed}"
+
+
+def train(task: Task, seed: int, directory: Path) -> None:
+    """Runs one seed."""
+    experiment = experiment_of(task, seed)
+    print(f"{task.name}, seed {seed}", flush=True)
+    names = f"--train_dir={directory}", f"--experiment={experiment}", f"--seed={seed}"
+    command = [sys.executable, "-m", "sf.cli.train", *task.flags, *names, "--experiment_summaries_interval=2"]
+    with open(directory / f"{experiment}.log", "a") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+
+
+def finished(task: Task, seed: int, directory: Path) -> dict[str, Any] | None:
+    """Summary and curve of a run, None if it has not come to its end."""
+    path = directory / experiment_of(task, seed)
+    if not (path / "summary.json").exists():
+        return None
+    summary: dict[str, Any] = json.loads((path / "summary.json").read_text())
+    return None if summary["exit_reason"] != FINISHED else summary | {"curve": curve(path / "metrics.jsonl")}
 
 
 def curve(metrics: Path) -> list[tuple[float, float]]:
@@ -121,12 +131,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--directory", type=Path, default=Path("results"))
     options = parser.parse_args()
+    chosen = [task for task in TASKS if options.only in (None, task.name, task.group)]
+    if not chosen:
+        names = sorted({task.group for task in TASKS}) + [repr(task.name) for task in TASKS]
+        parser.error(f"--only={options.only} is no task and no group. There are {', '.join(names)}.")
     options.directory.mkdir(parents=True, exist_ok=True)
+    for task in chosen:
+        for seed in options.seeds:
+            if finished(task, seed, options.directory) is None:
+                train(task, seed, options.directory)
     rows = []
     for task in TASKS:
-        if options.only in (None, task.name, task.group):
-            runs = [train(task, seed, options.directory) for seed in options.seeds]
-            rows.append(row(task, runs))
+        runs = [run for seed in options.seeds if (run := finished(task, seed, options.directory)) is not None]
+        if not runs:
+            continue
+        rows.append(row(task, runs))
+        if task in chosen:
             print(rows[-1], flush=True)
             draw(task, runs, options.directory / f"{task.name.replace(', ', '-')}.png")
     head = (

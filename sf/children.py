@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from sf.config import FaultConfig
-from sf.errors import EnvCrashed, RestartsSpent, SfError, WorkerCrashed
+from sf.errors import EnvCrashed, LearnerLost, RestartsSpent, SfError, WorkerCrashed
 from sf.hangs import Hang, HangWatch
 from sf.monitor.console import Console
 from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, run_child, stop_signals_blocked
@@ -254,6 +254,8 @@ class Processes:
             self.killed.append(child.name)
         cause = child.ending()
         discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
+        if child.spec.kind == "learner" and child.may_be_luck:
+            raise LearnerLost(str(cause))
         if not child.spec.can_be_replaced or not child.may_be_luck:
             raise cause
         if child.failure is not None and not child.is_ready and not self.has_begun:
@@ -323,6 +325,9 @@ class Processes:
         deadline = time.monotonic() + KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
             connection.wait([child.process.sentinel for child in alive], timeout=1.0)
+        for child in alive:
+            problems.append(f"{child.name} (pid {child.pid}) cannot be killed and is left to the kernel")
+            multiprocessing.process._children.discard(child.process)  # type: ignore[attr-defined]  # the exit would wait
         for child in self.children:
             self._bury(child, 0.0)
             if child.failure is not None:

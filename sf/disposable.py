@@ -48,6 +48,10 @@ class DisposableChild:
             self._process.start()
         child_end.close()
 
+    def fileno(self) -> int:
+        """Readable when there is a result."""
+        return self._reports.fileno()
+
     def result(self, timeout_s: float | None = None) -> Any:
         """What the function returned.
 

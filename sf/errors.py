@@ -12,6 +12,7 @@
     ├── RestartsSpent       6   workers died more often than they may
     └── InternalError       7   a fault of sf itself
         └── WorkerCrashed   7   a process that the run cannot go on without has ended
+            └── LearnerLost 7   it was a learner, and another one can go on from the last checkpoint
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
 exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 and 143 when SIGINT and
@@ -108,6 +109,10 @@ class InternalError(SfError):
 
 class WorkerCrashed(InternalError):
     """A process ended without being told to; the message holds its name, how it ended and its traceback."""
+
+
+class LearnerLost(WorkerCrashed):
+    """A learner ended; what it had learned since its last checkpoint is lost."""
 
 
 def text_of(error: BaseException) -> str:

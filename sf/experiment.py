@@ -45,6 +45,10 @@ class Experiment:
         self._open_and_lock()
         if occupied and restart_behavior != "resume":
             self._set_aside(keep=restart_behavior == "restart")
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts one start more, for a run that begins, or begins again from its last checkpoint."""
         self.num_earlier_starts = len(self._starts())
         """Runs that this one continues; it must not repeat their random numbers."""
         self._sign()

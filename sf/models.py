@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pickle
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sf.config import ModelConfig
-from sf.errors import ConfigError
+from sf.errors import ConfigError, SfError
 
 MakeEncoder = Callable[[dict[str, tuple[int, ...]], ModelConfig], Any]
 """Returns a torch module; torch is not imported here, because rollout workers do without it."""
@@ -60,20 +62,48 @@ def find_model(name: str) -> MakeEncoder:
     """The function behind a registered name, or behind ``module:name``.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or its module raises an exception.
     """
     module, _, attribute = name.rpartition(":")
     if module and name not in _registered:
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                [f"encoder={name} names {attribute} in the module {module}, which cannot be imported: {error}."]
-            ) from error
-        make: MakeEncoder = found
-        return make
+        with blamed_on_encoder(name, f"the import of {module}"):
+            return _imported(name, module, attribute)
     check_encoder(name)
     return _registered[name]
+
+
+@contextmanager
+def blamed_on_encoder(name: str, call: str) -> Iterator[None]:
+    """Turns whatever the code of an encoder raises into a ConfigError that holds its traceback."""
+    try:
+        yield
+    except SfError:
+        raise
+    except Exception as error:
+        stack = "".join(traceback.format_exception(error)).rstrip()
+        raise ConfigError(
+            [f"encoder={name} raised {type(error).__name__} in {call}. Its traceback:\n{stack}"]
+        ) from error
+
+
+def _imported(name: str, module: str, attribute: str) -> MakeEncoder:
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there and misses another one
+        raise ConfigError(
+            [
+                f"encoder={name} names the module {module}, which cannot be found. Check its name, and that it is in "
+                "the working directory, in PYTHONPATH or in an installed package."
+            ]
+        ) from error
+    if not hasattr(found, attribute):
+        raise ConfigError(
+            [f"encoder={name} names {attribute}, but {found.__file__} has no such class or function. Correct one."]
+        )
+    make: MakeEncoder = getattr(found, attribute)
+    return make
 
 
 def trust_encoder(name: str) -> None:

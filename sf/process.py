@@ -58,6 +58,12 @@ class Role(Protocol):
     def close(self) -> None:
         """Ends in order."""
 
+    def state(self) -> dict[str, Any] | None:
+        """What a resumed run needs beside shared memory, in plain JSON types; None if that would not be enough."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+
 
 @dataclass(frozen=True)
 class RoleSpec:

@@ -16,7 +16,7 @@ import numpy as np
 from sf.arena import Arena, Array, Field
 from sf.progress import Progress
 
-ROLLOUT_COUNTERS = ("env_steps", "episodes", "step", "wait", "write")
+ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "step", "wait", "write")
 INFERENCE_COUNTERS = (
     "samples",
     "requests",
@@ -99,10 +99,6 @@ class Record:
         now = time.perf_counter()
         self.local[self.column[name]] += now - self._last_lap
         self._last_lap = now
-
-    def skip(self) -> None:
-        """Leaves out the time since the previous lap: other roles had their turn in this process."""
-        self._last_lap = time.perf_counter()
 
     def publish(self) -> None:
         self._sequence[0] |= 1  # it is odd already if a predecessor was killed between these lines

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sf.process import Role, RoleSpec
 from sf.signals import Signals
+from sf.wiring import Shared
 
 IDLE_S = 0.001
 
@@ -17,14 +18,17 @@ class SerialRoles:
     is_ready = True
     """`start` returns when every role is built."""
     has_news = False
-    """Nobody but the clock asks for a report."""
+    """Somebody rang: a role has something that should not wait for the next look at the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
         self.roles: list[Role] = []
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
-        """Builds the roles; what goes wrong is raised as it is."""
-        self.roles = [spec.build() for spec in specs]
+        """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
+        from sf.moment import build_where_it_was  # with torch, which a supervisor of processes does without
+
+        self.roles = build_where_it_was(specs, self.shared.arena)
 
     def pids(self) -> dict[str, int]:
         """No processes but this one."""
@@ -35,13 +39,15 @@ class SerialRoles:
         return {}
 
     def advance(self, timeout_s: float, signals: Signals) -> None:
-        """Steps the roles in turn for `timeout_s` seconds or until a signal arrives."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and not signals.received:
+        """Steps the roles in turn for `timeout_s` seconds, until somebody rings or a signal arrives."""
+        deadline, bell = time.monotonic() + timeout_s, self.shared.supervisor_bell
+        self.has_news = False
+        while time.monotonic() < deadline and not self.has_news and not signals.received:
             progressed = False
             for role in self.roles:
-                role.record.skip()
+                role.record.lap("wait")  # for the others, which had their turn
                 progressed |= role.step()
+            self.has_news = bell.wait(0.0)
             if not progressed:
                 time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
 

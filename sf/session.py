@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import time
+from collections.abc import Iterable
 from queue import Empty
 
 from sf.callbacks import Callbacks, Iteration
@@ -19,12 +20,13 @@ from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, 
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.records import Episode, EpisodeRing
 from sf.run_records import RunRecords
+from sf.weights import NOTHING_PUBLISHED
 from sf.wiring import Shared
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
 EPISODES_FOR_MEAN = 100
-"""A mean over fewer episodes says too little to stop a run or to call a checkpoint the best one."""
+"""A mean over fewer episodes says too little to call a checkpoint the best one."""
 
 
 class ExitReason(enum.Enum):
@@ -48,6 +50,8 @@ class Session:
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
         self.best_reward = [-float("inf")] * topology.num_policies
         self.last_saved: dict[int, CheckpointSaved] = {}
+        self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
+        """Version of each policy that was evaluated last."""
         self.started_s = math.inf
         """When the roles were ready; starting them is not training."""
         self._due: dict[SaveKind, float] = {}
@@ -67,6 +71,17 @@ class Session:
         self._call_back(snapshot, episodes)
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
+
+    def lacks_evaluation(self) -> bool:
+        """Whether the last policy is one that should be evaluated and has not been."""
+        self._take_messages()
+        versions = [policy.version for policy in self.snapshot(time.monotonic()).policies]
+        return self.started_s < math.inf and self.config.evaluation.eval_every_steps > 0 and versions != self.evaluated
+
+    def take(self, messages: Iterable[object]) -> None:
+        """Shows and remembers what others have to say."""
+        for message in messages:
+            self._take(message)
 
     def finish(self, exit_reason: str, exit_code: int, queue_is_well: bool) -> None:
         """Reads what came last and writes how the run ended; nothing if it never began.
@@ -94,6 +109,11 @@ class Session:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
         if not ledger.is_balanced:
             raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
+
+    def faults(self) -> dict[str, float]:
+        """For the curves: what was thrown away, by reason."""
+        dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
+        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped}
 
     def ledger(self, has_ended: bool = False) -> Ledger:
         """What became of the trajectories so far."""
@@ -130,6 +150,7 @@ class Session:
             case TrainSummary():
                 self.monitor.train_summary(message.policy_id, message.frames, message.version, message.scalars)
             case EvaluationDone():
+                self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
             case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
                 self.monitor.checkpoint_saved(message)
@@ -175,11 +196,11 @@ class Session:
                 control.send(SaveRequest(kind, reward))
                 self.shared.learner_bells[policy_id].ring()
 
-    def _mean_reward(self, policy_id: int) -> float | None:
+    def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
         episodes = self.monitor.episodes
-        if episodes.counts[policy_id] < EPISODES_FOR_MEAN:
+        if episodes.counts[policy_id] < num_episodes:
             return None
-        return episodes.mean_rewards()[policy_id]
+        return episodes.mean_rewards(num_episodes)[policy_id]
 
     def _reason_to_stop(self, snapshot: Snapshot) -> ExitReason | None:
         run = self.config.run
@@ -189,7 +210,7 @@ class Session:
             return ExitReason.ENV_STEPS
         if snapshot.time_s - self.started_s >= run.train_for_seconds:
             return ExitReason.SECONDS
-        means = [self._mean_reward(policy_id) for policy_id in range(run.num_policies)]
+        means = [self._mean_reward(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
         if run.stop_at_reward is not None and all(mean is not None and mean >= run.stop_at_reward for mean in means):
             return ExitReason.REWARD
         return None

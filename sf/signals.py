@@ -24,6 +24,9 @@ class Signals:
     def __init__(self, second_one_exits: bool) -> None:
         self.second_one_exits = second_one_exits
         self.received: list[int] = []
+        self._parent: int | None = None
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and os.getsid(0) != os.getpid():
+            self._parent = os.getppid()  # not where somebody has cut the tie, with nohup or setsid
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -37,6 +40,14 @@ class Signals:
     def is_urgent(self) -> bool:
         """Whether there was a second signal: stop at once."""
         return len(self.received) > 1
+
+    def look_for_parent(self) -> bool:
+        """Whether whoever has started this process is gone, which counts as a SIGHUP; True once."""
+        if self._parent is None or os.getppid() == self._parent:
+            return False
+        self._parent = None
+        self.received.append(signal.SIGHUP)
+        return True
 
     def fileno(self) -> int:
         """Readable when a signal has arrived."""
@@ -62,7 +73,8 @@ class Signals:
 def noted_signals(second_one_exits: bool) -> Iterator[Signals]:
     """Notes stop signals inside the block; the handlers that were there come back after it."""
     signals = Signals(second_one_exits)
-    before = {number: signal.signal(number, signals.note) for number in REASONS}
+    wanted = [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores one
+    before = {number: signal.signal(number, signals.note) for number in wanted}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
     try:
         yield signals

@@ -61,8 +61,6 @@ class Discard(enum.IntEnum):
 
     WORKER_DIED = 0
     """Its rollout worker ended while it filled; by the supervisor, once the kernel has confirmed it."""
-    NON_FINITE = 1
-    """A reward or an observation was no number; by the rollout worker, with --on_nonfinite=drop."""
 
 
 @dataclass(frozen=True)

@@ -186,15 +186,23 @@ class EnvInfo:
         leaves = ", ".join(f"{name}: {leaf}" for name, leaf in self.observations.items())
         return f"{self.num_agents} agent{'s'[: self.num_agents - 1]}, observations {{{leaves}}}, actions {self.action}"
 
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about what is read in another way than the user may expect."""
-        return [
-            f"Observation {leaf.name!r} has shape {leaf.shape}: read as a vector of {leaf.size} numbers. For an image, "
-            "give it 2 or 3 axes: [height, width, channels]."
-            for leaf in self.observations.values()
-            if len(leaf.shape) > 3 and not leaf.categories
-        ]
+    def notes(self, architecture: str) -> list[str]:
+        """Sentences about what these convolutions read in another way than the user may expect."""
+        notes = []
+        for name, leaf in self.observations.items():
+            axes = len(leaf.shape)
+            looks_like_image = leaf.dtype == "uint8" and axes in (2, 3) and image_layout(leaf, architecture) is None
+            if name == ACTION_MASK or leaf.categories or not (axes > 3 or looks_like_image):
+                continue
+            advice = (
+                "give it 2 or 3 axes: [height, width, channels]"
+                if axes > 3
+                else f"its height and width must be at least {SMALLEST_SIDES.get(architecture, SMALLEST_IMAGE_SIDE)}; "
+                + ", ".join(f"{least} with --encoder_conv_architecture={net}" for net, least in SMALLEST_SIDES.items())
+            )
+            vector = f"read as a vector of {leaf.size} numbers"
+            notes.append(f"Observation {leaf.name!r} has shape {leaf.shape}: {vector}. For an image, {advice}.")
+        return notes
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
@@ -357,7 +365,7 @@ def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW",
     width of an image are at least what the convolutions of the architecture need.
 
     Raises:
-        EnvError: the channels are in the middle.
+        EnvError: the channels are in the middle, or any axis could be them.
     """
     shape, smallest_side = leaf.shape, SMALLEST_SIDES.get(architecture, SMALLEST_IMAGE_SIDE)
     if leaf.categories or len(shape) not in (2, 3):
@@ -368,6 +376,12 @@ def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW",
     channels = 0 if middle == last else 2 if first == middle else 1 if first == last else shape.index(min(shape))
     if min(shape[:channels] + shape[channels + 1 :]) < smallest_side:
         return None
+    if len(set(shape)) == 1 or (len(set(shape)) == 3 and min(shape) >= SMALLEST_IMAGE_SIDE):
+        raise EnvError(
+            f"The observation {leaf.name!r} has shape {shape}, which is neither [height, width, channels] nor "
+            "[channels, height, width]: any axis could be the channels. Flatten it with "
+            "gymnasium.wrappers.FlattenObservation to have it read as a vector, or reshape it."
+        )
     if channels == 1:
         raise EnvError(
             f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle: move them to "

@@ -8,6 +8,7 @@ order and saves, the second one kills.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import sys
@@ -22,12 +23,14 @@ from sf.config import Config, check, resolve
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.vectorization import choose_vectorization
-from sf.errors import ExitCode, InternalError, ResourceError, SfError
+from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
+from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.process import RoleSpec
+from sf.restarts import Restarts
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, noted_signals
@@ -84,11 +87,21 @@ def train_prepared(
     config, source, info = prepared
     with noted_signals(second_one_exits=config.run.serial_mode) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+        restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
         try:
-            shared, specs = wire(config, info, source, experiment)
-            if change is not None:
-                specs = change(shared, specs)
-            return run(config, shared, specs, experiment, signals, callbacks)
+            while True:
+                shared, specs = wire(config, info, source, experiment)
+                if change is not None:
+                    specs = change(shared, specs)
+                try:
+                    return run(config, shared, specs, experiment, signals, callbacks)
+                except LearnerLost as lost:
+                    may_begin_again = config.faults.restart_learner and not signals.received
+                    if not may_begin_again or restarts.delay_s(time.monotonic(), delivered=True) is None:
+                        raise
+                    Console().line(f"{lost} The run begins again from its last checkpoint, or anew if there is none.")
+                    experiment.begin()
+                    config = _for_the_rest(prepared.config, time.monotonic() - began_s)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
                 raise
@@ -98,6 +111,12 @@ def train_prepared(
             ) from error
         finally:
             experiment.close()
+
+
+def _for_the_rest(config: Config, seconds: float) -> Config:
+    """The configuration of a run that has lasted so long already."""
+    left_s = max(1, config.run.train_for_seconds - math.ceil(seconds))
+    return replace(config, run=replace(config.run, train_for_seconds=left_s))
 
 
 def prepare(config: Config) -> Prepared:
@@ -114,7 +133,7 @@ def prepare(config: Config) -> Prepared:
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
     config, source = vectorized(config, source, info)
     check(config, info)
-    for note in info.notes:
+    for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
     return Prepared(config, source, info)
 
@@ -125,6 +144,8 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
     envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
     wanted, policies = rollout.vectorization, config.run.num_policies
+    if config.run.serial_mode and wanted == "auto":
+        wanted = "none"  # what steps as one cannot be brought back to where it was
     vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
     return replace(config, rollout=replace(rollout, vectorization=vectorization)), source
 
@@ -138,14 +159,14 @@ def run(
     callbacks: Callbacks | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
-    roles = SerialRoles() if config.run.serial_mode else Processes(shared, config.faults)
+    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor, callbacks or Callbacks())
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:
         roles.start(specs)
-        monitor.watch(roles.pids, lambda: roles.faults() | session.ledger().scalars())
+        monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure
@@ -154,9 +175,12 @@ def run(
     if error is None and problems and not signals.is_urgent:
         error = InternalError("The run did not end in order: " + "; ".join(problems))
     code = _exit_code(reason, error)
+    queue_is_well = roles.ended_well("learner") and roles.ended_well("eval")
     try:
         why = reason.value if reason else f"{type(error).__name__}: {error}"
-        session.finish(why, code, queue_is_well=roles.ended_well("learner") and roles.ended_well("eval"))
+        if error is None and queue_is_well and not signals.is_urgent and session.lacks_evaluation():
+            session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
+        session.finish(why, code, queue_is_well)
     except SfError as failure:
         error = error or failure
     if error is not None:
@@ -172,6 +196,8 @@ def _watch(
     has_begun = False
     while True:
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
+        if signals.look_for_parent():
+            Console().line("What started this run is gone, so it stops. Start it with nohup or setsid to let it go on.")
         if signals.reason is not None:
             return signals.reason
         if roles.is_ready and not has_begun:

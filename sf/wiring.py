@@ -29,6 +29,7 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.exchange import exchange_fields
 from sf.experiment import Experiment
+from sf.limits import ensure_descriptors
 from sf.models import models_to_send
 from sf.process import RoleSpec
 from sf.progress import Phase
@@ -122,7 +123,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     """Allocates what is shared and lists the roles, learners first because they take longest to start.
 
     Raises:
-        ResourceError: there is not enough memory.
+        ResourceError: there is not enough memory, or too few open files are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
     topology = topology_of(config, info)
@@ -131,6 +132,10 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     fields = slot_fields(topology, info)
     fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies), topology.num_learners)
     fields |= exchange_fields(len(policies), topology.num_learners)
+    if not config.run.serial_mode:
+        num_inference, num_learners = len(policies) * len(inference), len(policies) * len(learner_indices)
+        num_processes = len(workers) + num_inference + num_learners + (config.evaluation.eval_every_steps > 0)
+        ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
     arena = Arena(fields | {"run_state": Field((1,), "int64")})
     mark_lag_unknown(arena)
     weights = [PublishedWeights() for _ in policies]
@@ -190,7 +195,9 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             "sf.rollout.worker:RolloutWorker",
             common
             | {
-                "index": i, "config": config.rollout, "source": source, "doorbell": rollout_bells[i],
+                "index": i, "config": config.rollout, "drop_nonfinite": faults.on_nonfinite == "drop",
+                "repeatable": serial,
+                "source": source, "doorbell": rollout_bells[i],
                 "inference": [inference_bells[p][i % len(inference)] for p in policies],
                 "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],
             },

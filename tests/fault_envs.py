@@ -75,13 +75,14 @@ class FaultEnv(gym.Env[Any, Any]):
         orders: directory with files named after the call in which the fault is due and the fault, such as `step-kill`.
         sleepers: start a process that sleeps, in this group or in a session of its own.
         reset_s: how long a reset takes.
+        close_s: how long it takes to close.
     """
 
     observation_space = gym.spaces.Box(-1e6, 1e6, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, orders: str = "", sleepers: bool = False, reset_s: float = 0.0):
-        self.orders, self.reset_s = orders, reset_s
+    def __init__(self, orders: str = "", sleepers: bool = False, reset_s: float = 0.0, close_s: float = 0.0):
+        self.orders, self.reset_s, self.close_s = orders, reset_s, close_s
         self.steps = 0
         self.obey("init")
         if sleepers:
@@ -114,6 +115,10 @@ class FaultEnv(gym.Env[Any, Any]):
         self.obey("step")
         self.steps += 1
         return self._seen(), 1.0, self.steps % 20 == 0, False, {}
+
+    def close(self) -> None:
+        if self.steps > 40:  # not when somebody has only a first look
+            time.sleep(self.close_s)
 
     def _seen(self) -> Any:
         return np.full(4, self.steps, np.float32)

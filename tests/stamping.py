@@ -96,6 +96,9 @@ class FreeEnvs:
     def reset(self, observations: dict[str, Array]) -> None:
         observations["obs"][:] = OBSERVATION
 
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        raise AssertionError("they are always finite")
+
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         observations["obs"][:] = OBSERVATION
         rewards[:] = 1

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sf.config import ModelConfig
+from sf.config import Config, ModelConfig, RunConfig
+from sf.config.presets import with_preset
 from sf.policy import ActorCritic
 from sf.policy.activations import ACTIVATIONS
 from sf.policy.distributions import Categorical, DiagonalGaussian
@@ -150,6 +151,16 @@ def test_obs_scale_replaces_255() -> None:
     policy = make_policy(discrete(2), {"obs": LeafSpec((4, 84, 84), "uint8")}, obs_scale=128.0, obs_subtract_mean=127.0)
     image = policy.inputs({"obs": torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)})["obs"]
     assert image.max() == 1.0
+
+
+def test_planes_of_microrts_are_not_scaled() -> None:
+    info = EnvInfo("test", 1, {"obs": LeafSpec((16, 16, 27), "uint8")}, discrete(2))
+    policy = ActorCritic(info, with_preset("microrts", Config(RunConfig("test"))).model)
+    planes = policy.inputs({"obs": torch.ones(1, 16, 16, 27, dtype=torch.uint8)})["obs"]
+    assert planes.shape == (1, 27, 16, 16)
+    assert planes.unique().tolist() == [1.0]
+    image = make_policy(discrete(2), {"obs": LeafSpec((4, 84, 84), "uint8")}, scale_pixels=False)
+    assert set(image.observation_normalizers) == {"obs"}, "like other numbers"
 
 
 # ------------------------------------------------------------------------------------------------------ statistics

@@ -137,6 +137,19 @@ def test_c16_five_lives_are_five_ends_and_one_real_reset() -> None:
     assert console.log[-1] == "reset"
 
 
+def test_c16_no_life_left_ends_nothing_before_the_game_is_over() -> None:
+    class Slow(Console):
+        """Shows the last picture for three more frames."""
+
+        def step(self, action: Any) -> Any:
+            *rest, _, truncated, info = super().step(action)
+            return *rest, self.frame == 13, truncated, info
+
+    env = LifeLossEnds(Slow(deaths=(4, 10), lives=2))
+    env.reset()
+    assert [frame for frame in range(1, 14) if env.step(2)[2]] == [4, 13]
+
+
 def test_c16_raw_score_comes_with_the_end_of_the_game_only() -> None:
     env = SignOfReward(LifeLossEnds(RecordEpisodeStatistics(Console(frames_per_life=10, lives=3, rewards=(7.0,)))))
     env.reset()

@@ -124,12 +124,26 @@ class TestFinding:
             (
                 "no_such_module.x:Foo-v0",
                 "env=no_such_module.x:Foo-v0 names the module no_such_module.x, which cannot be found. Check its name, "
-                "and that its directory is in PYTHONPATH or its package is installed.",
+                "and that it is in the working directory, in PYTHONPATH or in an installed package.",
             ),
         ],
     )
     def test_g2_unknown_id_is_answered_with_the_nearest(self, env_id: str, message: str) -> None:
         assert message in refusal(env_id)
+
+    @pytest.mark.parametrize(
+        ("env_id", "near"),
+        [
+            ("PongNoFrameskip-v4", "atari/Pong"),
+            ("BreakoutDeterministic-v4", "atari/Breakout"),
+            ("MiniGrid-Empty-5x5-v0", "minigrid/Empty-5x5"),
+            ("MiniGrid-ObstructedMaze-Full-v1", "minigrid/ObstructedMaze-Full-v1"),
+            ("ALE/Pog-v5", "ALE/Pong-v5"),
+        ],
+    )
+    def test_id_of_another_package_is_answered_with_ours(self, env_id: str, near: str) -> None:
+        message = registry._unknown(env_id, ["ALE/Pong-v5", "CartPole-v1"])
+        assert message == f"There is no environment {env_id!r}. Did you mean {near}?"
 
     def test_module_that_raises_is_blamed_with_its_traceback(self, module: Callable[[str, str], str]) -> None:
         name = module("temporary_c", "import no_such_dependency\n")
@@ -150,6 +164,12 @@ class TestFinding:
         )
         assert '"sf-rl[mujoco]"' in refusal("HalfCheetah-v5")
         assert refusal("CartPole-v1") == "CartPole-v1 needs a package that is not installed: run `pip install swig`"
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_removed_version_is_answered_with_ours(self) -> None:
+        assert refusal("HalfCheetah-v2") == (
+            "HalfCheetah-v2 is no more: Gymnasium has removed versions 2 and 3. Take mujoco/HalfCheetah."
+        )
 
     def test_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import gymnasium

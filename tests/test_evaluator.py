@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from sf.evaluator.last import evaluate_last
 from sf.evaluator.worker import Evaluator
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.policy.checkpoints import load_newest
-from tests.commands import run
+from sf.process import RoleSpec
+from sf.signals import noted_signals
+from tests.commands import run, running
 from tests.lab import Lab, make_lab, step_until
 
 
@@ -100,8 +104,9 @@ def best_reward(path: Path) -> float:
     return float(found[1])
 
 
-def test_same_seeds_in_every_evaluation(tmp_path: Path) -> None:
-    _, roles, evaluator = start(tmp_path)
+@pytest.mark.parametrize("episodes", [5, 20])  # the second takes Gymnasium's own vectorized CartPole
+def test_same_seeds_in_every_evaluation(tmp_path: Path, episodes: int) -> None:
+    _, roles, evaluator = start(tmp_path, eval_episodes=episodes)
     step_until(roles, lambda: evaluator.is_playing or evaluator.step())
     rewards = []
     for _ in range(2):
@@ -149,3 +154,42 @@ def test_evaluations_are_shown_and_written(tmp_path: Path, mode: str) -> None:
     assert points
     assert all(point["eval/frames"] <= point["frames"] and point["eval/episodes"] == 4 for point in points)
     assert load_newest(tmp_path / "train_dir/default_experiment/checkpoint_p0/best").frames > 0
+    assert (
+        points[-1]["eval/policy_version"]
+        == load_newest(tmp_path / "train_dir/default_experiment/checkpoint_p0").version
+    )
+
+
+@pytest.mark.parametrize("mode", ["--serial_mode=False", "--serial_mode=True"])
+def test_last_policy_of_a_short_run_is_evaluated(tmp_path: Path, mode: str) -> None:
+    flags = "--eval_every_steps=1000000", "--eval_episodes=4", "--train_for_env_steps=4000", "--num_workers=1"
+    finished = run(tmp_path, "--env=CartPole-v1", mode, *flags)
+    assert finished.code == 0, finished.err
+    assert len(re.findall("Evaluation of policy 0", finished.out)) == 1
+    checkpoints = tmp_path / "train_dir/default_experiment/checkpoint_p0"
+    best, last = load_newest(checkpoints / "best"), load_newest(checkpoints)
+    assert best.version == last.version > 0
+    assert torch.equal(best.network.flat, last.network.flat)
+
+
+def test_evaluation_of_the_last_policy_that_fails_leaves_the_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = RoleSpec("eval-0", "tests.broken_encoder:Evaluator", {}, "eval", 0)
+    with noted_signals(second_one_exits=False) as signals:
+        assert evaluate_last(broken, signals) == []
+    assert (
+        "The last policy was not evaluated: The evaluation of the last policy failed with NameError"
+        in capsys.readouterr().out
+    )
+
+
+def test_second_signal_skips_the_evaluation_of_the_last_policy(tmp_path: Path) -> None:
+    flags = "--eval_every_steps=1000000", "--eval_episodes=1000000", "--num_workers=1"
+    with running(tmp_path, "--env=CartPole-v1", *flags) as command:
+        command.wait_for_text("Fps is")
+        command.process.send_signal(signal.SIGINT)
+        command.wait_for_text("Evaluating the last policy")
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(20.0)
+    assert finished.code == 130, finished.err
+    assert "The last policy was not evaluated; sf-eval does it." in finished.out
+    assert '"exit_reason": "stopped by SIGINT"' in (tmp_path / "train_dir/default_experiment/summary.json").read_text()

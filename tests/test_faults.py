@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from sf import children
+from sf.errors import InternalError
+from sf.supervisor import train
 from tests.commands import Finished, Running, run, running
+from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -40,8 +49,7 @@ def summary_of(path: Path) -> dict[str, Any]:
 
 def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
     """The law holds in the line for the user and in the file."""
-    line = LEDGER.search(finished.out)
-    assert line is not None, finished.out[-2000:]
+    *_, line = LEDGER.finditer(finished.out)
     allocated, *ends = map(int, line.groups())
     assert allocated == sum(ends) > 0
     slots: dict[str, Any] = summary_of(path)["slots"]
@@ -252,3 +260,106 @@ def test_fault_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end:
             _, left = psutil.wait_procs(list(family.values()), timeout=5)
             assert not left
     assert set(os.listdir("/dev/shm")) <= shared_before
+
+
+def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> None:
+    """Lost is what was learned since the last checkpoint; frames and versions go on from there."""
+    with running(tmp_path, *CARTPOLE, "--save_every_sec=1", "--restart_learner=True") as command:
+        command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
+        before = {process.pid for process in command.named("sf-")} - {command.process.pid}
+        victim = command.named("sf-learner-0")[0]
+        victim.kill()
+        command.wait_for_text("The run begins again from its last checkpoint")
+        wait_for_new(command, "sf-learner-0", victim.pid)
+        lines = len(command.out.splitlines())
+        command.wait_for(lambda: "Saved " in "".join(command.out.splitlines()[lines:]), "a new checkpoint")
+        assert not before & {process.pid for process in command.named("sf-")}
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    frames = [int(found) for found in re.findall(r"Total num frames: (\d+)", finished.out)]
+    saved = [int(found) for found in re.findall(r"checkpoint_(\d+)_\d+ \(periodic", finished.out)]
+    assert saved == sorted(saved), "versions never go back"
+    assert frames[-1] > 0
+    expect_exact_ledger(tmp_path, finished)
+
+
+def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
+    """In order, as after SIGHUP; with nohup it goes on."""
+    for prefix in ("", "nohup "):
+        directory = tmp_path / (prefix.strip() or "plain")
+        directory.mkdir()
+        flags = " ".join(CARTPOLE)
+        line = f"{prefix}{sys.executable} -m sf.cli.train {flags} > out.txt 2>&1 & wait"
+        shell = subprocess.Popen(["bash", "-c", line], cwd=directory, start_new_session=True)
+        command = Running(shell, directory / "out.txt", directory / "out.txt")
+        try:
+            time.sleep(1)  # until the shell has opened the file
+            wait_for_training(command)
+            shell.kill()
+            shell.wait()
+            if prefix:
+                time.sleep(2)
+                assert command.named("sf-train"), "the run should go on"
+            else:
+                command.expect_nobody(10)
+                assert summary_of(directory)["exit_code"] == 143
+                assert "What started this run is gone" in command.out
+        finally:
+            for member in command.members():
+                with contextlib.suppress(psutil.Error):
+                    member.kill()
+
+
+def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+    monkeypatch.setattr(children, "KILL_GRACE_S", 1.0)
+    monkeypatch.setattr(SpawnProcess, "kill", lambda self: None)
+    monkeypatch.setattr(children, "end_of_worker", lambda pid, mark: None)
+    arguments = json.dumps({"close_s": 1000})
+    config = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000
+    )
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    left: list[psutil.Process] = []
+    try:
+        began = time.monotonic()
+        with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
+            train(config)
+        assert time.monotonic() - began < 30
+        mine = {one: one.status() for one in psutil.Process().children()}
+        assert psutil.STATUS_ZOMBIE not in mine.values(), mine
+        left = [one for one in mine if "sf-rollout" in "".join(one.cmdline())]
+        assert len(left) == 1
+        assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
+    finally:
+        for one in left:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("ulimit -Sn 40", 0), ("ulimit -n 40", 5)])
+def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> None:
+    """The soft limit is raised; a hard one is an error before any process of the run starts."""
+    flags = " ".join((*CARTPOLE, "--num_policies=1", "--train_for_env_steps=2000"))
+    line = f"{limit} && exec {sys.executable} -m sf.cli.train {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == code, finished.stderr
+    assert (code == 0) == ("ulimit -n" not in finished.stderr)
+
+
+def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
+    with running(tmp_path, *CARTPOLE, "--max_restarts=100") as command:
+        wait_for_training(command)
+        supervisor = psutil.Process(command.process.pid)
+        counts = []
+        for _ in range(6):
+            victim = command.named("sf-rollout-0")[0]
+            victim.kill()
+            wait_for_new(command, "sf-rollout-0", victim.pid)
+            counts.append(supervisor.num_fds())
+        assert max(counts[1:]) <= counts[0] + 1, counts
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from sf.config import LearnerConfig
+from sf.config import LearnerConfig, ModelConfig
 from sf.learner.dataset import Transitions
 from sf.learner.losses import (
     clip_fraction,
@@ -24,8 +26,11 @@ from sf.learner.losses import (
     ppo_losses,
     value_loss,
 )
-from sf.policy import Evaluation
+from sf.learner.metrics import Summary, policy_change, value_change
+from sf.policy import ActorCritic, Evaluation
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
+INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
 
@@ -99,6 +104,7 @@ def random_minibatch(n: int, dtype: torch.dtype) -> tuple[Evaluation, Transition
     [
         {},
         {"ppo_clip_value": 0.0},
+        {"ppo_clip_value": 0.2},
         {"kl_loss_coeff": 0.3},
         {"ppo_clip_form": "reciprocal"},
         {"advantage_ddof": 0},
@@ -151,6 +157,42 @@ def test_c12_divergences_and_clip_fraction() -> None:
 def test_c12_k3_is_never_negative_near_zero() -> None:
     k3 = divergences(torch.linspace(-1e-4, 1e-4, 1001))[2]
     assert k3.min() >= 0
+
+
+def test_c12_each_number_is_logged_under_its_own_name() -> None:
+    evaluation, minibatch = random_minibatch(500, torch.float64)
+    log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
+    ratios = log_ratios.exp()
+    found = policy_change(evaluation, minibatch, LearnerConfig(ppo_clip_ratio=0.2))
+    expected = {
+        "entropy": evaluation.entropy.mean(),
+        "old_approx_kl": (-log_ratios).mean(),
+        "half_mean_squared_log_ratio": (log_ratios**2).mean() / 2,
+        "approx_kl": (ratios - 1 - log_ratios).mean(),
+        "kl_divergence": (ratios - 1 - log_ratios).mean(),
+        "kl_divergence_max": (ratios - 1 - log_ratios).max(),
+        "fraction_clipped": ((ratios < 0.8) | (ratios > 1.2)).double().mean(),
+        "ratio_min": ratios.min(),
+        "ratio_max": ratios.max(),
+    }
+    for name, value in expected.items():
+        assert found[name].item() == pytest.approx(value.item(), rel=1e-5), name
+
+
+def test_c12_explained_variance_is_that_of_the_returns() -> None:
+    evaluation, minibatch = random_minibatch(500, torch.float32)
+    minibatch = dataclasses.replace(minibatch, value_targets=3 * minibatch.value_targets)
+    policy = ActorCritic(INFO, ModelConfig(normalize_returns=False))
+    found = value_change(evaluation, minibatch, policy)["explained_variance"].item()
+    values, returns = minibatch.old_values.numpy(), minibatch.value_targets.numpy()
+    assert found == pytest.approx(1 - np.var(returns - values) / np.var(returns), rel=1e-5)
+
+
+def test_c12_clipfrac_is_averaged_over_all_minibatches() -> None:
+    summary = Summary()
+    for fraction in (0.1, 0.2, 0.6):
+        summary.add({"fraction_clipped": torch.tensor(fraction)})
+    assert summary.read() == pytest.approx({"fraction_clipped": 0.6, "clipfrac": 0.3})
 
 
 @pytest.mark.parametrize(("inputs", "expected"), cases("C12")[1:])

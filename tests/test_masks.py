@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from sf_envs.echo import TwoAgentEcho
 
 from sf.config import ModelConfig
 from sf.envs import find_env, probe, register_env
 from sf.envs.contract import check_mask
+from sf.envs.masks import flat_mask
 from sf.errors import EnvError
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec, action_spec
@@ -121,19 +123,30 @@ def test_mask_without_a_legal_choice_is_refused(mask: list[int], action: ActionS
         check_mask(np.array(mask), action)
     else:
         with pytest.raises(
-            EnvError, match=r"returned the action mask \[0.*\], which forbids every choice of an action"
+            EnvError,
+            match=r"returned the action mask \[0.*\], which forbids all of action column [01] \(choices 0 to [12]\)",
         ):
             check_mask(np.array(mask), action)
+
+
+def test_nan_allows_nothing() -> None:
+    with pytest.raises(EnvError, match=r"returned the action mask \[nan, 1\.0\], which holds NaN\. Use 0"):
+        check_mask(np.array([np.nan, 1.0]), ActionSpec.discrete(2))
 
 
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.zeros(4, np.int8), r"returned the action mask \[0, 0, 0, 0\], which forbids every choice"),
+        (
+            np.zeros(4, np.int8),
+            r"returned the action mask \[0, 0, 0, 0\], which forbids all of action column 0 \(choices 3 to 6\)",
+        ),
         (np.ones(3, np.int8), r"'action_mask' of shape \(3,\), but its observation space promises \(4,\)"),
     ],
 )
-def test_odd_mask_is_refused_before_training_and_during_it(tmp_path: Path, mask: Any, message: str) -> None:
+def test_odd_mask_in_the_observation_is_refused_before_training_and_during_it(
+    tmp_path: Path, mask: Any, message: str
+) -> None:
     register_env("Masked", Masked)
     kwargs = {"where": "observation", "mask": mask}
     with pytest.raises(EnvError, match=message):
@@ -145,3 +158,92 @@ def test_odd_mask_is_refused_before_training_and_during_it(tmp_path: Path, mask:
         step_until(roles, lambda: False)
     for role in roles:
         role.close()
+
+
+VECTOR = (
+    r"expected a vector of 4 numbers, 0 for what is not allowed, or one vector for each column, of the lengths \[4\]"
+)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        1,
+        {"a": 1},
+        "1111",
+        (np.ones(4), None),
+        (None, np.ones(4)),
+        [],
+        np.ones(3),
+        np.ones((1, 4)),
+        np.array([np.nan, 1, 0, 0]),
+        [[1, 1], [1, 1]],
+        [1, [1, 1], 1],
+    ],
+    ids=repr,
+)
+def test_odd_mask_in_info_is_refused_with_one_sentence(mask: Any) -> None:
+    register_env("Masked", Masked)
+    with pytest.raises(EnvError, match=r"^info\['action_mask'\] is .*, " + VECTOR) as caught:
+        probe(find_env("Masked", {"mask": mask}))
+    assert type(caught.value) is EnvError, "no crash of the environment"
+
+
+def test_mask_of_several_columns_comes_as_one_vector_or_as_one_for_each() -> None:
+    for mask in ([1, 0, 0, 1, 1], (np.array([1, 0]), [0.0, 1.0, True])):
+        assert flat_mask(mask, (2, 3)).tolist() == [1, 0, 0, 1, 1]
+    with pytest.raises(EnvError, match=r"expected a vector of 5 numbers.* of the lengths \[2, 3\]"):
+        flat_mask(([1, 0, 0], [1, 1]), (2, 3))
+
+
+class MaskedNumbers(Masked):
+    """Actions without choices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space: Any = spaces.Box(-1, 1, (2,))
+
+
+class Duck:
+    """Everything of a gymnasium.Env but the class."""
+
+    def __init__(self) -> None:
+        env = Masked()
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.reset, self.step, self.close = env.reset, env.step, env.close
+
+
+class MaskedLater(Masked):
+    """The first mask comes with the first step."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset()[0], {}
+
+
+class MaskedPair(TwoAgentEcho):
+    """Two agents with a mask each."""
+
+    def step(self, actions: Any) -> Any:
+        *rest, infos = super().step(actions)
+        return *rest, [{"action_mask": [0, 1, 1, 1]} for _ in infos]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (MaskedNumbers, r"info has 'action_mask', but the actions Box.* have no choices; leave it out"),
+        (
+            Duck,
+            r"info has 'action_mask', but Duck is no gymnasium\.Env; derive it from that class, or put the mask into",
+        ),
+        (MaskedLater, r"returned info\['action_mask'\] from step but not from reset\. Return it from both"),
+        (
+            MaskedPair,
+            r"info\['action_mask'\] from step, which is read where there is one agent; it has 2\. Put the mask",
+        ),
+    ],
+)
+def test_mask_in_info_that_nobody_would_read_is_refused(kind: Any, message: str) -> None:
+    register_env("Masked", kind)
+    with pytest.raises(EnvError, match=message):
+        probe(find_env("Masked"))

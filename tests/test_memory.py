@@ -109,6 +109,18 @@ def test_c35_minibatches_are_whole_columns_in_the_order_of_time(shuffle: bool) -
     assert sorted(torch.cat([part.counted for part in parts]).tolist()) == list(range(steps * trajectories))
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_c35_every_epoch_deals_the_columns_anew(shuffle: bool) -> None:
+    torch.manual_seed(0)
+    selection = Selection(torch.ones(5, 16, dtype=torch.bool), torch.zeros(5, 16), 10)
+    orders = []
+    for _ in range(3):
+        columns = [part.columns for part in selection.deal(4, shuffle, whole_trajectories=True)]
+        orders.append(tuple(torch.cat(columns).tolist()))  # type: ignore[arg-type]
+    assert len(set(orders)) == (3 if shuffle else 1)
+    assert (tuple(range(16)) in orders) != shuffle
+
+
 def next_batch(lab: Lab, roles: list[Any]) -> Any:
     """A dataset that real rollout and inference workers have collected."""
     learner = roles[0]
@@ -214,3 +226,25 @@ def test_steps_that_do_not_train_are_gone_through_all_the_same() -> None:
     ((log_probs, count),) = seen
     assert count == steps * rows - 1
     torch.testing.assert_close(log_probs.sort().values, expected[torch.arange(12) != 1].sort().values)
+
+
+@pytest.mark.parametrize("async_rl", [True, False])
+def test_memory_begins_anew_where_an_episode_ended_with_the_trajectory(tmp_path: Path, async_rl: bool) -> None:
+    """Also where a group has a single slot, so that the new trajectory overwrites the old one."""
+    flags = {"rollout": 20, "use_rnn": True, "rnn_size": 8, "async_rl": async_rl, "batch_size": 160}
+    lab = make_lab(tmp_path, "tests.fault_envs:Fault-v0", **flags)
+    roles = lab.build_all()
+    assert async_rl or lab.shared.topology.slots_per_group == 1
+    seen = []
+    assemble = roles[0].batcher.next
+
+    def looked_at() -> Any:
+        if (batch := assemble()) is not None:
+            seen.append(batch.initial_memory.clone())
+            assert batch.terminated[-1].all(), "episodes have the length of trajectories"
+        return batch
+
+    roles[0].batcher.next = looked_at
+    step_until(roles, lambda: len(seen) == 4)
+    assert all((memory == 0).all() for memory in seen)
+    assert (lab.slots.memory != 0).any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from sf.models import models_to_send, register_model
 from sf.policy import ActorCritic
 from sf.policy.networks import Encoder
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.commands import ROOT, TIMEOUT_S, run
 from tests.lab import make_lab, step_until
 
 INFO = EnvInfo(
@@ -46,6 +49,46 @@ class Flat(nn.Module):
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         return observations["speed"].sum(-1)
+
+
+def flat(shapes: Any, config: Any) -> Any:
+    """Makes no module."""
+    return {}
+
+
+class Raising(Flat):
+    """Takes a leaf that is not there."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__(shapes, config)
+        self.layer = nn.Linear(shapes["nothing"][0], 8)
+
+
+class RaisingLater(Flat):
+    """Gives torch what it does not take."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return torch.sum(observations)  # type: ignore[call-overload,no-any-return]
+
+
+class Normalizing(Flat):
+    """Counts batches in int64."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__(shapes, config)
+        self.norm = nn.BatchNorm1d(2)
+
+
+def double(shapes: Any, config: Any) -> Any:
+    """Weights of float64."""
+    return nn.Linear(2, 2).double()
+
+
+class Pair(Flat):
+    """Features and something else."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Any:
+        return observations["speed"], None
 
 
 class OneLayer(nn.Module):
@@ -93,14 +136,63 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
     ("name", "message"),
     [
         ("nobody", r"encoder=nobody is not registered \(registered: .*\)\. Call sf\.register_model\('nobody'"),
-        ("tests.test_models:Nothing", r"names Nothing in the module tests\.test_models, which cannot be imported"),
-        ("no_such_module:Nothing", r"names Nothing in the module no_such_module, which cannot be imported"),
-        ("tests.test_models:Flat", r"turned 2 observations into \[2\], expected features \[2, n\]"),
+        (
+            "tests.test_models:Nothing",
+            r"names Nothing, but .*test_models\.py has no such class or function\. Correct one",
+        ),
+        (
+            "no_such_module:Nothing",
+            r"names the module no_such_module, which cannot be found\. .*in the working directory",
+        ),
+        (
+            "tests.broken_encoder:Mean",
+            r"raised NameError in the import of tests\.broken_encoder\..*(?s:.*)'no_such_name'",
+        ),
+        ("tests.test_models:Flat", r"into torch\.float32\[2\], expected features torch\.float32\[2, n\]"),
+        ("tests.test_models:flat", r"encoder=tests\.test_models:flat made a dict, expected a torch\.nn\.Module"),
+        ("tests.test_models:Raising", r"Raising raised KeyError in its construction\. (?s:.*)shapes\[\"nothing\"\]"),
+        ("tests.test_models:RaisingLater", r"raised TypeError in forward\."),
+        (
+            "tests.test_models:Normalizing",
+            r"num_batches_tracked \(torch\.int64\), expected float32 only\. .* LayerNorm",
+        ),
+        (
+            "tests.test_models:double",
+            r"holds weight \(torch\.float64\), bias \(torch\.float64\), expected float32 only",
+        ),
+        ("tests.test_models:Pair", r"turned 2 observations into tuple, expected features"),
     ],
 )
 def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ActorCritic(INFO, ModelConfig(encoder=name))
+
+
+def test_faulty_encoder_is_no_fault_of_ours(tmp_path: Path) -> None:
+    finished = run(tmp_path, "--env=CartPole-v1", "--encoder=tests.test_models:Raising", "--serial_mode=True")
+    assert finished.code == 2
+    assert "ConfigError: encoder=tests.test_models:Raising raised KeyError in its construction" in finished.err
+    assert "fault of sf" not in finished.err
+
+
+def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n# my_model.py\n(.*?)```", (Path(ROOT) / "docs/models.md").read_text(), re.S)
+    (tmp_path / "my_model.py").write_text(code)
+    (tmp_path / "bin").mkdir()
+    for command in ("train", "evaluate"):
+        script = f"import sys\nfrom sf.cli.{command} import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+        (tmp_path / "bin" / command).write_text(script)
+    flags = ["--encoder=my_model:Attention"]
+
+    def call(command: str, *arguments: str) -> None:
+        """As a console script, whose own directory is the first of sys.path."""
+        subprocess.run(
+            [sys.executable, f"bin/{command}", *arguments, *flags], check=True, cwd=tmp_path, timeout=TIMEOUT_S,
+            env=os.environ | {"PYTHONPATH": ROOT},
+        )  # fmt: skip
+
+    call("train", "--env=CartPole-v1", "--train_for_env_steps=2000", "--num_workers=1", "--serial_mode=False")
+    call("evaluate", "--experiment=default_experiment", "--num_episodes=2", "--num_workers=2")
 
 
 def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

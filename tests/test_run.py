@@ -55,6 +55,18 @@ def test_s6_every_mode_trains_and_ends_well(tmp_path: Path, mode: str, oracles: 
     assert list((tmp_path / EXPERIMENT / ".summary" / "0").glob("events*"))
 
 
+def test_roles_of_serial_mode_share_one_time(tmp_path: Path) -> None:
+    flags = "--train_for_env_steps=8000", "--eval_every_steps=2000", "--eval_episodes=2"
+    finished = run(tmp_path, *MODES["serial"], *flags)
+    assert finished.code == 0, finished.err
+    assert "In serial mode the roles take turns" in finished.out
+    assert "the run back:" not in finished.out, "no advice about other processes"
+    seconds = summary_of(tmp_path)["seconds"]
+    assert set(seconds) == {"rollout-0", "inference-0-0", "learner-0", "eval-0"}
+    busy = [1 - own["wait"] / sum(own.values()) for own in seconds.values()]
+    assert 0.5 < sum(busy) < 1.05
+
+
 def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """(c) with several processes: 200 iterations and more, and every reported lag is 0.0."""
     finished = run(tmp_path, *MODES["a2c"], "--train_for_env_steps=52000")

@@ -79,8 +79,10 @@ def test_b17_observation_space_is_refused_by_name(space: spaces.Space[Any], mess
         ((4, 84, 84), "CHW"),
         ((3, 96, 64), "CHW"),
         ((96, 64, 3), "HWC"),
-        ((84, 84, 84), "CHW"),
         ((40, 40, 60), "HWC"),
+        ((64, 84, 84), "CHW"),
+        ((30, 50, 60), "CHW"),
+        ((20, 20, 20), None),
         ((7, 7, 3), None),
         ((84, 20), None),
         ((84,), None),
@@ -88,6 +90,15 @@ def test_b17_observation_space_is_refused_by_name(space: spaces.Space[Any], mess
 )
 def test_image_layout(shape: tuple[int, ...], layout: str | None) -> None:
     assert image_layout(LeafSpec(shape, "uint8")) == layout
+
+
+@pytest.mark.parametrize("shape", [(40, 50, 60), (64, 64, 64), (60, 40, 50), (84, 84, 84)])
+def test_three_long_axes_are_no_image(shape: tuple[int, ...]) -> None:
+    sentence = (
+        r"'obs' has shape .*, which is neither \[height, width, channels\] nor .* Flatten it with .*FlattenObserv"
+    )
+    with pytest.raises(EnvError, match=sentence):
+        EnvInfo("Odd-v0", 1, {"obs": LeafSpec(shape, "float32")}, ActionSpec.discrete(2))
 
 
 def test_image_with_channels_in_the_middle_is_refused_before_training() -> None:
@@ -112,8 +123,20 @@ def test_observation_of_four_axes_is_noted_as_a_vector() -> None:
         "cells": LeafSpec((2, 20, 3, 20), "float32", path=("cells",)),
         "image": LeafSpec((84, 84, 3), "uint8", path=("image",)),
     }
-    (note,) = EnvInfo("Odd-v0", 1, leaves, ActionSpec.discrete(2)).notes
+    (note,) = EnvInfo("Odd-v0", 1, leaves, ActionSpec.discrete(2)).notes("convnet_simple")
     assert note.startswith("Observation 'cells' has shape (2, 20, 3, 20): read as a vector of 2400 numbers.")
+
+
+def test_small_image_is_noted_as_a_vector() -> None:
+    leaves = {"obs": LeafSpec((32, 32, 3), "uint8"), "grid": LeafSpec((32, 32), "float32", path=("grid",))}
+    info = EnvInfo("Small-v0", 1, leaves, ActionSpec.discrete(2))
+    (note,) = info.notes("convnet_atari")
+    assert note == (
+        "Observation 'obs' has shape (32, 32, 3): read as a vector of 3072 numbers. For an image, its height and width "
+        "must be at least 36; 16 with --encoder_conv_architecture=resnet_impala, 4 with "
+        "--encoder_conv_architecture=convnet_microrts."
+    )
+    assert info.notes("resnet_impala") == []
 
 
 BOX = ActionColumn(low=-2.0, high=2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -88,6 +89,21 @@ def test_every_batch_has_random_numbers_of_its_own() -> None:
     observations = {"obs": torch.zeros(400, 4)}
     drawn = [act(observations, torch.zeros(400, 0), generator).action for _ in range(5)]
     assert len(set(torch.cat(drawn).flatten().tolist())) == 2000
+
+
+def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
+    network, observations = make_policy(box(1)), {"obs": torch.zeros(3, 4)}
+    first, second = RecordedAct(network.requires_grad_(False)), RecordedAct(network)
+    generators = torch.Generator().manual_seed(0), torch.Generator()
+
+    def draw(act: RecordedAct, generator: torch.Generator) -> list[Any]:
+        return [act(observations, torch.zeros(3, 0), generator).action.tolist() for _ in range(NOISE_ROWS)]
+
+    act_once = first(observations, torch.zeros(3, 0), generators[0])
+    second.load_state(json.loads(json.dumps(first.state())))
+    generators[1].set_state(generators[0].get_state())
+    assert act_once.action.shape == (3, 1)
+    assert draw(first, generators[0]) == draw(second, generators[1])
 
 
 def test_encoders_of_users_are_not_recorded() -> None:

@@ -546,7 +546,7 @@ def test_a21_a22_tags() -> None:
     update.want_summary = True
     train(update, act(update.policy, version=update.version))
     summary = update.summary()
-    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12, *TAGS_OF_CR1}
+    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12, *TAGS_OF_CR1, "skipped_steps"}
     assert all(np.isfinite(value) for value in summary.values())
     assert summary["num_sgd_steps"] == 8
     assert summary["version_diff_avg"] == 3

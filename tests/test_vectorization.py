@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,24 @@ def test_evaluation_plays_many_at_once(mode: str, memory: bool) -> None:
     assert episodes.rewards == [sum(range(length + 1)) for length in episodes.lengths]
 
 
+@pytest.mark.parametrize("num_episodes", [3, PAYS_FROM], ids=["single", "pool"])
+def test_every_evaluation_in_envpool_starts_from_the_same_seeds(num_episodes: int) -> None:
+    pytest.importorskip("envpool")
+    source = find_env("envpool/CartPole-v1")
+    info = probe(source)
+    policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
+    playing = Play([policy], source, info, num_episodes, seed=0)
+    lengths = []
+    for _ in range(2):
+        playing.start()
+        while not playing.tally.is_complete:
+            playing.step()
+        lengths.append(playing.tally.episodes[0].lengths)
+    playing.close()
+    assert lengths[0] == lengths[1]
+    assert len(set(lengths[0])) > 1
+
+
 class Wrong(Many):
     def __init__(self, num_envs: int, **changes: Any) -> None:
         super().__init__(num_envs + changes.pop("more", 0))
@@ -292,6 +311,13 @@ def test_what_auto_chooses_and_what_is_refused() -> None:
     register_env("many/again", Numbered, make_vec=Many)
     register_env("many/again", Numbered)
     assert not find_env("many/again").offers_vector
+
+
+def test_missing_envpool_is_refused_before_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    cart = find_env("CartPole-v1")
+    with pytest.raises(EnvError, match=r'out of EnvPool, which is not installed\. .* pip install "sf-rl\[envpool\]"'):
+        choose_vectorization("envpool", cart, probe(cart), 16, 1)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "mujoco/HalfCheetah", "envpool/Pong-v5"])

@@ -19,21 +19,22 @@ class Single(gymnasium.Env[Any, Any]):
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._name, self._kwargs = name, kwargs
         self._pool = _make_pool(name, 0, kwargs)
-        self._seed = 0
+        self._fresh_seed: int | None = 0
+        """That the pool was made with, until it is first reset."""
         self.observation_space, self.action_space = self._pool.observation_space, self._pool.action_space
         self._score, self._length = 0.0, 0
         self._game_goes_on = False
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None and seed != self._seed:  # a pool takes its seed when it is made
+        if seed is not None and seed != self._fresh_seed:  # a pool takes its seed when it is made
             self._pool.close()
-            self._pool, self._seed = _make_pool(self._name, seed, self._kwargs), seed
+            self._pool = _make_pool(self._name, seed, self._kwargs)
         elif self._game_goes_on:
             # After a lost life the step of a pool goes on with the game, whatever the action; its reset would not.
             action = np.zeros((1, *(self.action_space.shape or ())), self.action_space.dtype)
             self._game_goes_on = False
             return self._pool.step(action)[0][0], {}
-        self._score, self._length, self._game_goes_on = 0.0, 0, False
+        self._score, self._length, self._game_goes_on, self._fresh_seed = 0.0, 0, False, None
         return self._pool.reset()[0][0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -87,7 +88,9 @@ class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012  # as Gymnasium has it
 
     def __init__(self, name: str, num_envs: int, seed: int, **kwargs: Any) -> None:
+        self._name, self._kwargs = name, kwargs
         self._pool = _make_pool(name, seed, kwargs, num_envs)
+        self._fresh_seed: int | None = seed
         self.num_envs = num_envs
         self.single_observation_space = self._pool.observation_space
         self.single_action_space = self._pool.action_space
@@ -97,7 +100,10 @@ class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._is_over = np.zeros(num_envs, bool)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """A pool takes its seed when it is made."""
+        if seed is not None and seed != self._fresh_seed:
+            self._pool.close()
+            self._pool = _make_pool(self._name, seed, self._kwargs, self.num_envs)
+        self._fresh_seed = None
         self._scores[:] = self._lengths[:] = 0
         self._is_over[:] = False
         return self._pool.reset()[0], {}

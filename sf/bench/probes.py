@@ -43,6 +43,9 @@ class ProbedEnvs:
     def reset(self, observations: dict[str, Array]) -> None:
         self.envs.reset(observations)
 
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        self.envs.restart(index, observations)
+
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         self.calls += 1
         step = self._timed_step if self.calls % ONE_IN == 0 else self.envs.step

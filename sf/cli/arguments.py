@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Parsed = TypeVar("Parsed", bound="DataclassInstance")
 
+HELP = ("-h", "--help")
 _IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
 
 
@@ -40,24 +41,26 @@ def parse(
         prog: name of the program.
         description: what it does, for the help.
         required: an argument that must be there, as an example: ``--env=CartPole-v1``; or several, of which one must.
-        defaults: returns what is not given, from the values that are; without it the class has the defaults.
+        defaults: returns what is not given, from the values that are, among them ``help`` if that was asked for;
+            without it the class has the defaults.
 
     Raises:
         UsageError: with everything that is wrong.
         SystemExit: the help was asked for and has been shown.
     """
-    if not {"-h", "--help"} & set(arguments):
-        problems = list(_problems(dict(_flags(cls)), arguments))
-        examples = (required,) if isinstance(required, str) else required
-        names = [example.partition("=")[0] for example in examples]
-        if not problems and not any(argument.partition("=")[0] in names for argument in arguments):
-            verb = "is missing" if len(names) == 1 else "are missing"
-            problems.append(
-                f"{' and '.join(names)} {verb}. Give {'it' if len(names) == 1 else 'one'} like {examples[0]}."
-            )
-        if problems:
-            raise UsageError("\n".join(problems))
-    given = {name.removeprefix("--").replace("-", "_"): " ".join(values) for name, values in _grouped(arguments)}
+    others = [argument for argument in arguments if argument not in HELP]
+    wants_help = len(others) < len(arguments)
+    problems = list(_problems(dict(_flags(cls)), others))
+    examples = (required,) if isinstance(required, str) else required
+    names = [example.partition("=")[0] for example in examples]
+    if not (problems or wants_help or any(argument.partition("=")[0] in names for argument in others)):
+        verb = "is missing" if len(names) == 1 else "are missing"
+        problems.append(f"{' and '.join(names)} {verb}. Give {'it' if len(names) == 1 else 'one'} like {examples[0]}.")
+    if problems:
+        raise UsageError("\n".join(problems))
+    given = {name.removeprefix("--").replace("-", "_"): " ".join(values) for name, values in _grouped(others)}
+    if wants_help:
+        given["help"] = ""
     parsed: Parsed = tyro.cli(  # type: ignore[assignment]  # a default of None is none
         cls,
         default=None if defaults is None else defaults(given),

@@ -11,6 +11,8 @@ from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 
 def run_command(command: Callable[[], int]) -> int:
     """Runs a command and returns its exit code, whatever happens in it."""
+    if "" not in sys.path and not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, "")  # so that flags can name modules of the working directory, as with `python -m`
     try:
         return command()
     except SfError as error:

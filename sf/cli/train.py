@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,8 +46,10 @@ def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: 
     """
     from sf.cli.arguments import parse
     from sf.config import Config
+    from sf.config.presets import with_env_kwargs
 
-    return parse(Config, arguments, prog, description, required="--env=CartPole-v1", defaults=_defaults)
+    required = "--env=CartPole-v1"
+    return with_env_kwargs(parse(Config, arguments, prog, description, required, defaults=_defaults))
 
 
 def _defaults(given: Mapping[str, str]) -> Config:
@@ -59,9 +62,22 @@ def _defaults(given: Mapping[str, str]) -> Config:
     name, env = given.get("preset", "none"), given.get("env")
     if name == "auto":
         name = preset_for(env or "")
-        print(f"preset: {name}" if env else "preset: none, because no --env is given")
-    config = Config(RunConfig(env=MISSING))
-    return with_preset(name, config) if name in PRESETS else config
+        print(f"preset: {name}{_better_id(env)}" if env else "preset: none, because no --env is given")
+    if "help" in given and PRESETS[name]:
+        values = ", ".join(f"{flag}={value}" for flag, value in PRESETS[name].items())
+        print(textwrap.fill(f"--preset={name} sets these defaults below: {values}", 80), end="\n\n")
+    config = Config(RunConfig(env=MISSING, preset=given.get("preset", "none")))  # type: ignore[arg-type]  # checked
+    return with_preset(name, config)
+
+
+def _better_id(env: str) -> str:
+    """A hint for who names a game without the wrappers that its preset counts on."""
+    from sf.config.presets import preset_for
+    from sf.envs.registry import own_name
+
+    ours = own_name(env)
+    preset = preset_for(ours) if ours else preset_for(env)
+    return "" if preset == preset_for(env) else f" ({env} lacks the wrappers that {preset} needs; {ours} has them)"
 
 
 def _next_steps(run: RunConfig, encoder: str) -> str:

@@ -7,6 +7,7 @@ environments and asynchronous updates. Plain values only, so that the help can s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -124,6 +125,9 @@ ATARI_FAST: Values = {
     "train_for_env_steps": 40_000_000,
 }
 
+ENVPOOL: Values = {"env_kwargs": '{"episodic_life": true, "reward_clip": true}'}
+"""Rows C16 and C19 of the details, which EnvPool leaves out by default."""
+
 PRESETS: Mapping[str, Values] = {
     "none": {},
     "classic": CLASSIC,
@@ -143,17 +147,23 @@ PRESETS: Mapping[str, Values] = {
         **ATARI,
         "encoder_conv_architecture": "convnet_microrts",
         "encoder_conv_mlp_layers": (128,),
+        "scale_pixels": False,  # its planes are zeros and ones
         "env_frameskip": 1,
         "train_for_env_steps": 2_000_000,
     },
+    "envpool_atari": {**ATARI, **ENVPOOL},
     "envpool_pong": {
         **ATARI,
-        "num_envs_per_worker": 8,
+        **ENVPOOL,
+        "num_workers": 1,  # one group of 16 is one pool
+        "num_envs_per_worker": 16,
+        "worker_num_splits": 1,
         "num_batches_per_epoch": 8,
         "num_epochs": 3,
         "ppo_clip_ratio": 0.2,
         "ppo_clip_value": 0.2,
         "stop_at_reward": 17.0,
+        "stop_at_reward_episodes": 20,
     },
 }
 
@@ -172,19 +182,33 @@ def with_preset(name: str, config: Config) -> Config:
     return Config(**parts)
 
 
+def with_env_kwargs(config: Config) -> Config:
+    """The configuration with what its preset says of `env_kwargs` wherever the user has said nothing else."""
+    run = config.run
+    preset = json.loads(PRESETS[preset_for(run.env) if run.preset == "auto" else run.preset].get("env_kwargs", "{}"))
+    try:
+        merged = json.dumps(preset | json.loads(run.env_kwargs)) if preset else run.env_kwargs
+    except (ValueError, TypeError):
+        return config  # no JSON object: refused with all other problems
+    return replace(config, run=replace(run, env_kwargs=merged))
+
+
 def preset_for(env_id: str) -> str:
-    """The preset of the paper for a family of environments; ``none`` for one that it does not cover."""
+    """The preset of the paper for a family of environments; ``none`` for one that it does not cover.
+
+    Games without our wrappers, such as ALE/Pong-v5, are not covered.
+    """
     import gymnasium
 
     name = env_id.rpartition(":")[2]
     if name == "envpool/Pong-v5":
         return "envpool_pong"
-    if name.startswith(("atari/", "ALE/")) or "NoFrameskip" in name:
+    if name.startswith("atari/"):
         return "atari"
     name, is_pool = name.removeprefix("envpool/"), name.startswith("envpool/")
     spec = gymnasium.registry.get(name)
     if is_pool and spec is None and name.endswith("-v5"):  # of EnvPool's own ids all those of Atari, and no others
-        return "atari"
+        return "envpool_atari"
     module = spec.entry_point if spec is not None and isinstance(spec.entry_point, str) else ""
     if name.startswith(("mujoco/", *CONTINUOUS_CONTROL)) or module.startswith("gymnasium.envs.mujoco"):
         return "mujoco"

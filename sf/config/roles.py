@@ -22,7 +22,7 @@ class RunConfig:
     """Environment: a Gymnasium id such as CartPole-v1, or module:Id to import the module first."""
     preset: Literal[
         "none", "auto", "classic", "classic_fast", "atari", "atari_lstm", "atari_fast", "mujoco", "mujoco_fast",
-        "microrts", "envpool_pong",
+        "microrts", "envpool_atari", "envpool_pong",
     ] = "none"  # fmt: skip
     """Known hyperparameters in place of the defaults below, see --help --preset=...; auto chooses by environment."""
     env_kwargs: str = "{}"
@@ -48,7 +48,9 @@ class RunConfig:
     train_for_seconds: Annotated[int, AT_LEAST_1] = 10_000_000_000
     """Stop after this many seconds."""
     stop_at_reward: float | None = None
-    """Stop when the mean return of the last 100 episodes reaches this value."""
+    """Stop when the mean return of the last stop_at_reward_episodes episodes reaches this value."""
+    stop_at_reward_episodes: Annotated[int, AT_LEAST_1] = 100
+    """Episodes of each policy behind stop_at_reward; with fewer the run goes on."""
     save_every_sec: Annotated[int, AT_LEAST_1] = 120
     """Seconds between two checkpoints."""
     keep_checkpoints: Annotated[int, Range(2)] = 2
@@ -149,6 +151,8 @@ class ModelConfig:
     """Subtracted from observations before anything else."""
     obs_scale: Annotated[float, ABOVE_0] = 1.0
     """Observations are divided by this after the subtraction."""
+    scale_pixels: bool = True
+    """Divide uint8 images by 255, or by obs_scale where that is not 1; False treats them like other numbers."""
     obs_clip: Annotated[float, ABOVE_0] = 10.0
     """Normalized observations are limited to plus and minus this."""
     adaptive_stddev: bool = False
@@ -259,6 +263,10 @@ class FaultConfig:
 
     max_restarts: Annotated[int, AT_LEAST_0] = 10
     """Restarts of one rollout or inference worker within a minute; after that the run goes on without it or ends."""
+    restart_learner: bool = False
+    """When a learner dies, begin again from the last checkpoint, max_restarts times a minute; else the run ends."""
+    on_nonfinite: Literal["raise", "drop"] = "raise"
+    """If a reward or an observation is NaN or infinite: end the run, or reset that environment and drop its steps."""
     env_init_timeout: Annotated[float, ABOVE_0] = 120.0
     """Longest construction of one environment in seconds; who takes longer hangs and is restarted."""
     env_reset_timeout: Annotated[float, ABOVE_0] = 120.0

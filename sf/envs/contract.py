@@ -119,15 +119,20 @@ def vector_leaf_array(value: Any, leaf: LeafSpec, num_envs: int, what: str) -> A
 
 
 def check_mask(mask: Array, action: ActionSpec) -> None:
-    """Refuse a mask, [total number of choices], that leaves a column without a legal choice."""
+    """Refuse a mask, [total number of choices], that holds NaN or leaves a column without a legal choice."""
+    if mask.dtype.kind == "f" and np.isnan(mask).any():
+        raise EnvError(f"it returned the action mask {mask.tolist()}, which holds NaN. Use 0 for what is not allowed.")
     if len(action.choices) == 1:
-        legal = mask.any()
+        legal = np.array([mask.any()])
     else:
         starts = np.cumsum((0, *action.choices[:-1]))
-        legal = np.logical_or.reduceat(mask != 0, starts).all()
-    if not legal:
+        legal = np.logical_or.reduceat(mask != 0, starts)
+    if not legal.all():
+        index = int(legal.argmin())
+        column = [column for column in action.columns if column.num_choices][index]
         raise EnvError(
-            f"it returned the action mask {mask.tolist()}, which forbids every choice of an action. Allow at least one."
+            f"it returned the action mask {mask.tolist()}, which forbids all of action column {index} ({column}). "
+            "Allow at least one."
         )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from sf.arena import Array
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, ROOT_LEAF, action_spec
+
+LONGEST_SHOWN = 200
+"""Characters of a mask in a message."""
 
 
 class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -22,12 +28,25 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     puts_mask_from_info = True
 
     def __init__(self, env: Any) -> None:
+        """Wraps the environment.
+
+        Raises:
+            EnvError: it is no `gymnasium.Env`, or its actions have no choices.
+        """
+        self._choices = action_spec(env.action_space).choices
+        if not self._choices or not isinstance(env, gymnasium.Env):
+            reason = (
+                f"{type(env).__name__} is no gymnasium.Env; derive it from that class, or put the mask into a Dict "
+                f"observation under the key {ACTION_MASK!r}"
+                if self._choices
+                else f"the actions {env.action_space} have no choices; leave it out"
+            )
+            raise EnvError(f"info has {ACTION_MASK!r}, but {reason}.")
         super().__init__(env)
         inner = env.observation_space
         self._is_dict = isinstance(inner, spaces.Dict)
-        self._size = sum(action_spec(env.action_space).choices)
         leaves = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {ROOT_LEAF: inner}
-        self.observation_space = spaces.Dict(leaves | {ACTION_MASK: spaces.MultiBinary(self._size)})
+        self.observation_space = spaces.Dict(leaves | {ACTION_MASK: spaces.MultiBinary(sum(self._choices))})
 
     def reset(self, **kwargs: Any) -> Any:
         observation, info = self.env.reset(**kwargs)
@@ -42,7 +61,39 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise EnvError(
                 f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info)}."
             )
-        mask = info[ACTION_MASK]
-        parts = mask if isinstance(mask, (tuple, list)) and np.ndim(mask[0]) else [mask]
-        flat = np.concatenate([np.asarray(part) != 0 for part in parts]).astype(np.int8)
-        return {**(observation if self._is_dict else {ROOT_LEAF: observation}), ACTION_MASK: flat}
+        mask = flat_mask(info[ACTION_MASK], self._choices)
+        return {**(observation if self._is_dict else {ROOT_LEAF: observation}), ACTION_MASK: mask}
+
+
+def flat_mask(mask: Any, choices: Sequence[int]) -> Array:
+    """int8[total number of choices] of a mask as `info` has it, 0 for what is not allowed.
+
+    Args:
+        mask: one vector, or a tuple or list of them.
+        choices: number of choices of each column.
+
+    Raises:
+        EnvError: it is something else.
+    """
+    is_split = isinstance(mask, (tuple, list)) and any(isinstance(part, (tuple, list, np.ndarray)) for part in mask)
+    vectors = [_vector(part) for part in (mask if is_split else [mask])]
+    expected = list(choices) if is_split else [sum(choices)]
+    if [len(vector) for vector in vectors] != expected:
+        raise EnvError(
+            f"info[{ACTION_MASK!r}] is {textwrap.shorten(repr(mask), LONGEST_SHOWN)}, expected a vector of "
+            f"{sum(choices)} numbers, 0 for what is not allowed, or one vector for each column, of the lengths "
+            f"{list(choices)}."
+        )
+    return np.concatenate(vectors)
+
+
+def _vector(part: Any) -> Array:
+    """Zeros and ones; none of them if the part is no vector of numbers."""
+    try:
+        array = np.asarray(part)
+    except ValueError:  # lists of different lengths
+        array = np.empty(0)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and np.isnan(array).any()):
+        array = np.empty(0)
+    allowed: Array = (array != 0).astype(np.int8)
+    return allowed

@@ -55,7 +55,27 @@ def _reset(env: Any, info: EnvInfo, **kwargs: Any) -> tuple[Any, Any]:
     with blamed_on(info.env_id, "reset"):
         result: tuple[Any, Any] = env.reset(**kwargs)
     check_reset(result, info)
+    if info.num_agents > 1:
+        _refuse_ignored_mask(result[1], info, "reset")
     return result
+
+
+def _refuse_ignored_mask(infos: Any, info: EnvInfo, call: str) -> None:
+    """Refuse a mask where nobody looks for it, because illegal actions would reach the environment."""
+    has_mask = isinstance(infos, (list, tuple)) and any(
+        isinstance(one, Mapping) and ACTION_MASK in one for one in infos
+    )
+    if ACTION_MASK in info.observations or not has_mask:
+        return
+    if info.num_agents == 1:
+        raise EnvError(
+            f"{info.env_id} returned info[{ACTION_MASK!r}] from step but not from reset. Return it from both, because "
+            "the first action needs a mask as well."
+        )
+    raise EnvError(
+        f"{info.env_id} returned info[{ACTION_MASK!r}] from {call}, which is read where there is one agent; it has "
+        f"{info.num_agents}. Put the mask of each agent into its observation, a Dict with the entry {ACTION_MASK!r}."
+    )
 
 
 def _observations(result: tuple[Any, Any], info: EnvInfo) -> list[Any]:
@@ -73,6 +93,7 @@ def _step(env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any
     with blamed_on(info.env_id, "step"):
         result = env.step(actions[0] if info.num_agents == 1 else list(actions))
     observations, ended = check_step(result, info)
+    _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")
     for observation in observations:
         check_observation(observation, info)
     return observations, ended

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -76,8 +78,13 @@ def find_pool(source: EnvSource) -> EnvSource:
     """The same environment out of EnvPool, which steps many copies at once.
 
     Raises:
-        EnvError: EnvPool is not installed, or has no such environment.
+        EnvError: EnvPool is not installed.
     """
+    if importlib.util.find_spec("envpool") is None:
+        raise EnvError(
+            f"vectorization=envpool takes {source.env_id} out of EnvPool, which is not installed. Install it with: "
+            'pip install "sf-rl[envpool]"'
+        )
     family = _offered(f"envpool/{source.env_id.rpartition('/')[2]}", VECTOR_ENTRY_POINT_GROUP)
     assert family is not None, "our own table has it"
     return replace(source, vector_factory=family)
@@ -126,8 +133,8 @@ def _import(env_id: str, module: str) -> None:
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module is there and misses another one
             raise EnvError(
-                f"env={env_id} names the module {module}, which cannot be found. Check its name, and that its "
-                "directory is in PYTHONPATH or its package is installed."
+                f"env={env_id} names the module {module}, which cannot be found. Check its name, and that it is in the "
+                "working directory, in PYTHONPATH or in an installed package."
             ) from error
 
 
@@ -153,12 +160,23 @@ def _unknown(name: str, known: Collection[str]) -> str:
     family, _, member = name.partition("/")
     families = [pattern.removesuffix("/*") for pattern in known if pattern.endswith("/*")]
     near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
+    if not name.startswith("ALE/") and (ours := own_name(name)):
+        near = [ours]
     if near:
         return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"
     return (
         f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
         "an environment that a module registers, or sf.register_env."
     )
+
+
+def own_name(env_id: str) -> str | None:
+    """What one of our families calls a game or world that Gymnasium knows by `env_id`; None if there is none."""
+    name = env_id.rpartition(":")[2]
+    if game := re.fullmatch(r"ALE/(\w+)-v\d|(\w+)(?:NoFrameskip|Deterministic)-v\d", name):
+        return f"atari/{game[1] or game[2]}"
+    world = re.fullmatch(r"MiniGrid-(.+?)(?:-v0)?", name)
+    return world and f"minigrid/{world[1]}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:

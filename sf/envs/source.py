@@ -125,6 +125,10 @@ def _missing_package_explained(env_id: str) -> Iterator[None]:
     except Exception as error:
         if not (isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled"):
             raise
+        if "gymnasium-robotics" in str(error):
+            raise EnvError(
+                f"{env_id} is no more: Gymnasium has removed versions 2 and 3. Take mujoco/{env_id.partition('-v')[0]}."
+            ) from error
         extra = next((extra for extra, start in EXTRAS.items() if _entry_point(env_id).startswith(start)), None)
         if extra is None:
             raise EnvError(f"{env_id} needs a package that is not installed: {error}") from error

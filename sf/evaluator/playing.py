@@ -71,7 +71,7 @@ class Play:
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
-        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs)]
+        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs) % 2**31]
         final = _leaves(info, rows), np.zeros(rows, bool), action_bounds
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":

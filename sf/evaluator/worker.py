@@ -2,7 +2,8 @@
 
 In: published weights, counters of the learners. Out: scores, and the best policy so far as a checkpoint. It owns
 environments of its own and a copy of every policy. All episodes of an evaluation are played with one version of the
-weights. Between two steps it rests, so that it is busy for a fixed share of the time at most.
+weights. Between two steps it rests, so that it is busy for a fixed share of the time at most. When the run is over, the
+last policy is evaluated as well, see `sf.evaluator.last`.
 """
 
 from __future__ import annotations
@@ -100,13 +101,18 @@ class Evaluator:
         if now < self.rested_at_s or not (self.is_playing or self._begin()):
             return False
         self.record.lap("wait")
-        self.play.step()
-        if self.play.tally.is_complete:
-            self._finish()
+        self._play()
         self.record.lap("play")
         self.record.publish()
         self.rested_at_s = time.monotonic() + (time.monotonic() - now) * (1 / self.config.eval_share - 1)
         return True
+
+    def play_at_once(self) -> None:
+        """One evaluation of the newest weights without a rest; none if there are no weights."""
+        self.next_frames = 0
+        if self._begin():
+            while self.is_playing:
+                self._play()
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until it has rested; while no evaluation is due it looks ten times a second."""
@@ -118,6 +124,18 @@ class Evaluator:
         if self.is_playing:
             Console().line(f"The evaluation of policy_version {self.versions[0]} was not completed.")
         self.play.close()
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: an evaluation begins anew."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Nothing to load."""
+
+    def _play(self) -> None:
+        self.play.step()
+        if self.play.tally.is_complete:
+            self._finish()
 
     def _begin(self) -> bool:
         """Takes the newest weights if an evaluation is due."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
-from sf.policy.tracing import fastest_act
+from sf.policy.tracing import RecordedAct, fastest_act
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -81,12 +81,9 @@ class InferenceWorker:
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.network = ActorCritic(info, config)
         # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
+        self.act = fastest_act(self.network)
         self.policy = CollectPolicy(
-            self.network,
-            fastest_act(self.network),
-            emit_log_probability=True,
-            automatic_state_reset=False,
-            validate_args=False,
+            self.network, self.act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
         )
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.network.flat.numpy()
@@ -124,6 +121,17 @@ class InferenceWorker:
 
     def close(self) -> None:
         """Nothing to close: all that it holds is memory."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside shared memory."""
+        noise = self.act.state() if isinstance(self.act, RecordedAct) else {}
+        return {"generator": self.generator.get_state().tolist(), "noise": noise}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+        if isinstance(self.act, RecordedAct):
+            self.act.load_state(state["noise"])
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""

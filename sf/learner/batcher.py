@@ -87,6 +87,14 @@ class Batcher:
             self.slots.release(slot.index, self.policy_id)
         return len(finished)
 
+    def state(self) -> list[tuple[int, int]]:
+        """The slots that it holds, and how many of their rows it has used; between two datasets."""
+        return [(slot.index, slot.used) for slot in self._open]
+
+    def load_state(self, state: list[tuple[int, int]]) -> None:
+        """The inverse of `state`."""
+        self._open = [_OpenSlot(index, used) for index, used in state]
+
     def _take_full_slots(self) -> None:
         for slot in self.slots.waiting_for(self.policy_id, self.learner):
             self.slots.take(int(slot), self.policy_id)

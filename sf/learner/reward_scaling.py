@@ -86,6 +86,15 @@ class RewardScaling:
         self._sums[rows] = sums
         return after
 
+    @property
+    def sums(self) -> list[float]:
+        """Discounted sums of the running episodes, by row."""
+        return [float(number) for number in self._sums]
+
+    @sums.setter
+    def sums(self, sums: list[float]) -> None:
+        self._sums = np.array(sums)
+
     def state_dict(self) -> dict[str, Tensor]:
         """The moments. The sums belong to episodes, which a resumed run begins anew."""
         return {"mean": self.moments.mean, "variance": self.moments.variance, "count": self.moments.count}

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from sf.config import Config
 from sf.errors import CheckpointError
 from sf.learner import checkpoint
+from sf.learner.dataset import Transitions
 from sf.learner.differences import data_differences
 from sf.learner.update import Update
 from sf.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 
 RANDOM_STATE = "random.torch"
+MOMENT = "moment."
+"""How the names of tensors begin that are of the run, not of the policy."""
+MOST_KEPT = 4096
+"""Transitions of a minibatch that broke the training."""
 
 
 class Saver:
@@ -28,6 +36,10 @@ class Saver:
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.best_reward = -math.inf
+        self.collect_moment: Callable[[], Mapping[str, torch.Tensor]] = dict
+        """Tensors for the newest checkpoints that say where the whole run is, see `sf.moment`."""
+        self.resumed_moment: dict[str, torch.Tensor] = {}
+        """What it returned when the checkpoint was written that this learner goes on from."""
 
     def resume(self) -> int:
         """Continues from the newest checkpoint; returns the frames trained on so far, 0 if there is none.
@@ -50,6 +62,7 @@ class Saver:
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
         tensors = dict(newest.tensors)
+        self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)
         best = checkpoint.load_newest(self.directory / checkpoint.BEST)
@@ -68,6 +81,8 @@ class Saver:
                 return None
             self.best_reward = request.reward
         tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
+        if request.kind == "periodic":
+            tensors |= self.collect_moment()
         data = self.description | {"reward": request.reward}
         version = self.update.version
         try:
@@ -75,6 +90,19 @@ class Saver:
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
         return CheckpointSaved(policy_id, request.kind, str(path), version)
+
+    def keep_for_a_look(self, minibatch: Transitions) -> str:
+        """Writes transitions that broke the training, no more than a few; returns where they are, for the user."""
+        path = self.directory / "non_finite_minibatch.safetensors"
+        some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT)))
+        tensors = {field.name: getattr(some, field.name) for field in fields(some) if field.name != "observations"}
+        tensors |= {f"observations.{name}": leaf for name, leaf in some.observations.items()}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        except OSError as error:
+            return f"Their minibatch could not be written to {path}: {error}."
+        return f"The last minibatch is in {path}."
 
     def _place(self, request: SaveRequest) -> tuple[Path, int | None]:
         match request.kind:

@@ -11,6 +11,7 @@ Where a policy has several learners, a batch is this learner's share of the data
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -36,7 +37,18 @@ __all__ = ["Batch", "StepReport", "Update"]
 
 log = logging.getLogger(__name__)
 
-RATIO_TOLERANCE = 1e-4
+RATIO_TOLERANCE = 1e-5
+"""Of row C36; actions of very many columns may be off by the rounding of their log-probability."""
+ROUNDING = 4 * torch.finfo(torch.float32).eps
+MOST_SKIPPED_IN_A_ROW = 10
+
+
+class NonFiniteGradient(InternalError):
+    """Gradients were not finite again and again; `minibatch` is the last one."""
+
+    def __init__(self, message: str, minibatch: Transitions) -> None:
+        super().__init__(message)
+        self.minibatch = minibatch
 
 
 @dataclass(frozen=True)
@@ -68,9 +80,12 @@ class Update:
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy, peers)
-        self._reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
+        self.reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
         self._schedule = learning_rate(config)
         self._clip_factor = 1.0
+        self.num_skipped = 0
+        """Optimizer steps that were not taken because the gradient was not finite."""
+        self._skipped_in_a_row = 0
         self._summary = metrics.Summary()
 
     @property
@@ -99,10 +114,11 @@ class Update:
             self._log_skipped(selection, batch.policy_version)
             return
         lr_factor = selection.num_trained / selection.num_own
-        if self._reward_scaling is not None:
-            rewards = self._reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
+        if self.reward_scaling is not None:
+            rewards = self.reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
             batch = replace(batch, rewards=rewards)
         transitions = with_gae(batch, self.policy, self.config)
+        is_last = False
         for epoch in range(self.config.num_epochs):
             if self.config.with_vtrace and len(transitions):
                 transitions = with_vtrace(transitions, batch, self.policy, self.config)
@@ -114,7 +130,8 @@ class Update:
                 evaluation, minibatch = self._evaluate(part, transitions, batch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, minibatch, unchanged=not any(lags))
-                self._step(evaluation, minibatch, lr_factor)
+                if not self._step(evaluation, minibatch, lr_factor):
+                    continue
                 ends_epoch = index == len(parts) - 1
                 has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
                 is_last = ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
@@ -184,8 +201,12 @@ class Update:
         counts = torch.isin(rows, part.trained.to(rows.device)).nonzero()[:, 0]
         return Evaluation(*(x.index_select(0, counts) for x in evaluation)), unrolled.take(counts)
 
-    def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> None:
-        """One optimizer step."""
+    def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> bool:
+        """One optimizer step; False, and nothing has changed, where the gradient is no number.
+
+        Raises:
+            NonFiniteGradient: for the tenth time in a row.
+        """
         config, size = self._present_config(), len(minibatch)
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
@@ -196,6 +217,10 @@ class Update:
             )
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
+        if not math.isfinite(grad_norm.item()):  # the same for all learners
+            self._skip(minibatch)
+            return False
+        self._skipped_in_a_row = 0
         lr = self.lr
         self.optimizer.step(lr * lr_factor)
         self.version += 1
@@ -207,6 +232,22 @@ class Update:
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
+        return True
+
+    def _skip(self, minibatch: Transitions) -> None:
+        self.num_skipped += 1
+        self._skipped_in_a_row += 1
+        log.error(
+            "Skipped an optimizer step at version %d: the gradient of %d transitions is not finite (%d in a row).",
+            self.version, len(minibatch), self._skipped_in_a_row,
+        )  # fmt: skip
+        if self._skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            raise NonFiniteGradient(
+                f"{self._skipped_in_a_row} gradients in a row were not finite, the last one at version {self.version}. "
+                "The policy is as it was before them. Lower --learning_rate, set --max_grad_norm, and look at the size "
+                "of rewards and observations (--normalize_input, --reward_scale, --reward_clip).",
+                minibatch,
+            )
 
     def _with_normalized_advantages(self, minibatch: Transitions) -> Transitions:
         if not self.config.normalize_advantages:
@@ -224,7 +265,7 @@ class Update:
         )
 
     def _reward_scaling_state(self) -> dict[str, Tensor]:
-        return {} if self._reward_scaling is None else self._reward_scaling.state_dict()
+        return {} if self.reward_scaling is None else self.reward_scaling.state_dict()
 
     @torch.no_grad()
     def _is_beyond_target_kl(self, evaluation: Evaluation, minibatch: Transitions) -> bool:
@@ -247,7 +288,10 @@ class Update:
             return
         ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp()
         self._summary.add({"first_ratio_min": ratios.min(), "first_ratio_max": ratios.max()})
-        if self.config.strict and unchanged and (error := (ratios - 1.0).abs().max().item()) > RATIO_TOLERANCE:
+        if not (self.config.strict and unchanged):
+            return
+        tolerance = max(RATIO_TOLERANCE, ROUNDING * evaluation.log_probs.abs().max().item())
+        if (error := (ratios - 1.0).abs().max().item()) > tolerance:
             raise InternalError(
                 f"strict=True: at version {self.version} the policy has not changed since it acted, so that all "
                 f"probability ratios should be 1, but one is off by {error:.3g}. What acts and what trains differ."
@@ -259,6 +303,7 @@ class Update:
         self._summary.add_numbers(
             {
                 "num_sgd_steps": self.version,
+                "skipped_steps": self.num_skipped,
                 "version_diff_min": report.lag_min,
                 "version_diff_avg": report.lag_avg,
                 "version_diff_max": report.lag_max,

@@ -22,11 +22,12 @@ from sf.arena import Arena
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.doorbell import Doorbell
+from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
-from sf.learner.update import StepReport, Update
+from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
@@ -142,13 +143,27 @@ class Learner:
         self._save(SaveRequest("periodic", None))
         self.record.publish()
 
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside shared memory and a checkpoint, if it goes on in the middle of episodes."""
+        scaling = self.update.reward_scaling
+        return {"slots": self.batcher.state(), "sums": [] if scaling is None else scaling.sums}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self.batcher.load_state(state["slots"])
+        if self.update.reward_scaling is not None:
+            self.update.reward_scaling.sums = state["sums"]
+
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
         self.update.want_summary = self._wants_summary(now)
         self.update.set_progress(self._progress())
-        for step in self.update.steps(batch):
-            self.record.lap("update")
-            self._publish(step)
+        try:
+            for step in self.update.steps(batch):
+                self.record.lap("update")
+                self._publish(step)
+        except NonFiniteGradient as error:
+            raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
         (num_learned,) = self.peers.sum(int(batch.valid.sum()))

@@ -9,17 +9,23 @@ from statistics import fmean
 from sf.records import Episode
 
 REWARD_EPISODES = 100
-"""Episodes behind the reward on the console and behind `stop_at_reward`."""
+"""Episodes behind the reward on the console."""
 
 
 class EpisodeWindows:
     """Means over the newest episodes of each policy, from the first episode on."""
 
-    def __init__(self, num_policies: int, stats_avg: int) -> None:
+    def __init__(self, num_policies: int, stats_avg: int, largest: int = REWARD_EPISODES) -> None:
+        """Keeps nothing yet.
+
+        Args:
+            num_policies: each has a window.
+            stats_avg: episodes behind the averaged curves.
+            largest: most episodes that `mean_rewards` is asked for.
+        """
         self._stats_avg = stats_avg
-        self._episodes: list[deque[Episode]] = [
-            deque(maxlen=max(stats_avg, REWARD_EPISODES)) for _ in range(num_policies)
-        ]
+        size = max(stats_avg, REWARD_EPISODES, largest)
+        self._episodes: list[deque[Episode]] = [deque(maxlen=size) for _ in range(num_policies)]
         self.counts = [0] * num_policies
         """Episodes of each policy since this start."""
 
@@ -29,10 +35,10 @@ class EpisodeWindows:
             self._episodes[episode.policy_id].append(episode)
             self.counts[episode.policy_id] += 1
 
-    def mean_rewards(self) -> dict[int, float]:
-        """Policy to the mean return of its last 100 episodes; policies without an episode are absent."""
+    def mean_rewards(self, num_episodes: int = REWARD_EPISODES) -> dict[int, float]:
+        """Policy to the mean return of its last episodes; policies without an episode are absent."""
         return {
-            policy: fmean(episode.reward for episode in list(episodes)[-REWARD_EPISODES:])
+            policy: fmean(episode.reward for episode in list(episodes)[-num_episodes:])
             for policy, episodes in enumerate(self._episodes)
             if episodes
         }

@@ -25,7 +25,7 @@ from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.stats import InferenceStats, memory_scalars
-from sf.monitor.time_shares import Seconds, bottleneck, time_share_table
+from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
 from sf.records import Episode
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Monitor:
             self._bar = ProgressBar(config.run)
             self._console.print_with(self._bar.print_above)
         policies = range(config.run.num_policies)
-        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg)
+        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         self._scalars = ScalarLog(experiment_dir, self._console.line)
@@ -144,7 +144,8 @@ class Monitor:
             write_run_summary(self._directory, summary)
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
-        self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{bottleneck(seconds)}")
+        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds)
+        self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         self._console.line(collected_line(frames, summary["fps"]))

@@ -17,6 +17,9 @@ _ADVICE = {
 _BUSY = 0.6
 """Below this share no role is the bottleneck: they wait for each other."""
 
+TURNS = "In serial mode the roles take turns: none holds the run back, and all but its waiting is what a role takes."
+"""Instead of the name of a bottleneck."""
+
 
 def time_share_table(seconds: Seconds) -> str:
     """Lines of text, one per process: the share of each activity in the time of that process."""

@@ -55,14 +55,15 @@ class _OneHot(nn.Module):
 class _Numbers(nn.Module):
     """A Box leaf: scaled by constants, then by running statistics, then clipped.
 
-    uint8 images have known limits, so they are only divided by 255 (or by `obs_scale` where that is set).
+    uint8 images have known limits, so they are only divided by 255 (or by `obs_scale` where that is set), unless
+    `scale_pixels` is off.
     """
 
     def __init__(self, leaf: LeafSpec, config: ModelConfig) -> None:
         super().__init__()
         layout = image_layout(leaf, config.encoder_conv_architecture)
         self.shape = _prepared_shape(leaf, layout)
-        pixels = layout is not None and leaf.dtype == "uint8"
+        pixels = config.scale_pixels and layout is not None and leaf.dtype == "uint8"
         self.subtract = config.obs_subtract_mean
         self.scale = 255.0 if pixels and config.obs_scale == 1.0 else config.obs_scale
         self.clip = config.obs_clip

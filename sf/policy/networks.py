@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.errors import ConfigError
-from sf.models import AUTO, find_model
+from sf.models import AUTO, blamed_on_encoder, find_model
 from sf.policy.activations import ACTIVATIONS
+from sf.policy.flat import named_variables
 from sf.policy.initialization import orthogonal
 
 CONVOLUTIONS = {
@@ -161,16 +162,34 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
     """The encoder that the configuration names, and the number of its features.
 
     Raises:
-        ConfigError: it is not registered, or its features are not [B, n].
+        ConfigError: it is not registered, raises an exception, or does not fit into a policy.
     """
     if config.encoder == AUTO:
         encoder = Encoder(shapes, config)
         return encoder, encoder.num_features
-    module = find_model(config.encoder)(dict(shapes), config)
-    with torch.no_grad():
-        features = module({name: torch.zeros(2, *shape) for name, shape in shapes.items()})
-    if features.dim() != 2 or len(features) != 2:
+    name = config.encoder
+    make = find_model(name)
+    with blamed_on_encoder(name, "its construction"):
+        module = make(dict(shapes), config)
+    if not isinstance(module, nn.Module):
+        raise ConfigError([f"encoder={name} made a {type(module).__name__}, expected a torch.nn.Module. Return one."])
+    other = [
+        f"{key} ({variable.dtype})" for key, variable in named_variables(module) if variable.dtype != torch.float32
+    ]
+    if other:
         raise ConfigError(
-            [f"encoder={config.encoder} turned 2 observations into {list(features.shape)}, expected features [2, n]."]
+            [
+                f"encoder={name} holds {', '.join(other)}, expected float32 only. Convert it with .float(), and take "
+                "LayerNorm or GroupNorm instead of BatchNorm, which counts in int64."
+            ]
+        )
+    with torch.no_grad(), blamed_on_encoder(name, "forward"):
+        features = module({key: torch.zeros(2, *shape) for key, shape in shapes.items()})
+    if not (
+        isinstance(features, Tensor) and features.dim() == 2 and (len(features), features.dtype) == (2, torch.float32)
+    ):
+        found = f"{features.dtype}{list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        raise ConfigError(
+            [f"encoder={name} turned 2 observations into {found}, expected features torch.float32[2, n]."]
         )
     return module, features.shape[1]

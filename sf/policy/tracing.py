@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +83,14 @@ class RecordedAct:
             else:
                 actions, log_probs, values, params = self._run(noise, *leaves)
         return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
+
+    def state(self) -> dict[str, Any]:
+        """The random numbers that are drawn and not used, in plain JSON types."""
+        return {str(rows): torch.stack(waiting).tolist() for rows, waiting in self._noise.items() if waiting}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self._noise = {int(rows): list(torch.tensor(waiting, device=self._device)) for rows, waiting in state.items()}
 
     def _next_noise(self, num_rows: int, generator: torch.Generator | None) -> Tensor:
         """Random numbers for one batch, from some that are drawn for several batches of this size."""

@@ -20,6 +20,7 @@ from sf.envs.actions import action_converter
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.progress import Phase, Progress
+from sf.rollout.history import History
 from sf.rollout.observations import ObservationWriter, write_rewards
 from sf.spaces import EnvInfo
 
@@ -51,6 +52,9 @@ class EnvBatch(Protocol):
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
 
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        """Starts a new episode in one environment, because the present one cannot go on."""
+
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         """Executes `actions`, [rows, ...]; writes what follows; resets what ended."""
 
@@ -66,6 +70,7 @@ def make_env_batch(
     has_final_observation: Array,
     action_bounds: Literal["clip", "tanh"],
     progress: Progress | None = None,
+    repeatable: bool = False,
 ) -> EnvBatch:
     """One environment per seed.
 
@@ -77,12 +82,13 @@ def make_env_batch(
         has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
         action_bounds: how Box actions are kept in their bounds.
         progress: says which call of which environment goes on; None if nobody watches.
+        repeatable: keep a history, so that a resumed run can go on in the middle of episodes.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
-    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, progress)
+    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, progress, repeatable)
 
 
 class _Batch:
@@ -97,10 +103,12 @@ class _Batch:
         has_final_observation: Array,
         action_bounds: Literal["clip", "tanh"],
         progress: Progress | None,
+        repeatable: bool,
     ):
         self.info = info
         self.progress = progress or unwatched()
         self.seeds = list(seeds)
+        self.history = History(seeds) if repeatable else None
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
         self.envs: list[Any] = []
@@ -111,6 +119,49 @@ class _Batch:
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.envs[0])
         self.fillers = NO_ROWS
+
+    def reset(self, observations: dict[str, Array]) -> None:
+        """Starts the first episode of every environment."""
+        for index, seed in enumerate(self.seeds):
+            self.start(index, seed, observations)
+
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        """Starts a new episode in one environment, because the present one cannot go on."""
+        self.start(index, None, observations)
+
+    def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
+        """Resets one environment and writes what is seen."""
+        try:
+            self.write_seen(observations, index, self.reset_one(index, seed)[0])
+        except Exception as error:
+            self.fail("reset", index, error)
+
+    def reset_one(self, index: int, seed: int | None = None) -> Any:
+        """What `reset` of one environment returns; with a history its seed comes from there."""
+        self.progress.enter(Phase.RESET, index)
+        if self.history is not None:
+            seed = self.history.begin(index)
+        return self.envs[index].reset(seed=seed) if seed is not None else self.envs[index].reset()
+
+    def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+        """Writes the rows of one environment."""
+        raise NotImplementedError
+
+    def replay(self, history: History, observations: dict[str, Array]) -> None:
+        """Brings every environment to where a history says that it is, and writes what is seen there."""
+        self.history = history
+        for index, env in enumerate(self.envs):
+            try:
+                seen = env.reset(seed=history.seed(index))[0]
+                for action in history.actions[index]:
+                    seen = env.step(self.env_action(action))[0]
+                self.write_seen(observations, index, seen)
+            except Exception as error:
+                self.fail("replay", index, error)
+
+    def env_action(self, action: Array) -> Any:
+        """What one environment takes, from the stored actions of its agents."""
+        raise NotImplementedError
 
     def close(self) -> None:
         for index, env in enumerate(self.envs):
@@ -133,13 +184,12 @@ class _Batch:
 class SingleAgentBatch(_Batch):
     """Gymnasium environments; environment i is row i."""
 
-    def reset(self, observations: dict[str, Array]) -> None:
-        for row, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            self.progress.enter(Phase.RESET, row)
-            try:
-                self.write(observations, row, env.reset(seed=seed)[0])
-            except Exception as error:
-                self.fail("reset", row, error)
+    def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+        self.write(observations, index, seen)
+
+    def env_action(self, action: Array) -> Any:
+        (only,) = self.to_env_actions(action[np.newaxis])
+        return only
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         ended: list[Ended] = []
@@ -148,6 +198,8 @@ class SingleAgentBatch(_Batch):
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
         vectors = observations["obs"].reshape(-1).data if size else memoryview(b"")
         word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
+        if self.history is not None:
+            self.history.add(actions)
         try:
             for row, (env, action) in enumerate(zip(self.envs, self.to_env_actions(actions), strict=True)):
                 word[0] = stepping + row
@@ -174,9 +226,8 @@ class SingleAgentBatch(_Batch):
         if not terminated:
             self.write(self.final_observations, row, observation)
             self.has_final_observation[row] = True
-        self.progress.enter(Phase.RESET, row)
         try:
-            observation, reset_info = self.envs[row].reset()
+            observation, reset_info = self.reset_one(row)
         except Exception as error:
             self.fail("reset", row, error)
         if self.counts_episodes and "episode" in reset_info:  # a game can end within the reset after a lost life
@@ -188,19 +239,13 @@ class SingleAgentBatch(_Batch):
 class MultiAgentBatch(_Batch):
     """Environments with several agents; agent a of environment i is row i * num_agents + a."""
 
-    def reset(self, observations: dict[str, Array]) -> None:
-        for index, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            self.progress.enter(Phase.RESET, index)
-            try:
-                self._write_agents(observations, index, env.reset(seed=seed)[0])
-            except Exception as error:
-                self.fail("reset", index, error)
-
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         agents, index = self.info.num_agents, -1
         ended: list[Ended] = []
         received: list[float] = []
         env_actions = list(self.to_env_actions(actions))
+        if self.history is not None:
+            self.history.add(actions.reshape(len(self.envs), agents, *actions.shape[1:]))
         try:
             for index, env in enumerate(self.envs):
                 first = index * agents
@@ -219,18 +264,20 @@ class MultiAgentBatch(_Batch):
                         if not terminated[agent]:
                             self.write(self.final_observations, row, seen[agent])
                             self.has_final_observation[row] = True
-                    self.progress.enter(Phase.RESET, index)
-                    seen = env.reset()[0]
-                self._write_agents(observations, index, seen)
+                    seen = self.reset_one(index)[0]
+                self.write_seen(observations, index, seen)
         except Exception as error:
             self.fail("step", index, error)
         write_rewards(rewards, received, self.info.env_id)
         return ended
 
-    def _write_agents(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+    def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self._expect_one_per_agent("observations", seen)
         for agent, observation in enumerate(seen):
             self.write(observations, index * self.info.num_agents + agent, observation)
+
+    def env_action(self, action: Array) -> Any:
+        return list(self.to_env_actions(action))
 
     def _expect_one_per_agent(self, name: str, values: Any) -> None:
         if len(values) != self.info.num_agents:

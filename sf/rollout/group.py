@@ -8,15 +8,17 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
 
 from sf.arena import Array
 from sf.config import RolloutConfig
 from sf.errors import EnvError
+from sf.monitor.console import Console
 from sf.records import Episode, Record
-from sf.rollout.env_batch import Ended, EnvBatch
+from sf.rollout.env_batch import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
+from sf.rollout.history import History
 from sf.rollout.scores import Scores
 from sf.slots import Requests, Slots, SlotState
 
@@ -30,6 +32,7 @@ class Group:
         self,
         index: int,
         config: RolloutConfig,
+        drop_nonfinite: bool,
         slots: Slots,
         requests: Requests,
         envs: EnvBatch,
@@ -40,10 +43,10 @@ class Group:
         on_episode: Callable[[Episode], None],
     ):
         self.index = index
-        self.config = config
+        self.config, self.drop_nonfinite = config, drop_nonfinite
         self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip < np.inf
         self.slots, self.requests, self.envs = slots, requests, envs
-        self.random, self.record = random, record
+        self.random, self.record, self.console = random, record, Console()
         self.on_request, self.on_full, self.on_episode = on_request, on_full, on_episode
         topology = slots.topology
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
@@ -77,18 +80,19 @@ class Group:
         slot = self.own_slots[self.slots_filled % len(self.own_slots)]
         if self.slots.state(slot) is not SlotState.FREE:
             return False
+        ended = None if self.last_slot is None else self.slots.ended(self.last_slot, self.rollout - 1)
         self.slots.start_filling(slot)
         self.slots.terminated[slot] = self.slots.truncated[slot] = False
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
         self.slot, self.t = slot, 0
-        if self.last_slot is None:
+        if ended is None:
             self._begin(slot)
             self._ask(slot, after=2)
         else:
             for array in self.slots.observations.values():
                 array[slot, 0] = array[self.last_slot, self.rollout]
-            self._keep_memory(slot, self.last_slot)
+            self._keep_memory(slot, ended)
             self._ask(slot)
         return True
 
@@ -100,11 +104,11 @@ class Group:
         self._draw_policies(range(0, len(self.policies), self.agents_per_env))
         self.envs.reset(self._observations(slot, 0))
 
-    def _keep_memory(self, slot: int, last_slot: int) -> None:
+    def _keep_memory(self, slot: int, ended: Array) -> None:
         """The trajectory remembers where it began, so that the learner can go through it again."""
         memory = self.slots.memory[self.index, self.requests.next_memory(self.index)]
         if memory.size:
-            memory[self.slots.ended(last_slot, self.rollout - 1)] = 0
+            memory[ended] = 0
             self.slots.initial_memory[slot] = memory
 
     def _step(self, slot: int, t: int) -> None:
@@ -113,12 +117,13 @@ class Group:
         rewards = slots.rewards[slot, t]
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
+        self._check_rewards(slot, t)
         self.scores.add(rewards)
         if self.reward_is_shaped:
             np.clip(rewards * self.config.reward_scale, -self.config.reward_clip, self.config.reward_clip, out=rewards)
         self.ended = bool(ended)
         if ended:
-            self._check_final_observations()
+            self._check_final_observations(slot, t)
             self._end_episodes(slot, t, ended)
         if len(fillers := self.envs.fillers):
             self._mark_fillers(slot, t, fillers)
@@ -133,9 +138,7 @@ class Group:
         self.scores.skip(rows)
 
     def _ask(self, slot: int, after: int = 1) -> None:
-        for key, array in self.slots.observations.items():
-            if array.dtype.kind == "f" and not np.isfinite(array[slot, self.t]).all():
-                self._refuse("observation" if key == "obs" else f"observation[{key!r}]", array[slot, self.t])
+        self._check_observations(slot, self.t)
         if self.num_policies > 1 and self.t < self.rollout:
             self.slots.policy_id[slot, self.t] = self.policies
         self.requests.ask(self.index, slot, self.t, after)
@@ -144,7 +147,6 @@ class Group:
     def _finish_slot(self) -> None:
         assert self.slot is not None
         self.ended = False
-        self._check_rewards(self.slot)
         self.slots.finish_filling(self.slot)
         self.slots_filled += 1
         self.last_slot, self.slot = self.slot, None
@@ -174,27 +176,116 @@ class Group:
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
 
-    def _check_final_observations(self) -> None:
+    def _check_rewards(self, slot: int, t: int) -> None:
+        """Before anything is clipped, which would make an infinity look like a reward."""
+        rewards = self.slots.rewards[slot, t]
+        if not np.isfinite(np.add.reduce(rewards)):
+            bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
+            rewards[bad] = 0
+
+    def _check_observations(self, slot: int, t: int) -> None:
+        for key, array in self.slots.observations.items():
+            if array.dtype.kind == "f" and not np.isfinite(array[slot, t]).all():
+                bad = self._drop_or_refuse(_named("observation", key), slot, t, array[slot, t])
+                self._restart_episodes(slot, t, bad)
+
+    def _check_final_observations(self, slot: int, t: int) -> None:
         rows = self.slots.has_final_observation[self.index]
         for key, array in self.slots.final_observations.items():
             if array.dtype.kind == "f" and not np.isfinite(array[self.index][rows]).all():
                 seen = np.where(rows.reshape(-1, *(1,) * (array.ndim - 2)), array[self.index], 0)
-                self._refuse(f"final observation {key!r}", seen)
+                bad = self._drop_or_refuse(_named("final observation", key), slot, t + 1, seen)
+                rows[bad] = False
 
-    def _check_rewards(self, slot: int) -> None:
-        """Once per trajectory, so that it costs next to nothing, and before the learner can see it."""
-        rewards = self.slots.rewards[slot]
-        if not np.isfinite(rewards).all():
-            t = int(np.flatnonzero(~np.isfinite(rewards).all(axis=1))[0])
-            self._refuse("reward", rewards[t])
+    def _drop_or_refuse(self, what: str, slot: int, stop: int, values: Array) -> Array:
+        """Takes the first `stop` steps of rows out of the training whose values [rows, ...] are not finite.
 
-    def _refuse(self, what: str, values: Array) -> NoReturn:
-        """Raises for the first row of [rows, ...] that is not finite."""
-        row = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise EnvError(
-            f"Environment {row // self.agents_per_env} of group {self.index} returned a non-finite {what}: "
-            f"{values[row]}. Rewards and observations must be finite; correct or clip them in the environment."
-        )
+        Returns:
+            These rows.
+
+        Raises:
+            EnvError: that is not wanted.
+        """
+        bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        if not len(bad):  # only their sum is not
+            return bad
+        complaint = self._complaint(what, values, bad[0])
+        if not self.drop_nonfinite:
+            raise EnvError(
+                f"{complaint} Rewards and observations must be finite; correct or clip them in the environment, or "
+                "drop what leads to them with --on_nonfinite=drop."
+            )
+        self.slots.policy_id[slot, :stop, bad] = NO_POLICY
+        before, total = int(self.record["dropped"]), int(self.record["dropped"]) + len(bad)
+        if before.bit_length() < total.bit_length():  # ever more rarely
+            self.console.line(f"Warning: {complaint} Its trajectory is dropped; {total} so far in this worker.")
+        self.record["dropped"] = total
+        return bad
+
+    def _complaint(self, what: str, values: Array, row: int) -> str:
+        environment = row // self.agents_per_env
+        return f"Environment {environment} of group {self.index} returned a non-finite {what}: {values[row]}."
+
+    def _restart_episodes(self, slot: int, t: int, rows: Array) -> None:
+        """New episodes instead of those of `rows`, for all agents of their environments; the memory begins anew."""
+        for index in sorted({row // self.agents_per_env for row in rows.tolist()}):
+            agents = slice(index * self.agents_per_env, (index + 1) * self.agents_per_env)
+            if t > 0:
+                self.envs.restart(index, self._observations(slot, t))
+            for key, array in self.slots.observations.items():
+                seen = array[slot, t]
+                if array.dtype.kind == "f" and not np.isfinite(seen[agents]).all():
+                    complaint = self._complaint(_named("observation", key), seen, agents.start)
+                    raise EnvError(f"{complaint} It is the first one of an episode, so that there is nothing to drop.")
+            self.slots.policy_id[slot, :t, agents] = NO_POLICY
+            self.slots.terminated[slot, t - 1, agents] = True
+            self.slots.truncated[slot, t - 1, agents] = False
+            self.slots.has_final_observation[self.index, agents] = False
+            self.scores.forget(range(agents.start, agents.stop))
+            self._draw_policies([agents.start])
+
+    def state(self) -> dict[str, Any] | None:
+        """Everything that is not in shared memory, in plain JSON types; None if the environments keep no history."""
+        history = getattr(self.envs, "history", None)
+        if history is None:
+            return None
+        own = {name: getattr(self, name) for name in ("slot", "last_slot", "t", "slots_filled", "ended")}
+        random = self.random.bit_generator.state
+        policies, scores = self.policies.tolist(), self.scores.state()
+        return own | {"random": random, "policies": policies, "scores": scores, "history": history.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken; shared memory is as it was then.
+
+        Raises:
+            EnvError: the environments do not repeat what they did.
+        """
+        for name in ("slot", "last_slot", "t", "slots_filled", "ended"):
+            setattr(self, name, state[name])
+        self.random.bit_generator.state = state["random"]
+        self.policies = np.array(state["policies"], np.int64)
+        self.scores.load_state(state["scores"])
+        if self.slot is None and self.last_slot is None:
+            return  # nothing has begun
+        history = History([])
+        history.load_state(state["history"], str(self.slots.actions.dtype))
+        before = self._observations(self.slot, self.t) if self.slot is not None else self._last_observations()
+        seen = {key: array.copy() for key, array in before.items()}
+        assert isinstance(self.envs, (SingleAgentBatch, MultiAgentBatch))
+        self.envs.replay(history, seen)
+        for key, array in seen.items():
+            if not np.array_equal(array, before[key], equal_nan=array.dtype.kind == "f"):
+                raise EnvError(
+                    f"The environments of group {self.index} do not repeat their {_named('observation', key)}."
+                )
+
+    def _last_observations(self) -> dict[str, Array]:
+        assert self.last_slot is not None
+        return self._observations(self.last_slot, self.rollout)
 
     def close(self) -> None:
         self.envs.close()
+
+
+def _named(what: str, key: str) -> str:
+    return what if key == "obs" else f"{what}[{key!r}]"

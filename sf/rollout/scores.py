@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sf.arena import Array
@@ -36,6 +38,20 @@ class Scores:
         """The last step was none of these rows."""
         for row in rows.tolist():
             self.started_at[row] += 1
+
+    def forget(self, rows: range) -> None:
+        """New episodes begin in these rows, and what was before counts as none."""
+        for row in rows:
+            self.returns[row], self.started_at[row] = 0, self.steps
+
+    def state(self) -> dict[str, Any]:
+        """In plain JSON types."""
+        return {"steps": self.steps, "returns": self.returns.tolist(), "started_at": self.started_at}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.steps, self.started_at = state["steps"], list(state["started_at"])
+        self.returns = np.array(state["returns"])
 
     def end(self, end: Ended) -> tuple[float, int] | None:
         """Return and length of the episode of a row that has ended; None if it does not count."""

@@ -62,7 +62,14 @@ class VectorBatch:
         self.progress.enter(Phase.RESET)
         with blamed_on(self.info.env_id, "reset"):
             observation, _ = self.env.reset(seed=self.seed)
+        self.fillers = self._reset_next = NO_ROWS
         self._write(observations, observation)
+
+    def restart(self, index: int, observations: dict[str, Array]) -> None:
+        raise EnvError(
+            f"One of many environments of {self.info.env_id} that step at once cannot be reset on its own, as "
+            "--on_nonfinite=drop needs. Use --vectorization=none."
+        )
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         self.progress.enter(Phase.STEP)

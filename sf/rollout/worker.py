@@ -7,6 +7,7 @@ owns its environments and the slots of its groups, and imports no torch. It stop
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class RolloutWorker:
         self,
         index: int,
         config: RolloutConfig,
+        drop_nonfinite: bool,
         topology: Topology,
         info: EnvInfo,
         source: EnvSource,
@@ -38,12 +40,14 @@ class RolloutWorker:
         inference: Sequence[Doorbell],
         learners: Sequence[Doorbell],
         incarnation: int = 0,
+        repeatable: bool = False,
     ):
         """Makes the environments.
 
         Args:
             index: of this worker.
             config: of all rollout workers.
+            drop_nonfinite: whether trajectories with a NaN or an infinity are dropped instead of raising an error.
             topology: sizes of the shared memory.
             info: what the environments look like.
             source: makes them.
@@ -53,6 +57,7 @@ class RolloutWorker:
             inference: doorbells of the inference workers that serve it, one per policy.
             learners: doorbells of the learners.
             incarnation: how many workers have had this place before; a successor gets random streams of its own.
+            repeatable: whether the environments keep a history, for a resume in the middle of their episodes.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -72,11 +77,13 @@ class RolloutWorker:
             if config.vectorization in ("native", "envpool"):
                 envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], *place)
             else:
-                envs = make_env_batch(source, info, env_seeds, *place)
+                envs = make_env_batch(source, info, env_seeds, *place, repeatable)
             random = np.random.default_rng(sequence)
             bells = self._ring_inference, self._ring_learners
             self.groups.append(
-                Group(group, config, slots, requests, envs, random, self.record, *bells, episodes.append)
+                Group(
+                    group, config, drop_nonfinite, slots, requests, envs, random, self.record, *bells, episodes.append
+                )
             )
 
     def step(self) -> bool:
@@ -98,6 +105,20 @@ class RolloutWorker:
     def close(self) -> None:
         for group in self.groups:
             group.close()
+
+    def state(self) -> dict[str, Any] | None:
+        """What a resumed run needs beside shared memory; None if that would not be enough."""
+        states = [group.state() for group in self.groups]
+        return None if None in states else {"groups": states}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken.
+
+        Raises:
+            EnvError: the environments do not repeat what they did.
+        """
+        for group, own in zip(self.groups, state["groups"], strict=True):
+            group.load_state(own)
 
     def _ring_inference(self) -> None:
         for doorbell in self.inference:

@@ -1,0 +1,355 @@
+"""Faults by the hundred, and what became of them: the figures behind docs/failure-and-shutdown.md.
+
+    python benchmarks/chaos.py [--report chaos.md] [workers inference recovery supervisor saving damage steps]
+
+    workers      random SIGKILLs of rollout workers in one run that has to reach its target all the same
+    inference    the same for inference workers
+    recovery     from the kill of a worker until it is seen, and until its successor delivers
+    supervisor   SIGKILL of the whole command at random moments, start-up included: who is left after a second
+    saving       SIGKILL at random moments of continuous saving: what can be loaded, and whether it ever goes back
+    damage       random single-bit flips and truncations of a checkpoint
+    steps        environment steps until the target under fire, beside clean runs
+
+Every part ends with an error if a promise is broken. --scale=0.1 does a tenth of the faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from sf.callbacks import Callbacks, Iteration
+from sf.config import Config, FaultConfig, LearnerConfig, RolloutConfig, RunConfig
+from sf.ledger import Ledger
+from sf.process import RoleSpec
+from sf.progress import Phase, phase_of
+from sf.supervisor import prepare, train_prepared
+from sf.wiring import Shared
+
+TARGET = 475.0
+FULL = {"workers": 1000, "inference": 100, "recovery": 100, "supervisor": 200, "saving": 1000, "damage": 100_000}
+STEPS_SEEDS = 5
+
+
+def config(directory: str, seed: int = 1, **run: object) -> Config:
+    """CartPole with four rollout workers and a budget that no number of kills uses up."""
+    return Config(
+        RunConfig("CartPole-v1", train_dir=directory, seed=seed, **run),  # type: ignore[arg-type]
+        RolloutConfig(num_workers=4, num_envs_per_worker=16),
+        learner=LearnerConfig(num_epochs=1, num_batches_per_epoch=4),
+        faults=FaultConfig(max_restarts=1_000_000),
+    )
+
+
+class Run:
+    """A training in this process, with a thread that does things to it."""
+
+    def __init__(self, directory: str, fault: Callable[[Run], None], **settings: object):
+        self.shared: Shared | None = None
+        self.frames = self.reached_at = 0
+        self.fault, self.is_over = fault, False
+        self.error: BaseException | None = None
+        thread = threading.Thread(target=self._disturb, daemon=True)
+        thread.start()
+        prepared = prepare(config(directory, **settings))  # type: ignore[arg-type]
+        with silence():
+            self.outcome = train_prepared(prepared, Callbacks(on_iteration=self._look), self._keep)
+        assert self.is_over, "the run was stopped from outside"
+        assert self.shared is not None
+        self.ledger = Ledger.of(self.shared.slots, has_ended=True)
+        if self.error is not None:
+            raise self.error
+
+    def state(self) -> str:
+        """Who does what, for the search of a deadlock."""
+        assert self.shared is not None
+        slots, arena = self.shared.slots, self.shared.arena
+        phases = {name: arena[f"records/{name}/progress"].tolist() for name in ("rollout", "inference", "learner")}
+        doing = {name: [phase_of(word)[0].name for word in words] for name, words in phases.items()}
+        states = [slots.state(slot).name for slot in range(slots.topology.num_slots)]
+        return f"{doing}, {Ledger.of(slots, has_ended=False).line()}, {states}"
+
+    def pids(self, title: str) -> list[int]:
+        """Of the children that show this name and have begun to work, or one time in ten of all that show it."""
+        assert self.shared is not None
+        words = self.shared.arena[f"records/{title.split('-')[1]}/progress"]
+        any_will_do = random.random() < 0.1
+        found = []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                name = "".join(child.cmdline())
+                if child.status() != psutil.STATUS_ZOMBIE and name.startswith(title):
+                    is_at_work = phase_of(int(words[int(name.rpartition("-")[2])]))[0] is not Phase.INIT
+                    if is_at_work or any_will_do:
+                        found.append(child.pid)
+        return found
+
+    def _keep(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
+        self.shared = shared
+        return specs
+
+    def _look(self, iteration: Iteration) -> bool:
+        self.frames = iteration.frames
+        if not self.reached_at and (iteration.mean_reward or 0) >= TARGET:
+            self.reached_at = iteration.frames
+        return self.is_over
+
+    def _disturb(self) -> None:
+        try:
+            while self.frames == 0:
+                time.sleep(0.01)
+            self.fault(self)
+        except BaseException as error:
+            self.error = error
+        self.is_over = True
+
+
+def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bool = True) -> Callable[[Run], None]:
+    """Kills processes of this name at random moments, and waits until the run has reached its target as well."""
+
+    def fault(run: Run) -> None:
+        done, stuck_since, frames = 0, time.monotonic(), run.frames
+        while done < count or (until_target and not run.reached_at):
+            time.sleep(random.uniform(*pause_s))
+            if done < count and (pids := run.pids(title)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(random.choice(pids), signal.SIGKILL)
+                    done += 1
+            if run.frames != frames:
+                stuck_since, frames = time.monotonic(), run.frames
+            assert time.monotonic() - stuck_since < 60, f"no progress for 60 s after {done} kills: {run.state()}"
+
+    return fault
+
+
+def under_fire(title: str, pause_s: tuple[float, float]) -> Callable[[int], str]:
+    """One run under fire."""
+
+    def part(count: int) -> str:
+        with tempfile.TemporaryDirectory() as directory:
+            started = time.monotonic()
+            run = Run(directory, kills(title, count, pause_s))
+        assert run.ledger.is_balanced, run.ledger.line()
+        return (
+            f"{count} kills of {title} in {time.monotonic() - started:.0f} s; {TARGET:.0f} reached after "
+            f"{run.reached_at:,} of {run.frames:,} frames; no deadlock. {run.ledger.line()}"
+        )
+
+    return part
+
+
+def recovery(count: int) -> str:
+    """Times of one worker after the other, with nothing else going on."""
+    seen_s: list[float] = []
+    back_s: list[float] = []
+
+    def fault(run: Run) -> None:
+        shared = run.shared
+        assert shared is not None
+        words = shared.arena["records/rollout/progress"]
+        for number in range(count):
+            worker = number % 4
+            (pid,) = run.pids(f"sf-rollout-{worker}")
+            own = slice(*(g * shared.topology.slots_per_group for g in (2 * worker, 2 * worker + 2)))
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            while phase_of(int(words[worker]))[0] is not Phase.INIT:
+                time.sleep(0.0005)
+            seen_s.append(time.monotonic() - killed)
+            filled = shared.slots.filled[own].sum()
+            while shared.slots.filled[own].sum() == filled:
+                time.sleep(0.0005)
+            back_s.append(time.monotonic() - killed)
+            time.sleep(0.3)
+
+    with tempfile.TemporaryDirectory() as directory:
+        Run(directory, fault)
+    (seen, seen_99), (back, back_99) = (np.percentile(times, [50, 99]) for times in (seen_s, back_s))
+    return (
+        f"{count} kills: seen and successor started after {1000 * seen:.0f} ms (99th percentile {1000 * seen_99:.0f}), "
+        f"successor delivers after {back:.2f} s (99th percentile {back_99:.2f})"
+    )
+
+
+def supervisor(count: int) -> str:
+    """The whole command, killed from outside."""
+    shared_before = set(os.listdir("/dev/shm"))
+    left = 0
+    for _ in range(count):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            command = [sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_dir={directory}"]
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            time.sleep(random.uniform(0.2, 6.0))
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+            process.wait()
+            _, alive = psutil.wait_procs(family, timeout=1.0)
+            left += bool([one for one in alive if one.status() != psutil.STATUS_ZOMBIE])
+    objects = set(os.listdir("/dev/shm")) - shared_before
+    assert not left, f"{left} of {count} kills left processes"
+    assert not objects, objects
+    return f"{count} kills: processes left after 1 s in {left} of {count}, shared-memory objects left: {len(objects)}"
+
+
+def saving(count: int) -> str:
+    """A process that does nothing but save, again and again."""
+    import torch
+
+    from sf.learner import checkpoint
+
+    torch.set_num_threads(1)
+    directory = Path(tempfile.mkdtemp())
+    tensors = {"weights": torch.randn(20_000), "moments": torch.randn(20_000)}
+    newest = 0
+    try:
+        for _ in range(count):
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                _save_forever(directory, tensors, newest, writer)
+            os.close(writer)
+            time.sleep(random.uniform(0.0, 0.06))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            with os.fdopen(reader) as told:
+                durable = max([newest, *(int(line) for line in told if line.endswith("\n"))])
+            loaded = checkpoint.load_newest(directory)
+            version = loaded.version if loaded else 0
+            assert version >= durable, f"version {durable} was durable, {version} is the newest"
+            if loaded is not None:
+                assert int(loaded.tensors["version"]) == version
+            newest = version
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return f"{count} kills within {newest:,} saves: every time a whole checkpoint, and the newest one never went back"
+
+
+def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer: int) -> None:
+    import torch
+
+    from sf.learner import checkpoint
+
+    while True:
+        version += 1
+        checkpoint.save(directory, version, version, tensors | {"version": torch.tensor(version)}, {}, keep=2)
+        os.write(writer, f"{version}\n".encode())
+
+
+def damage(count: int) -> str:
+    """Every mutation of any of the three files must be found."""
+    import torch
+
+    from sf.learner import checkpoint, sealed
+
+    found = 0
+    with tempfile.TemporaryDirectory() as name:
+        path = checkpoint.save(Path(name), 1, 1, {"weights": torch.randn(500)}, {"some": "data"})
+        files = sorted(path.iterdir())
+        contents = {file: file.read_bytes() for file in files}
+        for number in range(count):
+            file = random.choice(files)
+            content = bytearray(contents[file])
+            if number % 10 == 0:
+                del content[random.randrange(len(content)) :]
+            else:
+                content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+            file.write_bytes(content)
+            try:
+                sealed.verify(path, (checkpoint.TENSORS, checkpoint.STATE))
+            except (sealed.DamagedError, sealed.UnknownFormatError):
+                found += 1
+            file.write_bytes(contents[file])
+    assert found == count, f"{count - found} of {count} were not found"
+    return f"{found:,} of {count:,} mutations found"
+
+
+def steps(count: int) -> str:
+    """Frames until the target, clean and with a kill every second."""
+    frames: dict[str, list[int]] = {"clean": [], "under fire": []}
+    for seed in range(1, count + 1):
+        for name, number in (("clean", 0), ("under fire", 1_000_000)):
+            with tempfile.TemporaryDirectory() as directory:
+                run = Run(directory, _until_target(number), seed=seed)
+            frames[name].append(run.reached_at)
+    medians = {name: statistics.median(values) for name, values in frames.items()}
+    ratio = medians["under fire"] / medians["clean"]
+    shown = "; ".join(f"{name} {medians[name]:,.0f} ({', '.join(f'{v:,}' for v in frames[name])})" for name in frames)
+    return f"frames until {TARGET:.0f}, medians of {count} seeds: {shown}; ratio {ratio:.2f}"
+
+
+def _until_target(count: int) -> Callable[[Run], None]:
+    def fault(run: Run) -> None:
+        done = 0
+        while not run.reached_at:
+            time.sleep(1.0)
+            if done < count and (pids := run.pids("sf-rollout")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(random.choice(pids), signal.SIGKILL)
+                    done += 1
+
+    return fault
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Hides what this process and its children print to standard output."""
+    sys.stdout.flush()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)
+
+
+PARTS: dict[str, Callable[[int], str]] = {
+    "workers": under_fire("sf-rollout", (0.3, 0.9)),
+    "inference": under_fire("sf-inference", (2.0, 4.0)),
+    "recovery": recovery,
+    "supervisor": supervisor,
+    "saving": saving,
+    "damage": damage,
+    "steps": steps,
+}
+
+
+def main() -> None:
+    """Runs the parts that are asked for and writes a report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS), metavar="PART")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the faults that are made")
+    parser.add_argument("--report", type=Path, default=Path("chaos.md"))
+    arguments = parser.parse_args()
+    lines = [f"# Chaos, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores", ""]
+    for name in arguments.parts:
+        count = STEPS_SEEDS if name == "steps" else max(1, round(FULL[name] * arguments.scale))
+        result = PARTS[name](count)
+        lines.append(f"- **{name}**: {re.sub(r' +', ' ', result)}")
+        print(lines[-1], flush=True)
+        arguments.report.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

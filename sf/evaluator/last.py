@@ -1,0 +1,58 @@
+"""The evaluation of the last policy, when everybody else has ended. Imports no torch: the main process does without."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from multiprocessing import connection
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from sf.disposable import DisposableChild
+from sf.errors import SfError
+from sf.monitor.console import Console
+from sf.process import RoleSpec
+from sf.signals import Signals
+
+if TYPE_CHECKING:
+    from sf.evaluator.worker import Evaluator
+
+LAST_EVALUATION_S = 60.0
+"""The longest that a run waits for it; who needs more has sf-eval."""
+
+
+def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
+    """What the evaluator says of the last policy; nothing if it fails, takes too long, or a signal cuts it short.
+
+    Args:
+        spec: of the evaluator, which has ended.
+        signals: those that arrive from now on skip the evaluation.
+    """
+    console, num_signals = Console(), len(signals.received)
+    console.line(f"Evaluating the last policy, for {LAST_EVALUATION_S:.0f} s at most; a signal skips it.")
+    deadline = time.monotonic() + LAST_EVALUATION_S
+    child: DisposableChild | None = None
+    try:
+        without_queue = replace(spec, arguments=spec.arguments | {"summaries": None})
+        child = DisposableChild("The evaluation of the last policy", _play, without_queue)
+        while (left_s := deadline - time.monotonic()) > 0 and len(signals.received) == num_signals:
+            if child.fileno() in connection.wait([child.fileno(), signals.fileno()], timeout=left_s):
+                messages: list[Any] = child.result()
+                return messages
+            signals.clear()
+        console.line("The last policy was not evaluated; sf-eval does it.")
+    except (SfError, OSError) as error:  # the run itself has ended well
+        console.line(f"The last policy was not evaluated: {error}")
+    finally:
+        if child is not None:
+            child.kill()
+    return []
+
+
+def _play(spec: RoleSpec) -> list[Any]:
+    """In a process of its own, and without the queue to the supervisor, whose lock it would keep if it were killed."""
+    messages: SimpleQueue[Any] = SimpleQueue()
+    evaluator: Evaluator = replace(spec, arguments=spec.arguments | {"summaries": messages}).build()  # type: ignore[assignment]  # a Role
+    evaluator.play_at_once()
+    evaluator.close()
+    return [messages.get() for _ in range(messages.qsize())]

@@ -1,0 +1,91 @@
+"""Where a whole run is, so that a resumed one goes on as if it had never stopped, bit for bit: in serial mode only.
+
+There all roles are between two steps when a checkpoint is written, so that the shared memory and what each role keeps
+beside it say everything; environments are brought back by their history, see `sf.rollout.history`. With several
+processes there is no such moment, and a resumed run begins new episodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sf.arena import Arena, Array
+from sf.errors import EnvError
+from sf.learner.saving import MOMENT, Saver
+from sf.learner.worker import Learner
+from sf.monitor.console import Console
+from sf.process import Role, RoleSpec
+
+MOST_BYTES = 256 * 2**20
+"""A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""
+_ROLES, _RANDOM = f"{MOMENT}roles", f"{MOMENT}random"
+
+
+def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
+    """The roles of a run, in the moment of the checkpoint that they go on from; new checkpoints have theirs."""
+    roles = [spec.build() for spec in specs]
+    if not _go_on(roles, arena):
+        for role in roles:
+            if not isinstance(role, Learner):  # which would save what it has not learned
+                role.close()
+        roles = [spec.build() for spec in specs]
+    if sum(arena[name].nbytes for name in _fields(arena)) <= MOST_BYTES:
+        _saver(roles).collect_moment = lambda: _moment(roles, arena)
+    return roles
+
+
+def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
+    """Brings fresh roles and their shared memory to where the checkpoint says that the run was, if it says so.
+
+    Returns:
+        False if the environments do not repeat what they did: then shared memory is as before, and the roles are of no
+        use any more.
+    """
+    moment = _saver(roles).resumed_moment
+    if not moment:
+        return True
+    fields = {name: tensor for name, tensor in moment.items() if name not in (_ROLES, _RANDOM)}
+    saved = {name.removeprefix(MOMENT): tensor.numpy() for name, tensor in fields.items()}
+    states = json.loads(moment[_ROLES].numpy().tobytes())
+    own = {name: (arena[name].shape, arena[name].dtype) for name in _fields(arena)}
+    if {name: (array.shape, array.dtype) for name, array in saved.items()} != own or len(states) != len(roles):
+        Console().line("The run has another shape than before; its environments begin new episodes.")
+        return True
+    fresh = {name: arena[name].copy() for name in own}
+    _fill(arena, saved)
+    try:
+        for role, state in zip(roles, states, strict=True):
+            role.load_state(state)
+    except EnvError as error:
+        Console().line(f"{error} They begin new episodes.")
+        _fill(arena, fresh)
+        return False
+    torch.set_rng_state(moment[_RANDOM])  # roles that were built after the learner have drawn their weights
+    return True
+
+
+def _saver(roles: Sequence[Role]) -> Saver:
+    return next(role.saver for role in roles if isinstance(role, Learner))
+
+
+def _fill(arena: Arena, arrays: Mapping[str, Array]) -> None:
+    for name, array in arrays.items():
+        arena[name][...] = array
+
+
+def _fields(arena: Arena) -> list[str]:
+    """All but the counters of the processes and the word that ends them."""
+    return [name for name in arena.fields if not name.startswith(("records/", "run_state", "exchange"))]
+
+
+def _moment(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
+    states = [role.state() for role in roles]
+    if None in states:
+        return {}
+    text = torch.frombuffer(bytearray(json.dumps(states).encode()), dtype=torch.uint8)
+    fields = {f"{MOMENT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}
+    return fields | {_ROLES: text, _RANDOM: torch.get_rng_state()}

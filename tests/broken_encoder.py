@@ -1,0 +1,3 @@
+"""A module that cannot be imported."""
+
+no_such_name  # type: ignore[name-defined]  # noqa: B018, F821

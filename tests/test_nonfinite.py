@@ -1,0 +1,152 @@
+"""NaN and infinity from environments and in gradients: refused by default, dropped on request, never learned."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sf.errors import EnvError
+from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
+from tests.commands import run
+from tests.lab import Lab, make_lab, step_until
+
+BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+
+
+class Leaky(gym.Env[Any, Any]):
+    """Counts its steps; every 37th reward, observation or final observation is no number. Episodes of 20 steps."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, where: str = "reward", bad: str = "nan"):
+        self.where, self.bad = where, BAD[bad]
+        self.steps = self.total = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.total += 1
+        leaks = self.total % 37 == 0
+        cut = self.steps == 20 or (leaks and self.where == "final")
+        seen = np.full(2, self.bad if leaks and self.where != "reward" else self.steps, np.float32)
+        return seen, self.bad if leaks and self.where == "reward" else 1.0, False, cut, {}
+
+
+gym.register("Leaky-v0", entry_point="tests.test_nonfinite:Leaky")
+LEAKS = [(where, bad) for where in ("reward", "observation", "final") for bad in BAD]
+
+
+def leaky_lab(path: Path, where: str, bad: str, **flags: Any) -> Lab:
+    kwargs = f'{{"where": "{where}", "bad": "{bad}"}}'
+    return make_lab(path, "tests.test_nonfinite:Leaky-v0", env_kwargs=kwargs, **flags)
+
+
+@pytest.mark.parametrize(("where", "bad"), LEAKS)
+def test_fault_b7_b8_refused_by_default(tmp_path: Path, where: str, bad: str) -> None:
+    roles = leaky_lab(tmp_path, where, bad).build_all()
+    with pytest.raises(EnvError, match=r"returned a non-finite .*--on_nonfinite=drop"):
+        step_until(roles, lambda: False)
+
+
+@pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}], ids=["mlp", "gru"])
+@pytest.mark.parametrize(("where", "bad"), LEAKS)
+def test_fault_b7_b8_dropped_on_request(tmp_path: Path, where: str, bad: str, flags: dict[str, Any]) -> None:
+    """Nothing that leads to it is trained on, everything else is; parameters and statistics stay finite."""
+    lab = leaky_lab(tmp_path, where, bad, on_nonfinite="drop", strict=True, **flags)
+    roles = lab.build_all()
+    learner, rollout = roles[0], roles[-1]
+    trained: list[int] = []
+    steps = learner.update.steps
+
+    def looked_at(batch: Any) -> Any:
+        trained.append(int(batch.valid.sum()))
+        for tensor in (batch.rewards, *batch.observations.values()):
+            assert torch.isfinite(tensor).all()
+        assert (batch.rewards[batch.valid] == 1).all(), "rewards that were replaced are trained on"
+        return steps(batch)
+
+    learner.update.steps = looked_at
+    step_until(roles, lambda: len(trained) == 40)
+    assert rollout.record["dropped"] >= 8 * 40 * 8 // 37 - 8
+    share = sum(trained) / (40 * 64)
+    assert 0.6 < share < 0.95, "steps before the fault in the same trajectory are lost, later ones are not"
+    for name, tensor in learner.update.state_dict().items():
+        assert torch.isfinite(tensor).all(), name
+
+
+def test_fault_b8_no_way_out_of_a_bad_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = leaky_lab(tmp_path, "reward", "nan", on_nonfinite="drop")
+    monkeypatch.setattr(Leaky, "reset", lambda *_, **__: (np.full(2, np.nan, np.float32), {}))
+    with pytest.raises(EnvError, match="first one of an episode"):
+        step_until(lab.build_all(), lambda: False)
+
+
+def test_fault_b7_whole_run(tmp_path: Path) -> None:
+    env = "--env=tests.test_nonfinite:Leaky-v0", "--num_workers=1", "--num_envs_per_worker=8"
+    finished = run(tmp_path, *env, "--on_nonfinite=drop", "--train_for_env_steps=20000")
+    assert finished.code == 0, finished.err
+    warnings = [
+        line for line in finished.lines if "returned a non-finite reward: nan. Its trajectory is dropped" in line
+    ]
+    assert 3 < len(warnings) < 20, "ever more rarely"
+    assert "'nan'" not in finished.out
+
+
+def test_fault_b9_step_with_a_broken_gradient_is_skipped(tmp_path: Path) -> None:
+    """The parameters are bit-equal before and after; training goes on; ten in a row end it."""
+    lab = make_lab(tmp_path, num_batches_per_epoch=2, batch_size=32, normalize_advantages=False)
+    roles = lab.build_all()
+    learner = roles[0]
+    batches: list[Any] = []
+    steps = learner.update.steps
+
+    def kept(batch: Any) -> Any:
+        batches.append(batch)
+        return steps(batch)
+
+    learner.update.steps = kept
+    step_until(roles, lambda: len(batches) == 1)
+    good = batches[0]
+    broken = replace(good, rewards=torch.full_like(good.rewards, float("nan")))
+    update = learner.update
+    before = {name: tensor.clone() for name, tensor in update.state_dict().items()}
+    assert list(steps(broken)) == []
+    for name, tensor in update.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert update.num_skipped == 2
+    assert len(list(steps(good))) == 2, "the count begins again"
+    often = itertools.chain.from_iterable(steps(broken) for _ in range(MOST_SKIPPED_IN_A_ROW))
+    with pytest.raises(NonFiniteGradient, match=f"{MOST_SKIPPED_IN_A_ROW} gradients in a row were not finite"):
+        list(often)
+
+
+def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from sf.errors import InternalError
+
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    learner = roles[0]
+    assemble = learner.batcher.next
+
+    def spoiled() -> Any:
+        batch = assemble()
+        return batch and replace(batch, rewards=torch.full_like(batch.rewards, float("nan")))
+
+    learner.batcher.next = spoiled
+    with pytest.raises(InternalError, match=r"The last minibatch is in .*non_finite_minibatch\.safetensors"):
+        step_until(roles, lambda: False)
+    (path,) = tmp_path.rglob("non_finite_minibatch.safetensors")
+    assert torch.isnan(load_file(path)["advantages"]).all()

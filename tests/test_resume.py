@@ -1,0 +1,101 @@
+"""A serial run that stops and goes on is the run that did not stop, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sf.callbacks import Callbacks
+from sf.learner import checkpoint
+from sf.learner.saving import MOMENT
+from sf.supervisor import train
+from tests.commands import run
+from tests.lab import make_config
+
+FRAMES = 3_000
+
+
+def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags: Any) -> dict[str, torch.Tensor]:
+    """What the last checkpoint holds after a run that was stopped after so many iterations, and resumed each time."""
+    settings = {"serial_mode": True, "num_envs_per_worker": 8, "rollout": 16, "num_epochs": 2, "seed": 3}
+    config = make_config(env, train_dir=str(path), train_for_env_steps=FRAMES, **(settings | flags))
+    for stop in stops:
+        seen: list[int] = []
+
+        def enough(_: object, limit: int = stop, seen: list[int] = seen) -> bool:
+            seen.append(1)
+            return len(seen) >= limit
+
+        train(config, Callbacks(on_episode=enough))
+    train(config)
+    newest = checkpoint.load_newest(path / "default_experiment" / "checkpoint_p0")
+    assert newest is not None
+    assert newest.env_steps >= FRAMES
+    return newest.tensors
+
+
+@pytest.mark.parametrize("async_rl", [False, True])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"normalize_rewards": True, "normalize_input": True},
+        {"use_rnn": True, "rnn_size": 8, "rnn_type": "lstm"},
+        {"env": "Pendulum-v1", "num_batches_per_epoch": 3, "batch_size": 256},
+        {"env": "sf/Couriers-v0", "batch_size": 256},
+    ],
+    ids=["statistics", "lstm", "numbers", "masks"],
+)
+def test_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: bool, flags: dict[str, Any]) -> None:
+    """Parameters, moments of the optimizer, statistics, random states, counters, and everything in shared memory."""
+    whole = state_after(tmp_path / "whole", [], async_rl=async_rl, **flags)
+    again = state_after(tmp_path / "again", [], async_rl=async_rl, **flags)
+    parts = state_after(tmp_path / "parts", [7, 1, 12], async_rl=async_rl, **flags)
+    assert set(whole) == set(parts)
+    assert any(name.startswith(MOMENT) for name in whole)
+    for name, tensor in whole.items():
+        assert torch.equal(tensor.nan_to_num(), again[name].nan_to_num()), f"{name} differs in two equal runs"
+        assert torch.equal(tensor.nan_to_num(), parts[name].nan_to_num()), f"{name} differs after a resume"
+
+
+class Moody(gym.Env[Any, Any]):
+    """Does not repeat itself."""
+
+    observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.random.default_rng().random(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.random.default_rng().random(2, np.float32), 1.0, self.steps == 30, False, {}
+
+
+gym.register("Moody-v0", entry_point="tests.test_resume:Moody")
+
+
+def test_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
+    flags = "--env=tests.test_resume:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
+    assert run(tmp_path, *flags, "--train_for_env_steps=2000").code == 0
+    finished = run(tmp_path, *flags, "--train_for_env_steps=6000")
+    assert finished.code == 0, finished.err
+    assert "do not repeat their observation. They begin new episodes." in finished.out
+    summary = json.loads((tmp_path / "train_dir/default_experiment/summary.json").read_text())
+    assert summary["frames"] >= 6000
+
+
+def test_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
+    flags = "--env=CartPole-v1", "--serial_mode=True", "--seed=1"
+    assert run(tmp_path, *flags, "--train_for_env_steps=2000", "--num_envs_per_worker=4").code == 0
+    finished = run(tmp_path, *flags, "--train_for_env_steps=4000", "--num_envs_per_worker=8")
+    assert finished.code == 0, finished.err
+    assert "another shape than before" in finished.out
+    assert re.search(r"Collected \{0: 4\d{3}\}", finished.out)
