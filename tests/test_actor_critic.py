@@ -249,9 +249,15 @@ def test_greedy_action_is_the_mode() -> None:
     assert step.state.shape == (9, 0)
 
 
+def sample(
+    distribution: Categorical | DiagonalGaussian, params: Tensor, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    return distribution.sample(params, distribution.noise(len(params), generator))
+
+
 def test_categorical_frequencies() -> None:
     logits = torch.tensor([0.0, 1.0, -2.0, 0.5]).repeat(200_000, 1)
-    actions, _ = Categorical((4,), is_scalar=True).sample(logits, torch.Generator().manual_seed(0))
+    actions, _ = sample(Categorical((4,), is_scalar=True), logits, torch.Generator().manual_seed(0))
     frequencies = torch.bincount(actions, minlength=4) / len(actions)
     torch.testing.assert_close(frequencies, logits[0].softmax(-1), atol=0.004, rtol=0)
 
@@ -259,7 +265,7 @@ def test_categorical_frequencies() -> None:
 @pytest.mark.parametrize("num_actions", [1, 2, 1000])
 def test_categorical_never_leaves_its_range(num_actions: int) -> None:
     logits = 5 * torch.randn(20_000, num_actions)
-    actions, log_probs = Categorical((num_actions,), is_scalar=True).sample(logits, None)
+    actions, log_probs = sample(Categorical((num_actions,), is_scalar=True), logits)
     assert actions.min() >= 0
     assert actions.max() < num_actions
     assert torch.isfinite(log_probs).all()
@@ -296,7 +302,7 @@ def test_gaussian_against_torch_distributions(adaptive: bool) -> None:
 def test_gaussian_samples_have_the_right_moments() -> None:
     distribution = DiagonalGaussian(2, initial_std=0.3, adaptive=False)
     mean = torch.tensor([1.0, -2.0]).repeat(100_000, 1)
-    actions, _ = distribution.sample(mean, torch.Generator().manual_seed(0))
+    actions, _ = sample(distribution, mean, torch.Generator().manual_seed(0))
     torch.testing.assert_close(actions.mean(0), mean[0], atol=0.01, rtol=0)
     torch.testing.assert_close(actions.std(0).detach(), torch.full((2,), 0.3), atol=0.01, rtol=0)
 
@@ -321,7 +327,7 @@ def test_c24_initial_entropy(inputs: Any, expected: Any) -> None:
 @pytest.mark.parametrize(("inputs", "expected"), [c for c in cases("B10") if c.values[0]["info_spec"] == "empty"])
 def test_b10_uniform_categorical(inputs: Any, expected: Any) -> None:
     logits = torch.tensor(inputs["probs"]).log().unsqueeze(0)
-    _, log_probs = Categorical((5,), is_scalar=True).sample(logits, None)
+    _, log_probs = sample(Categorical((5,), is_scalar=True), logits)
     assert log_probs.item() == pytest.approx(expected["log_probability"], abs=1e-6)
 
 

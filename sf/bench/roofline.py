@@ -10,6 +10,7 @@ What the processes spend on talking to each other, on copying and on waiting is 
 
 from __future__ import annotations
 
+import copy
 import os
 import statistics
 import tempfile
@@ -29,6 +30,7 @@ from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
 from sf.policy import CollectPolicy, PolicyStep, TimeStep
+from sf.policy.tracing import fastest_act
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots, Topology
@@ -150,8 +152,9 @@ class Player:
 
     def __init__(self, envs: EnvBatch, learner: Learner, slots: Slots):
         self.envs, self.slots, self.slot = envs, slots, slots.topology.slots_of_group(0)[0]
+        network = copy.deepcopy(learner.network)
         self.policy = CollectPolicy(
-            learner.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+            network, fastest_act(network), emit_log_probability=True, automatic_state_reset=False, validate_args=False
         )
         self.rows, self.batch_rows = slots.topology.rows, inference_batch(slots.topology)
         envs.reset(self._observations(0))

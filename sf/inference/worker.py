@@ -2,14 +2,16 @@
 
 In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
 that computed them, written in place. It owns a copy of the policy and is woken by requests.
+
+Between two forward passes the caches hold little of what follows, so that even a simple operation on an array takes
+several microseconds the first time: what counts is how few different ones there are.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,22 +22,25 @@ from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
+from sf.policy.tracing import RecordedAct, fastest_act
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
+ALL = slice(None)
 
-@dataclass(frozen=True)
-class Task:
+
+class Task(NamedTuple):
     """Rows of one group that this forward pass serves: a step to act on, or the last observation to value."""
 
     group: int
     request: int
     slot: int
     t: int
-    rows: Array | None
-    """Indices of the rows of this worker's policy; None for all of them."""
+    rows: Array | slice
+    """Indices, or all of them."""
+    num_rows: int
 
 
 class InferenceWorker:
@@ -76,8 +81,9 @@ class InferenceWorker:
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.network = ActorCritic(info, config)
         # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
+        self.act = fastest_act(self.network)
         self.policy = CollectPolicy(
-            self.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+            self.network, self.act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
         )
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.network.flat.numpy()
@@ -85,24 +91,26 @@ class InferenceWorker:
         self.generator = torch.Generator().manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
-        self.groups = np.array(served, np.int64)
+        self.groups = served
+        requests = self.requests
+        words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
+        self._request, self._answered, self._slot, self._step = (array.data for array in words)
         self.record = inference_record(arena, policy_id * topology.inference_per_policy + index)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""
-        waits = self.requests.request[self.groups] != self.requests.answered[self.groups, self.policy_id]
-        if not waits.any() or not self._refresh_weights():
+        request, answered = self._request, self._answered
+        waiting = [group for group in self.groups if request[group] != answered[group]]
+        if not waiting or not self._refresh_weights():
             return False
-        tasks = [self._task(group) for group in self.groups[waits].tolist()]
-        finals = [
-            (task, self._final_rows(task)) for task in tasks if self.slots.has_final_observation[task.group].any()
-        ]
-        observations, counts = self._gather(tasks, finals)
+        tasks = [self._task(group) for group in waiting]
+        finals = self._finals(tasks)
+        observations = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
         chosen = self.policy.action(TimeStep((), (), (), observations), memory, self.generator)
         self.record.lap("forward")
-        self._scatter(tasks, finals, counts, chosen)
+        self._scatter(tasks, finals, chosen)
         self._answer(tasks)
         return True
 
@@ -116,11 +124,14 @@ class InferenceWorker:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs beside shared memory."""
-        return {"generator": self.generator.get_state().tolist()}
+        noise = self.act.state() if isinstance(self.act, RecordedAct) else {}
+        return {"generator": self.generator.get_state().tolist(), "noise": noise}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
         self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+        if isinstance(self.act, RecordedAct):
+            self.act.load_state(state["noise"])
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""
@@ -137,82 +148,79 @@ class InferenceWorker:
         return newest != NOTHING_PUBLISHED
 
     def _task(self, group: int) -> Task:
-        request, slot, t = (int(x[group]) for x in (self.requests.request, self.requests.slot, self.requests.step))
-        rows = None
-        if self.topology.num_policies > 1:
-            # The last observation belongs to the policy that acted before it.
-            rows = np.flatnonzero(self.slots.policy_id[slot, min(t, self.topology.rollout - 1)] == self.policy_id)
-        return Task(group, request, slot, t, rows)
+        request, slot, t = self._request[group], self._slot[group], self._step[group]
+        if self.topology.num_policies == 1:
+            return Task(group, request, slot, t, ALL, self.topology.rows)
+        # The last observation belongs to the policy that acted before it.
+        rows = np.flatnonzero(self.slots.policy_id[slot, min(t, self.topology.rollout - 1)] == self.policy_id)
+        return Task(group, request, slot, t, rows, len(rows))
 
-    def _final_rows(self, task: Task) -> Array:
+    def _finals(self, tasks: list[Task]) -> list[Task]:
         """Rows whose episode was cut in the step before and whose final observation this policy must value."""
-        cut = self.slots.has_final_observation[task.group]
-        return np.flatnonzero(cut & (self.slots.policy_id[task.slot, task.t - 1] == self.policy_id))
+        finals: list[Task] = []
+        if np.count_nonzero(self.slots.has_final_observation):  # in any group, served or not
+            for task in tasks:
+                cut = self.slots.has_final_observation[task.group]
+                rows = np.flatnonzero(cut & (self.slots.policy_id[task.slot, task.t - 1] == self.policy_id))
+                if len(rows):
+                    finals.append(task._replace(rows=rows, num_rows=len(rows)))
+        return finals
 
-    def _gather(self, tasks: list[Task], finals: list[tuple[Task, Array]]) -> tuple[dict[str, torch.Tensor], list[int]]:
-        """The observations of all tasks, then the final ones; and how many rows each task has."""
+    def _gather(self, tasks: list[Task], finals: list[Task]) -> dict[str, torch.Tensor]:
+        """The observations of all tasks, then the final ones."""
         observations = {}
-        counts: list[int] = []
         for key, stored in self.slots.observations.items():
-            parts = [
-                stored[task.slot, task.t] if task.rows is None else stored[task.slot, task.t, task.rows]
-                for task in tasks
-            ]
-            counts = [len(part) for part in parts]
-            parts += [self.slots.final_observations[key][task.group, rows] for task, rows in finals]
+            parts = [stored[task.slot, task.t, task.rows] for task in tasks]
+            parts += [self.slots.final_observations[key][task.group, task.rows] for task in finals]
             observations[key] = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
-        return observations, counts
+        return observations
 
-    def _gather_memory(self, tasks: list[Task], finals: list[tuple[Task, Array]]) -> torch.Tensor:
+    def _gather_memory(self, tasks: list[Task], finals: list[Task]) -> torch.Tensor:
         """[B, S] in the same order: zeros where an episode begins; before the reset for final observations."""
         parts = []
         for task in tasks:
-            rows = slice(None) if task.rows is None else task.rows
-            memory = self.slots.memory[task.group, task.request % 2, rows]
+            memory = self.slots.memory[task.group, task.request % 2, task.rows]
             if task.t > 0:
-                memory = np.where(self.slots.ended(task.slot, task.t - 1)[rows, None], 0, memory)
+                memory = np.where(self.slots.ended(task.slot, task.t - 1)[task.rows, None], 0, memory)
             parts.append(memory)
-        parts += [self.slots.memory[task.group, task.request % 2, rows] for task, rows in finals]
+        parts += [self.slots.memory[task.group, task.request % 2, task.rows] for task in finals]
         return torch.from_numpy(np.concatenate(parts))
 
-    def _scatter(
-        self,
-        tasks: list[Task],
-        finals: list[tuple[Task, Array]],
-        counts: list[int],
-        chosen: PolicyStep,
-    ) -> None:
-        actions, log_probs, values = (
-            x.numpy() for x in (chosen.action, chosen.info.log_probability, chosen.info.value_prediction)
-        )
-        slots, start = self.slots, 0
-        for task, count in zip(tasks, counts, strict=True):
-            stop = start + count
-            at = (task.slot, task.t) if task.rows is None else (task.slot, task.t, task.rows)
-            slots.values[at] = values[start:stop]
-            if task.t < self.topology.rollout:
-                slots.actions[at] = actions[start:stop]
-                slots.log_probs[at] = log_probs[start:stop]
-                slots.policy_version[at] = self.version
-                self.record["samples"] += count
-            if self.topology.memory_size:
-                self._leave_memory(task, chosen.state[start:stop].numpy())
+    def _scatter(self, tasks: list[Task], finals: list[Task], chosen: PolicyStep) -> None:
+        """Writes what the policy says of all tasks, then the values of the final observations."""
+        info, slots = chosen.info, self.slots
+        actions, log_probs, values = chosen.action.numpy(), info.log_probability.numpy(), info.value_prediction.numpy()
+        start = num_samples = 0
+        for _, _, slot, t, rows, num_rows in tasks:
+            stop = start + num_rows
+            slots.values[slot, t, rows] = values[start:stop]
+            if t < self.topology.rollout:
+                slots.actions[slot, t, rows] = actions[start:stop]
+                slots.log_probs[slot, t, rows] = log_probs[start:stop]
+                slots.policy_version[slot, t, rows] = self.version
+                num_samples += num_rows
             start = stop
-        for task, rows in finals:
-            slots.final_values[task.slot, task.t - 1, rows] = values[start : start + len(rows)]
-            start += len(rows)
+        if self.topology.memory_size:
+            self._leave_memory(tasks, chosen.state.numpy())
+        for task in finals:
+            stop = start + task.num_rows
+            slots.final_values[task.slot, task.t - 1, task.rows] = values[start:stop]
+            start = stop
+        self.record["samples"] += num_samples
 
-    def _leave_memory(self, task: Task, following: Array) -> None:
+    def _leave_memory(self, tasks: list[Task], following: Array) -> None:
         """What the next request takes; a request for values only has taken no step."""
-        memory = self.slots.memory[task.group]
-        rows = slice(None) if task.rows is None else task.rows
-        taken, left = task.request % 2, (task.request + 1) % 2
-        memory[left, rows] = following if task.t < self.topology.rollout else memory[taken, rows]
+        start = 0
+        for task in tasks:
+            memory, taken, left = self.slots.memory[task.group], task.request % 2, (task.request + 1) % 2
+            acted = task.t < self.topology.rollout
+            memory[left, task.rows] = following[start : start + task.num_rows] if acted else memory[taken, task.rows]
+            start += task.num_rows
 
     def _answer(self, tasks: list[Task]) -> None:
         """Says so after everything is written, and wakes each rollout worker once."""
         for task in tasks:
-            self.requests.answered[task.group, self.policy_id] = task.request
+            self._answered[task.group] = task.request
         for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
             self.workers[worker].ring()
         self.record["requests"] += len(tasks)

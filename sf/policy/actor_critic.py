@@ -57,7 +57,8 @@ class ActorCritic(nn.Module):
         self.state_size = config.memory_size
         self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
         self._masked = ACTION_MASK in info.observations
-        self._variables = FlatVariables(self, torch.device(device))
+        self._device = torch.device(device)
+        self._variables = FlatVariables(self, self._device)
         # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
         # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
         self._read_inputs = self.inputs.forward
@@ -67,7 +68,7 @@ class ActorCritic(nn.Module):
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
         self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
         self._sample, self._mode = self.distribution.sample, self.distribution.mode
-        self._draw, self._best = self.distribution.draw, self.distribution.best
+        self._draw, self._best, self._noise = self.distribution.draw, self.distribution.best, self.distribution.noise
         self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
 
     @property
@@ -114,11 +115,19 @@ class ActorCritic(nn.Module):
             generator: of the random numbers.
             greedy: take the mode.
         """
+        return self.act_with(observations, state, None if greedy else self.noise(observations, generator))
+
+    def noise(self, observations: Observations, generator: torch.Generator | None) -> Tensor:
+        """[B, n] random numbers for drawing an action in each row."""
+        return self._noise(next(iter(observations.values())).shape[0], generator, self._device)
+
+    def act_with(self, observations: Observations, state: Tensor | None, noise: Tensor | None) -> PolicyStep:
+        """What `act` gives, as a function of tensors; without noise the mode."""
         action_params, normalized_values, state = self.forward(observations, state)
-        if greedy:
+        if noise is None:
             actions, log_probs = self._mode(action_params)
         else:
-            actions, log_probs = self._sample(action_params, generator)
+            actions, log_probs = self._sample(action_params, noise)
         return PolicyStep(actions, state, CollectInfo(log_probs, self.denormalize(normalized_values), action_params))
 
     @torch.inference_mode()
@@ -134,7 +143,9 @@ class ActorCritic(nn.Module):
             greedy: take the mode.
         """
         action_params, state = self.policy_forward(observations, state)
-        return self._best(action_params) if greedy else self._draw(action_params, generator), state
+        if greedy:
+            return self._best(action_params), state
+        return self._draw(action_params, self.noise(observations, generator)), state
 
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """Log-probabilities of recorded actions, entropies and values, with gradients.

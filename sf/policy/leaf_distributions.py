@@ -85,7 +85,9 @@ class Joint(Distribution):
         super().__init__(torch.Size((len(params),)), torch.Size(event_shape), validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        drawn = [self.distribution.draw(self.params, None) for _ in range(torch.Size(sample_shape).numel())]
+        own, params = self.distribution, self.params
+        noises = (own.noise(len(params), None, params.device) for _ in range(torch.Size(sample_shape).numel()))
+        drawn = [own.draw(params, noise) for noise in noises]
         return torch.stack(drawn).reshape(*sample_shape, *drawn[0].shape)
 
     def log_prob(self, value: Tensor) -> Tensor:

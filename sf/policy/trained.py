@@ -25,6 +25,7 @@ from sf.policy.specs import (
     spec_of_observation,
 )
 from sf.policy.steps import CollectInfo, PolicyStep, TimeStep
+from sf.policy.tracing import Act
 from sf.spaces import ActionColumn, ActionPart, EnvInfo
 
 ActionBounds = Literal["clip", "tanh"]
@@ -40,11 +41,12 @@ class CollectPolicy(Policy):
 
     masks_in_network = True
 
-    def __init__(self, network: ActorCritic, **options: Any) -> None:
+    def __init__(self, network: ActorCritic, act: Act | None = None, **options: Any) -> None:
         """Acts with a network.
 
         Args:
             network: shared, not copied.
+            act: does what `network.act` does, only faster.
             options: emit_log_probability, automatic_state_reset and so on, see `Policy`; clip is False.
         """
         info = network.info
@@ -58,13 +60,14 @@ class CollectPolicy(Policy):
             **{"clip": False, **options},
         )
         self.network = network
-        self._act, self._event_shape = network.act, info.action.shape
+        self._act, self._event_shape = act or network.act, info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, _generator(seed))))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, None, True)))
+        step = self.network.act(time_step.observation, policy_state, greedy=True)
+        return self._ordinary(self._as_specified(step))
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         network = self.network

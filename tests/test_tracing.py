@@ -1,0 +1,134 @@
+"""The recorded forward pass against the one that is written."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sf.models import register_model
+from sf.policy import ActorCritic
+from sf.policy.distributions import Categorical
+from sf.policy.tracing import NOISE_ROWS, RecordedAct, fastest_act
+from sf.spaces import ActionColumn, ActionSpec, LeafSpec
+from tests.test_actor_critic import box, discrete, make_policy
+from tests.test_models import OneLayer
+
+CHOICES = ActionSpec((ActionColumn(3), ActionColumn(2)))
+MIXED = ActionSpec((ActionColumn(low=-1.0, high=1.0), ActionColumn(3), ActionColumn(low=0.0, high=2.0)))
+SMALL: dict[str, Any] = {"encoder_mlp_layers": (8,), "encoder_conv_mlp_layers": (8,), "rnn_size": 6}
+CASES: dict[str, tuple[ActionSpec, dict[str, Any]]] = {
+    "choice": (discrete(3), {}),
+    "tanh": (discrete(3), {"nonlinearity": "tanh", "normalize_input": False, "normalize_returns": False}),
+    "choices": (CHOICES, {}),
+    "box": (box(2), {}),
+    "adaptive": (box(2), {"adaptive_stddev": True}),
+    "mixed": (MIXED, {}),
+    "separate": (discrete(2), {"actor_critic_share_weights": False}),
+    "gru": (discrete(2), {"use_rnn": True, "rnn_num_layers": 2}),
+    "lstm": (box(2), {"use_rnn": True, "rnn_type": "lstm", "actor_critic_share_weights": False}),
+    "per key": (discrete(2), {"encoder_per_key": True}),
+}
+LEAVES = {
+    "action_mask": LeafSpec((3,), "int8"),
+    "camera": LeafSpec((40, 40, 3), "uint8"),
+    "kind": LeafSpec((2,), "int64", (3, 4), (1, 0)),
+    "place": LeafSpec((2, 2), "float32"),
+}
+
+
+def assert_same_steps(network: ActorCritic, act: Any, observations: dict[str, Tensor]) -> None:
+    """Under the same random numbers, for these observations."""
+    rows = len(next(iter(observations.values())))
+    state = torch.rand(rows, network.state_size)
+    noise = network.distribution.noise(max(1, NOISE_ROWS // rows) * rows, torch.Generator().manual_seed(7))
+    with torch.inference_mode():
+        expected = network.act_with(observations, state, noise[-rows:])
+    found = act(observations, state, torch.Generator().manual_seed(7))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rows", [1, 2, 37])
+def test_recording_does_what_the_network_does_also_when_weights_change_in_place(name: str, rows: int) -> None:
+    action, config = CASES[name]
+    network = make_policy(action, **{**SMALL, **config})
+    act = fastest_act(network)
+    assert isinstance(act, RecordedAct)
+    network.flat[:] = torch.rand(len(network.flat)) + 0.1
+    assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
+
+
+def test_recording_of_images_categories_and_masks() -> None:
+    network = make_policy(discrete(3), LEAVES, **SMALL)
+    act = fastest_act(network)
+    assert isinstance(act, RecordedAct)
+    for rows in (1, 6):
+        mask = torch.tensor([1, 0, 1], dtype=torch.int8).repeat(rows, 1)
+        camera = torch.randint(0, 256, (rows, 40, 40, 3), dtype=torch.uint8)
+        kind = torch.tensor([[1, 3]]).repeat(rows, 1)
+        leaves = {"action_mask": mask, "camera": camera, "kind": kind, "place": torch.randn(rows, 2, 2)}
+        assert_same_steps(network, act, leaves)
+
+
+def test_recording_leaves_weights_and_random_numbers_as_they_were() -> None:
+    network = make_policy(discrete(2))
+    before, state = network.flat.clone(), torch.get_rng_state()
+    fastest_act(network)
+    assert torch.equal(network.flat, before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_batch_has_random_numbers_of_its_own() -> None:
+    network = make_policy(box(1))
+    act, generator = fastest_act(network), torch.Generator().manual_seed(0)
+    observations = {"obs": torch.zeros(400, 4)}
+    drawn = [act(observations, torch.zeros(400, 0), generator).action for _ in range(5)]
+    assert len(set(torch.cat(drawn).flatten().tolist())) == 2000
+
+
+def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
+    network, observations = make_policy(box(1)), {"obs": torch.zeros(3, 4)}
+    first, second = RecordedAct(network.requires_grad_(False)), RecordedAct(network)
+    generators = torch.Generator().manual_seed(0), torch.Generator()
+
+    def draw(act: RecordedAct, generator: torch.Generator) -> list[Any]:
+        return [act(observations, torch.zeros(3, 0), generator).action.tolist() for _ in range(NOISE_ROWS)]
+
+    act_once = first(observations, torch.zeros(3, 0), generators[0])
+    second.load_state(json.loads(json.dumps(first.state())))
+    generators[1].set_state(generators[0].get_state())
+    assert act_once.action.shape == (3, 1)
+    assert draw(first, generators[0]) == draw(second, generators[1])
+
+
+def test_encoders_of_users_are_not_recorded() -> None:
+    register_model("plain", OneLayer)
+    network = make_policy(discrete(2), encoder="plain")
+    assert fastest_act(network) == network.act
+
+
+def test_without_torch_jit_the_network_acts_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(torch.jit, "trace")
+    network = make_policy(discrete(2))
+    with caplog.at_level(logging.WARNING):
+        assert fastest_act(network) == network.act
+    assert "The forward pass is not recorded" in caplog.text
+
+
+def test_a_recording_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a decision depends on the number of rows."""
+    draw = Categorical.draw
+
+    def odd_batches_are_different(self: Categorical, params: Tensor, noise: Tensor) -> Tensor:
+        return draw(self, params, noise) if len(params) % 2 else torch.zeros(len(params), dtype=torch.int64)
+
+    monkeypatch.setattr(Categorical, "draw", odd_batches_are_different)
+    network = make_policy(discrete(2))
+    assert fastest_act(network) == network.act
