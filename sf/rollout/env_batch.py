@@ -108,7 +108,6 @@ class _Batch:
         self.info = info
         self.progress = progress or unwatched()
         self.seeds = list(seeds)
-        self.history = History(seeds) if repeatable else None
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
         self.envs: list[Any] = []
@@ -118,6 +117,8 @@ class _Batch:
         self.write = ObservationWriter(info)
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.envs[0])
+        # Who counts episodes itself ends some of them early, as at a lost life, and then a reset is no beginning.
+        self.history = History(seeds) if repeatable and not self.counts_episodes else None
         self.fillers = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
