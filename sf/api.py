@@ -89,11 +89,12 @@ def train(
 
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
     check(config)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code, reason = run(config, Callbacks(on_iteration, on_episode, on_checkpoint))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if code == ExitCode.SIGTERM:
         sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason)

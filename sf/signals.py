@@ -6,9 +6,11 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from sf.errors import ExitCode
 from sf.session import ExitReason
 
 REASONS = {
@@ -69,10 +71,29 @@ class Signals:
         self._writer.close()
 
 
+def early_signals() -> list[int]:
+    """From now on SIGINT and SIGTERM raise at once, while there is nothing to save; returns the list of them.
+
+    It is not always empty afterwards: what a handler raises is lost if it interrupts a destructor or the like.
+    """
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(ExitCode.SIGTERM)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return received
+
+
 @contextlib.contextmanager
-def noted_signals(second_one_exits: bool) -> Iterator[Signals]:
+def noted_signals(second_one_exits: bool, earlier: Sequence[int] = ()) -> Iterator[Signals]:
     """Notes stop signals inside the block; the handlers that were there come back after it."""
     signals = Signals(second_one_exits)
+    signals.received += earlier
     wanted = [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores one
     before = {number: signal.signal(number, signals.note) for number in wanted}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)

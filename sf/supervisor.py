@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +31,7 @@ from sf.process import RoleSpec
 from sf.restarts import Restarts
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
-from sf.signals import Signals, noted_signals
+from sf.signals import Signals, early_signals, noted_signals
 from sf.spaces import EnvInfo
 from sf.wiring import Shared, wire
 
@@ -56,6 +54,8 @@ class Prepared(NamedTuple):
     """Resolved."""
     source: EnvSource
     info: EnvInfo
+    early_signals: list[int]
+    """Which arrived meanwhile and did not end the program."""
 
 
 def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
@@ -84,8 +84,8 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, source, info = prepared
-    with noted_signals(second_one_exits=config.run.serial_mode) as signals:
+    config, source, info, early = prepared
+    with noted_signals(config.run.serial_mode, early) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
         try:
@@ -127,7 +127,7 @@ def prepare(config: Config) -> Prepared:
     """
     check(config)
     check_encoder(config.model.encoder)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.SIGTERM))  # until there is something to save
+    early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
     config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
@@ -135,7 +135,7 @@ def prepare(config: Config) -> Prepared:
     check(config, info)
     for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
-    return Prepared(config, source, info)
+    return Prepared(config, source, info, early)
 
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:

@@ -181,6 +181,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             common
             | {
                 "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
+                "one_by_one": not config.run.async_rl and not serial,
                 "doorbell": inference_bells[p][j], "workers": rollout_bells,
             },
             "inference", p * len(inference) + j, models,

@@ -22,7 +22,7 @@ import pytest
 
 from sf import children
 from sf.errors import InternalError
-from sf.supervisor import train
+from sf.supervisor import prepare, train, train_prepared
 from tests.commands import Finished, Running, run, running
 from tests.lab import make_config
 
@@ -363,3 +363,17 @@ def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
+
+
+def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
+    """An exception in a destructor goes nowhere; the signal behind it is remembered."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    config = make_config(train_dir=str(tmp_path))
+    try:
+        prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert train_prepared(prepared).code == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -99,3 +99,22 @@ def test_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
     assert finished.code == 0, finished.err
     assert "another shape than before" in finished.out
     assert re.search(r"Collected \{0: 4\d{3}\}", finished.out)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"num_workers": 2}, {"num_workers": 3, "policy_workers_per_policy": 2, "use_rnn": True, "rnn_size": 8}],
+    ids=["mlp", "gru"],
+)
+def test_synchronous_run_with_processes_repeats_bit_for_bit(tmp_path: Path, flags: dict[str, Any]) -> None:
+    """Whatever the order in which workers ask and finish, with one dataset per sampling round."""
+    found = []
+    for attempt in "ab":
+        settings: dict[str, Any] = {"num_envs_per_worker": 8, "rollout": 16, "num_epochs": 2, "seed": 3}
+        config = make_config(train_dir=str(tmp_path / attempt), train_for_env_steps=FRAMES, **(settings | flags))
+        train(config)
+        newest = checkpoint.load_newest(tmp_path / attempt / "default_experiment" / "checkpoint_p0")
+        assert newest is not None
+        found.append(newest.tensors)
+    for name, tensor in found[0].items():
+        assert torch.equal(tensor, found[1][name]), name

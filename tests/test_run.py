@@ -310,7 +310,7 @@ gymnasium.register("Faulty-v0", Faulty)
     [
         ("raise", "Faulty-v0, environment 0: step() raised ZeroDivisionError: the floor is gone"),
         ("nan", "returned a non-finite observation: [ 0. nan  0.]"),
-        ("final nan", "returned a non-finite final observation 'obs': [ 0. nan  0.]"),
+        ("final nan", "returned a non-finite final observation: [ 0. nan  0.]"),
     ],
 )
 def test_environment_that_fails_ends_the_run_with_its_name(

@@ -100,7 +100,7 @@ def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
         return [act(observations, torch.zeros(3, 0), generator).action.tolist() for _ in range(NOISE_ROWS)]
 
     act_once = first(observations, torch.zeros(3, 0), generators[0])
-    second.load_state(json.loads(json.dumps(first.state())))
+    second.load_state(json.loads(json.dumps(first.state())), generators[1])
     generators[1].set_state(generators[0].get_state())
     assert act_once.action.shape == (3, 1)
     assert draw(first, generators[0]) == draw(second, generators[1])

@@ -74,7 +74,7 @@ def _mode(config: Config) -> Mode:
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
     """Of the roofline, measured in a process that ends with them."""
     return in_disposable_child(
-        measure, *prepared, models_to_send(), seconds,
+        measure, prepared.config, prepared.source, prepared.info, models_to_send(), seconds,
         timeout_s=SLOWEST_ROOFLINE_S, what="The measurement of one sample",
     )  # fmt: skip
 

@@ -58,6 +58,7 @@ class InferenceWorker:
         weights: PublishedWeights,
         doorbell: Doorbell,
         workers: Sequence[Doorbell],
+        one_by_one: bool = False,
         incarnation: int = 0,
     ):
         """Builds the policy; its weights come with the first publication.
@@ -73,6 +74,8 @@ class InferenceWorker:
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
             workers: doorbells of all rollout workers.
+            one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
+                which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
         """
         self.policy_id = policy_id
@@ -88,10 +91,11 @@ class InferenceWorker:
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self._flat = self.network.flat.numpy()
         entropy = [seed, policy_id, index, incarnation] if incarnation else [seed, policy_id, index]
-        self.generator = torch.Generator().manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        self.generator = _generator(entropy)
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = served
+        self.own_generators = {g: _generator([*entropy, g]) for g in served} if one_by_one else {}
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
@@ -104,15 +108,23 @@ class InferenceWorker:
         if not waiting or not self._refresh_weights():
             return False
         tasks = [self._task(group) for group in waiting]
+        if not self.own_generators:
+            self._serve(tasks, self.generator)
+        else:
+            for task in tasks:
+                self._serve([task], self.own_generators[task.group])
+        return True
+
+    def _serve(self, tasks: list[Task], generator: torch.Generator) -> None:
+        """One forward pass."""
         finals = self._finals(tasks)
         observations = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
-        chosen = self.policy.action(TimeStep((), (), (), observations), memory, self.generator)
+        chosen = self.policy.action(TimeStep((), (), (), observations), memory, generator)
         self.record.lap("forward")
         self._scatter(tasks, finals, chosen)
         self._answer(tasks)
-        return True
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until a group asks."""
@@ -131,7 +143,7 @@ class InferenceWorker:
         """Goes on where `state` was taken."""
         self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
         if isinstance(self.act, RecordedAct):
-            self.act.load_state(state["noise"])
+            self.act.load_state(state["noise"], self.generator)
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""
@@ -227,3 +239,7 @@ class InferenceWorker:
         self.record["forwards"] += 1
         self.record.lap("scatter")
         self.record.publish()
+
+
+def _generator(entropy: Sequence[int]) -> torch.Generator:
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))

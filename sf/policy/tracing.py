@@ -61,7 +61,7 @@ class RecordedAct:
         """
         self._names, self._has_state = tuple(network.info.observations), network.state_size > 0
         self._draw, self._device = network.distribution.noise, network.flat.device
-        self._noise: dict[int, list[Tensor]] = {}
+        self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
         program = _Program(network)
         with warnings.catch_warnings(), self._inference_mode:
@@ -74,7 +74,7 @@ class RecordedAct:
     def __call__(
         self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
     ) -> PolicyStep:
-        """One generator for all calls."""
+        """Draws from the generator for many batches of the same size at once."""
         leaves = [observations[name] for name in self._names]
         with self._inference_mode:
             noise = self._next_noise(leaves[0].shape[0], generator)
@@ -86,15 +86,16 @@ class RecordedAct:
 
     def state(self) -> dict[str, Any]:
         """The random numbers that are drawn and not used, in plain JSON types."""
-        return {str(rows): torch.stack(waiting).tolist() for rows, waiting in self._noise.items() if waiting}
+        return {str(rows): torch.stack(waiting).tolist() for (_, rows), waiting in self._noise.items() if waiting}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self._noise = {int(rows): list(torch.tensor(waiting, device=self._device)) for rows, waiting in state.items()}
+    def load_state(self, state: Mapping[str, Any], generator: torch.Generator) -> None:
+        """The inverse of `state`, where all calls had the same generator."""
+        noise = {int(rows): torch.tensor(waiting, device=self._device) for rows, waiting in state.items()}
+        self._noise = {(generator, rows): list(waiting) for rows, waiting in noise.items()}
 
     def _next_noise(self, num_rows: int, generator: torch.Generator | None) -> Tensor:
         """Random numbers for one batch, from some that are drawn for several batches of this size."""
-        waiting = self._noise.setdefault(num_rows, [])
+        waiting = self._noise.setdefault((generator, num_rows), [])
         if not waiting:
             batches = max(1, NOISE_ROWS // max(1, num_rows))
             noise = self._draw(batches * num_rows, generator, self._device)

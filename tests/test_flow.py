@@ -1,0 +1,77 @@
+"""Back-pressure: who is slower makes the others wait, and nothing is dropped or grows."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sf.ledger import Ledger
+from sf.slots import SlotState
+from tests.commands import run, running
+from tests.lab import make_lab, step_until
+
+
+def test_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
+    """Every slot becomes full, then nobody samples; what was collected is learned, and nothing else was lost."""
+    lab = make_lab(tmp_path, async_rl=True, num_workers=2)
+    learner, *others = lab.build_all()
+    while any([role.step() for role in others]):
+        pass
+    slots, topology = lab.slots, lab.shared.topology
+    assert all(slots.state(slot) is SlotState.FULL for slot in range(topology.num_slots))
+    before = Ledger.of(slots, has_ended=False)
+    assert (before.allocated, before.in_flight) == (topology.num_slots, topology.num_slots)
+    step_until([learner, *others], lambda: Ledger.of(slots, has_ended=False).learned >= 10 * topology.num_slots)
+    after = Ledger.of(slots, has_ended=False)
+    assert after.is_balanced
+    assert sum(after.discarded.values()) == 0
+    assert after.in_flight <= topology.num_slots
+
+
+def test_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
+    """Nobody samples for two seconds: learner and inference worker use next to no time."""
+    with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1") as command:
+        command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+        for worker in command.named("sf-rollout"):
+            worker.suspend()
+        time.sleep(0.5)
+        waiting = command.named("sf-learner-0") + command.named("sf-inference-0-0")
+        before = [sum(process.cpu_times()[:2]) for process in waiting]
+        time.sleep(2.0)
+        used = [sum(process.cpu_times()[:2]) - start for process, start in zip(waiting, before, strict=True)]
+        assert max(used) < 0.05 * 2.0, used
+        for worker in command.named("sf-rollout"):
+            worker.resume()
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+
+
+@pytest.mark.parametrize("mode", ["--async_rl=True", "--async_rl=False"])
+def test_f4_one_slow_environment(tmp_path: Path, mode: str) -> None:
+    """A worker that is stopped for a second holds nobody up for longer, and a synchronous dataset is completed."""
+    with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", mode) as command:
+        command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+        slow = command.named("sf-rollout-1")[0]
+        slow.suspend()
+        time.sleep(1.0)
+        slow.resume()
+        lines = len(command.out.splitlines())
+        command.wait_for(lambda: "Updated weights" in "".join(command.out.splitlines()[lines:]), "training")
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143
+    assert "Restart" not in finished.out
+    assert " 0 discarded" in finished.out or "not learned) +" in finished.out
+
+
+@pytest.mark.parametrize("async_rl", [True, False])
+def test_f5_serial_mode_does_not_wait_for_itself(tmp_path: Path, async_rl: bool) -> None:
+    """With the smallest buffers there are."""
+    flags = "--env=CartPole-v1", "--serial_mode=True", f"--async_rl={async_rl}", "--num_envs_per_worker=1", "--seed=1"
+    small = "--worker_num_splits=1", "--rollout=2", "--batch_size=2", "--num_batches_per_epoch=1"
+    finished = run(tmp_path, *flags, *small, "--train_for_env_steps=500")
+    assert finished.code == 0, finished.err
