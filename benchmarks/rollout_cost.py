@@ -1,6 +1,6 @@
 """What the rollout worker adds to the environments, in microseconds of CPU time per sample.
 
-    python benchmarks/rollout_cost.py [--env CartPole-v1] [--envs-per-group 32] [--blocks 60]
+    python benchmarks/rollout_cost.py [--env CartPole-v1] [--envs-per-group 32] [--blocks 60] [--vectorization none]
 
 Steps the same environments twice: in a bare loop, and in a rollout worker whose requests are answered at once. The two
 take turns in blocks of a few milliseconds and the medians over the blocks are compared, because a shared machine is
@@ -13,8 +13,9 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -24,38 +25,66 @@ from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, Slots
+from sf.supervisor import vectorized
 from sf.wiring import wire
 
 BLOCK_STEPS = 32
 
+Vectorization = Literal["none", "native"]
 
-def bare_blocks(env_id: str, count: int, actions: Array) -> Iterator[float]:
+
+def bare_blocks(env_id: str, count: int, actions: Array, vectorized: bool) -> Iterator[float]:
     """Seconds per step of `count` environments in a loop, resets included, block by block."""
+    step = _vectorized_step(env_id, count) if vectorized else _single_steps(env_id, count)
+    rows = itertools.cycle(np.concatenate([actions, actions], axis=1))
+    while True:
+        started = time.process_time()
+        for row in itertools.islice(rows, BLOCK_STEPS):
+            step(row)
+        yield (time.process_time() - started) / (BLOCK_STEPS * count)
+
+
+def _single_steps(env_id: str, count: int) -> Callable[[Array], None]:
     source = find_env(env_id)
     envs = [source.make() for _ in range(count)]
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
-    rows = itertools.cycle(list(row) for row in np.concatenate([actions, actions], axis=1))
-    while True:
-        started = time.process_time()
-        for row in itertools.islice(rows, BLOCK_STEPS):
-            for env, action in zip(envs, row, strict=True):
-                _, _, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    env.reset()
-        yield (time.process_time() - started) / (BLOCK_STEPS * count)
+
+    def step(actions: Array) -> None:
+        for env, action in zip(envs, list(actions), strict=True):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    return step
 
 
-def worker_blocks(env_id: str, per_group: int, actions: Array) -> Iterator[float]:
+def _vectorized_step(env_id: str, count: int) -> Callable[[Array], None]:
+    groups = [find_env(env_id).make_vector(count // 2, seed) for seed in range(2)]
+    for env in groups:
+        env.reset()
+
+    def step(actions: Array) -> None:
+        for env, part in zip(groups, np.split(actions, 2), strict=True):
+            env.step(part)
+
+    return step
+
+
+def worker_blocks(
+    env_id: str, per_group: int, actions: Array, vectorization: Vectorization = "none"
+) -> Iterator[float]:
     """Seconds per sample of a rollout worker with two groups, without the time of the answers, block by block."""
     config = Config(
-        run=RunConfig(env_id, serial_mode=True, seed=1),
-        rollout=RolloutConfig(num_workers=1, num_envs_per_worker=2 * per_group, rollout=len(actions)),
+        run=RunConfig(env_id, seed=1),
+        rollout=RolloutConfig(
+            num_workers=1, num_envs_per_worker=2 * per_group, rollout=len(actions), vectorization=vectorization
+        ),
         learner=LearnerConfig(num_batches_per_epoch=1),
     )
     source = find_env(env_id)
     info = probe(source)
-    config = resolve(config, info, cores=1)
+    config, source = vectorized(resolve(config, info, cores=1), source, info)
     with tempfile.TemporaryDirectory() as directory:
         shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"))
         worker = next(spec for spec in specs if spec.name == "rollout-0").build()
@@ -82,11 +111,12 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--envs-per-group", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--vectorization", choices=["none", "native"], default="none")
     options = parser.parse_args()
     space = find_env(options.env).make().action_space
     actions = np.array([[space.sample() for _ in range(options.envs_per_group)] for _ in range(BLOCK_STEPS)])
-    bare = bare_blocks(options.env, 2 * options.envs_per_group, actions)
-    full = worker_blocks(options.env, options.envs_per_group, actions)
+    bare = bare_blocks(options.env, 2 * options.envs_per_group, actions, options.vectorization == "native")
+    full = worker_blocks(options.env, options.envs_per_group, actions, options.vectorization)
     pairs = np.array([(next(bare), next(full)) for _ in range(options.blocks)]) * 1e6
     env, total = np.median(pairs, axis=0)
     added = np.median(pairs[:, 1] - pairs[:, 0])

@@ -286,6 +286,7 @@ class Requests:
         self.topology = topology
         self.request, self.answered = arena["request"], arena["answered"]
         self.slot, self.step = arena["request_slot"], arena["request_step"]
+        self._request, self._answered = self.request.data, [column.data for column in self.answered.T]
 
     def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:
         """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T.
@@ -301,4 +302,5 @@ class Requests:
         return int(self.request[group] + 1) % 2
 
     def is_answered(self, group: int) -> bool:
-        return bool((self.answered[group] == self.request[group]).all())
+        request = self._request[group]
+        return all([answered[group] == request for answered in self._answered])

@@ -115,6 +115,9 @@ class _Batch:
             self.progress.enter(Phase.INIT, index)
             self.envs.append(source.make_checked(info))
         self.write = ObservationWriter(info)
+        self.rows, size = range(len(self.envs)), self.write.vector_size
+        self.places = [slice(row * size, row * size + size) for row in self.rows]
+        """Of the vector of each row in that of all rows, where an observation is one."""
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.envs[0])
         # Who counts episodes itself ends some of them early, as at a lost life, and then a reset is no beginning.
@@ -195,22 +198,24 @@ class SingleAgentBatch(_Batch):
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         ended: list[Ended] = []
         received: list[float] = []
-        write, row, size = self.write, -1, self.write.vector_size
+        write, row, is_vector = self.write, -1, bool(self.write.vector_size)
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
-        vectors = observations["obs"].reshape(-1).data if size else memoryview(b"")
+        vectors = observations["obs"].reshape(-1).data if is_vector else memoryview(b"")
         word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
         if self.history is not None:
             self.history.add(actions)
         try:
-            for row, (env, action) in enumerate(zip(self.envs, self.to_env_actions(actions), strict=True)):
+            for row, env, action, place in zip(
+                self.rows, self.envs, self.to_env_actions(actions), self.places, strict=True
+            ):
                 word[0] = stepping + row
                 observation, reward, terminated, truncated, info = env.step(action)
                 received.append(reward)
                 if terminated or truncated:
                     observation = self._end(row, observation, terminated, truncated, info, ended)
-                if size:
+                if is_vector:
                     try:
-                        vectors[row * size : row * size + size] = observation
+                        vectors[place] = observation
                         continue
                     except (TypeError, ValueError):
                         pass  # something else, which may still be stored without loss

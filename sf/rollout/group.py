@@ -8,6 +8,7 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Group:
         topology = slots.topology
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
         self.agents_per_env = topology.agents_per_env
+        self.float_observations = [(key, x) for key, x in slots.observations.items() if x.dtype.kind == "f"]
         self.own_slots: Sequence[int] = topology.slots_of_group(index)
         self.slot: int | None = None
         self.last_slot: int | None = None
@@ -119,11 +121,10 @@ class Group:
         self.record.lap("step")
         self._check_rewards(slot, t)
         self.scores.add(rewards)
-        if self.reward_is_shaped:
-            np.clip(rewards * self.config.reward_scale, -self.config.reward_clip, self.config.reward_clip, out=rewards)
         self.ended = bool(ended)
         if ended:
-            self._check_final_observations(slot, t)
+            if not all(end.terminated for end in ended):
+                self._check_final_observations(slot, t)
             self._end_episodes(slot, t, ended)
         if len(fillers := self.envs.fillers):
             self._mark_fillers(slot, t, fillers)
@@ -147,10 +148,17 @@ class Group:
     def _finish_slot(self) -> None:
         assert self.slot is not None
         self.ended = False
+        if self.reward_is_shaped:
+            self._shape(self.slots.rewards[self.slot])
         self.slots.finish_filling(self.slot)
         self.slots_filled += 1
         self.last_slot, self.slot = self.slot, None
         self.on_full()
+
+    def _shape(self, rewards: Array) -> None:
+        """All of a trajectory at once, which costs as much as one step of it."""
+        rewards *= self.config.reward_scale
+        np.clip(rewards, -self.config.reward_clip, self.config.reward_clip, out=rewards)
 
     def _end_episodes(self, slot: int, t: int, ended: list[Ended]) -> None:
         for end in ended:
@@ -179,13 +187,13 @@ class Group:
     def _check_rewards(self, slot: int, t: int) -> None:
         """Before anything is clipped, which would make an infinity look like a reward."""
         rewards = self.slots.rewards[slot, t]
-        if not np.isfinite(np.add.reduce(rewards)):
+        if not isfinite(np.add.reduce(rewards)):
             bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
             rewards[bad] = 0
 
     def _check_observations(self, slot: int, t: int) -> None:
-        for key, array in self.slots.observations.items():
-            if array.dtype.kind == "f" and not np.isfinite(array[slot, t]).all():
+        for key, array in self.float_observations:
+            if not isfinite(np.add.reduce(array[slot, t], axis=None)):
                 bad = self._drop_or_refuse(_named("observation", key), slot, t, array[slot, t])
                 self._restart_episodes(slot, t, bad)
 
