@@ -39,7 +39,7 @@ def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, 
         (directory / order).touch()
     arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
     env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
-    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=4")
+    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=3")
 
 
 def summary_of(path: Path) -> dict[str, Any]:
@@ -128,11 +128,11 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
     [
         ("step-kill", "was killed by SIGKILL"),
         ("step-exit", "exited with code 0 without being told to"),
-        ("step-sys_exit", "failed with SystemExit"),
-        ("step-segfault", "was killed by SIGSEGV"),
-        ("step-abort", "was killed by SIGABRT"),
+        pytest.param("step-sys_exit", "failed with SystemExit", marks=pytest.mark.slow),
+        pytest.param("step-segfault", "was killed by SIGSEGV", marks=pytest.mark.slow),
+        pytest.param("step-abort", "was killed by SIGABRT", marks=pytest.mark.slow),
         ("step-raise", "step() raised ValueError: the simulator is unwell"),
-        ("reset-raise", "reset() raised ValueError: the simulator is unwell"),
+        pytest.param("reset-raise", "reset() raised ValueError: the simulator is unwell", marks=pytest.mark.slow),
         ("step-unpicklable", "step() raised Unpicklable"),
     ],
 )
@@ -146,7 +146,16 @@ def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(tmp_path: Pat
     expect_exact_ledger(tmp_path, finished)
 
 
-@pytest.mark.parametrize("order", ["step-hang", "step-spin", "reset-hang", "step-ignore_sigterm", "step-stop"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "step-spin",
+        "reset-hang",
+        "step-stop",
+        pytest.param("step-hang", marks=pytest.mark.slow),
+        pytest.param("step-ignore_sigterm", marks=pytest.mark.slow),
+    ],
+)
 def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str) -> None:
     flags = fault_run(tmp_path, order)[:-1]
     limits = ("--env_step_timeout=1", "--env_reset_timeout=1")

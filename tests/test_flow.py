@@ -50,7 +50,7 @@ def test_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
         assert command.finish(20).code == 143
 
 
-@pytest.mark.parametrize("mode", ["--async_rl=True", "--async_rl=False"])
+@pytest.mark.parametrize("mode", ["--async_rl=False", pytest.param("--async_rl=True", marks=pytest.mark.slow)])
 def test_f4_one_slow_environment(tmp_path: Path, mode: str) -> None:
     """A worker that is stopped for a second holds nobody up for longer, and a synchronous dataset is completed."""
     with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", mode) as command:

@@ -19,7 +19,7 @@ from sf.supervisor import train
 from tests.commands import run
 from tests.lab import make_config
 
-FRAMES = 3_000
+FRAMES = 2_000
 
 
 def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags: Any) -> dict[str, torch.Tensor]:
@@ -41,7 +41,7 @@ def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags:
     return newest.tensors
 
 
-@pytest.mark.parametrize("async_rl", [False, True])
+@pytest.mark.parametrize("async_rl", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "flags",
     [
