@@ -64,17 +64,24 @@ class Simulators:
 
 
 class Subreaper:
-    """Makes this process the parent of the orphans among its descendants, until it is closed."""
+    """Makes this process the parent of the orphans among its descendants, until all who want it have closed theirs."""
+
+    holders = 0
+    before = 0
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        before = ctypes.c_int()
-        self._prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-        self._before = before.value
-        self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if Subreaper.holders == 0:
+            before = ctypes.c_int()
+            self._prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+            Subreaper.before = before.value
+            self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        Subreaper.holders += 1
 
     def close(self) -> None:
-        self._prctl(_PR_SET_CHILD_SUBREAPER, self._before)
+        Subreaper.holders -= 1
+        if Subreaper.holders == 0:
+            self._prctl(_PR_SET_CHILD_SUBREAPER, Subreaper.before)
 
     def _prctl(self, option: int, value: Any) -> None:
         if self._libc.prctl(option, value, 0, 0, 0):
