@@ -22,8 +22,9 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from sf.config import FaultConfig
-from sf.errors import EnvCrashed, LearnerLost, RestartsSpent, SfError, WorkerCrashed
+from sf.errors import EnvCrashed, LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed
 from sf.hangs import Hang, HangWatch
+from sf.limits import MemoryKills, one_thread_each
 from sf.monitor.console import Console
 from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, run_child, stop_signals_blocked
 from sf.progress import Phase, Progress
@@ -59,6 +60,8 @@ class Child:
     hang: Hang | None = None
     kill_s: float = math.inf
     """When to kill it, because it hangs."""
+    lacked_memory: bool = False
+    """The kernel killed a process for its memory when this one was killed."""
 
     @property
     def name(self) -> str:
@@ -90,6 +93,11 @@ class Child:
         if self.failure is not None:
             return as_exception(self.failure, who)
         code = self.process.exitcode
+        if self.lacked_memory:
+            return ResourceError(
+                f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
+                "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
+            )
         how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
         return WorkerCrashed(f"{who} {how} without being told to, and left no traceback.")
 
@@ -131,6 +139,7 @@ class Processes:
         self.console = Console()
         self.places: list[Place] = []
         self.simulators: Simulators | None = None
+        self.memory_kills = MemoryKills()
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
         self.killed: list[str] = []
@@ -206,7 +215,7 @@ class Processes:
         process = context.Process(
             target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end, mark), name=spec.name
         )
-        with stop_signals_blocked():
+        with stop_signals_blocked(), one_thread_each():
             process.start()
         child_end.close()
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
@@ -252,6 +261,7 @@ class Processes:
         place.child = None
         if (child.process.exitcode or 0) < 0:
             self.killed.append(child.name)
+            child.lacked_memory = child.process.exitcode == -signal.SIGKILL and self.memory_kills.are_new()
         cause = child.ending()
         discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
         if child.spec.kind == "learner" and child.may_be_luck:
@@ -278,6 +288,7 @@ class Processes:
 
         Raises:
             RestartsSpent: they cannot, or it is no rollout worker.
+            ResourceError: the same, because memory has run out.
         """
         place.is_given_up = True
         limit = self.faults_config.max_restarts
@@ -286,7 +297,8 @@ class Processes:
         spent = f"{place.spec.name} died more than {limit} times within a minute"
         left = sum(1 for other in self.places if other.spec.kind == "rollout" and not other.is_given_up)
         if place.spec.kind != "rollout" or left < self.shared.least_rollout_workers:
-            raise RestartsSpent(f"{cause}\n{spent}; the run cannot go on without it (--max_restarts={limit}).")
+            kind = ResourceError if isinstance(cause, ResourceError) else RestartsSpent
+            raise kind(f"{cause}\n{spent}; the run cannot go on without it (--max_restarts={limit}).")
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
     def _work_of(self, spec: RoleSpec) -> int:

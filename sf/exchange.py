@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sf.arena import Arena, Array, Field
 from sf.doorbell import Doorbell
 from sf.errors import InternalError, WorkerCrashed
+from sf.progress import Phase, Progress
 
 OUTBOX_BYTES = 2**20
 """What is longer goes through it piece by piece; a piece is read while it is still in the cache."""
@@ -34,7 +35,9 @@ class PeerLost(WorkerCrashed):
 class Exchange:
     """One process among those that exchange."""
 
-    def __init__(self, team: int, index: int, arena: Arena, bells: Sequence[Doorbell]) -> None:
+    def __init__(
+        self, team: int, index: int, arena: Arena, bells: Sequence[Doorbell], progress: Progress | None = None
+    ) -> None:
         """Tells the others the id of this process.
 
         Args:
@@ -43,6 +46,7 @@ class Exchange:
             arena: with `exchange_fields`.
             bells: of all processes of the team. Anybody may ring them, because who wakes looks at the words. A ring of
                 somebody else that is consumed here is lost, so this process must look at everything before it sleeps.
+            progress: of this process, which does not hang while it waits for one that does.
         """
         self.index, self._bells = index, list(bells)
         self._name = f"learner {index} of policy {team}"
@@ -52,6 +56,7 @@ class Exchange:
         self._lengths: Array = arena["exchange/length"][team]
         self._weights: Array = arena["exchange/weight"][team]
         self._round = 0
+        self._progress = progress
         self._pids[index] = os.getpid()
 
     def __len__(self) -> int:
@@ -89,6 +94,8 @@ class Exchange:
         """Sleeps until all have begun this round; raises like `is_complete`."""
         while not self.is_complete():
             self._bells[self.index].wait(LOOK_AGAIN_S)
+            if self._progress is not None:
+                self._progress.enter(Phase.STEP)
 
     def read(self, dtype: npt.DTypeLike, size: int) -> list[Array]:
         """What each of them has posted in this complete round, good until the next one."""

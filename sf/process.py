@@ -19,10 +19,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 from sf.arena import Arena
-from sf.errors import EnvCrashed, EnvError, ExitCode, SfError, text_of
+from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
+from sf.limits import is_out_of_memory
 from sf.models import register_models
 from sf.progress import Phase
 from sf.records import Record
@@ -38,6 +40,14 @@ NOT_GUARDED = 66
 
 MARK = "SF_WORKER"
 """Environment variable of everything that the environments of a worker start."""
+
+LESS_MEMORY = (
+    "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
+    "(--num_workers, --num_envs_per_worker)."
+)
+
+OOM_SCORE = 500
+"""As if it used half of the memory of the machine in addition, where the kernel looks for whom to kill."""
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -123,6 +133,8 @@ def failure_of(error: BaseException) -> Failure:
         details = "".join(traceback.format_exception(error)).rstrip()
     except Exception:
         details = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    if is_out_of_memory(error):
+        error = ResourceError(f"{text_of(error) or type(error).__name__}\n{LESS_MEMORY}")
     expected = isinstance(error, SfError)
     code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
     return Failure(type(error).__name__, text_of(error), details, int(code), expected)
@@ -187,9 +199,14 @@ def end_with_parent(parent_pid: int) -> None:
 
 
 def lead_group(mark: str) -> None:
-    """Makes what this process will start recognisable: in a process group of its own, and by a variable."""
+    """Makes what this process will start recognisable: in a process group of its own, and by a variable.
+
+    When memory runs out, the kernel takes that of environments first: they can be replaced, and are what leaks.
+    """
     os.setpgid(0, 0)
     os.environ[MARK] = mark
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
 
 
 def keep_freed_memory() -> None:
@@ -226,7 +243,7 @@ def call_in_child(
 
 def as_exception(failure: Failure, who: str) -> SfError:
     """The exception that tells the user of a failure in another process."""
-    from sf.errors import CheckpointError, ConfigError, ResourceError, WorkerCrashed
+    from sf.errors import CheckpointError, ConfigError, WorkerCrashed
 
     if not failure.is_expected:
         return WorkerCrashed(f"{who} failed with {failure.kind}: {failure.message}\nIts traceback:\n{failure.details}")

@@ -44,6 +44,8 @@ INIT_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0
 """Longest forward pass of an inference worker."""
+LEARN_S = 600.0
+"""Longest optimizer step of a learner, and longest saving of a checkpoint."""
 WAIT_S = 60.0
 """A process that waits looks around every second; one that does not for so long has been stopped."""
 
@@ -169,7 +171,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
                 "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
             },
-            "learner", p + k * len(policies), models, {Phase.INIT: INIT_S},
+            "learner", p + k * len(policies), models,
+            {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
         )
         for p in policies
         for k in learner_indices

@@ -34,6 +34,16 @@ def _sleeper(**options: Any) -> None:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], **options)
 
 
+def _fill() -> None:
+    held = []
+    while True:
+        held.append(np.ones(2**20))
+
+
+is_forked = False
+"""Set by a test in its own process; whoever was forked from it has it too."""
+
+
 class Unpicklable(Exception):
     """Neither shown nor sent."""
 
@@ -64,6 +74,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "hang": lambda: time.sleep(1000),
     "spin": _spin,
     "ignore_sigterm": _ignore_sigterm,
+    "fill": _fill,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
 }
 
@@ -76,12 +87,25 @@ class FaultEnv(gym.Env[Any, Any]):
         sleepers: start a process that sleeps, in this group or in a session of its own.
         reset_s: how long a reset takes.
         close_s: how long it takes to close.
+        refuse_fork: do not live in a process that was forked from one where `is_forked` is set.
+        cgroup: directory of a control group to live in.
     """
 
     observation_space = gym.spaces.Box(-1e6, 1e6, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, orders: str = "", sleepers: bool = False, reset_s: float = 0.0, close_s: float = 0.0):
+    def __init__(
+        self,
+        orders: str = "",
+        sleepers: bool = False,
+        reset_s: float = 0.0,
+        close_s: float = 0.0,
+        refuse_fork: bool = False,
+        cgroup: str = "",
+    ):
+        assert not (refuse_fork and is_forked), "this process was forked"
+        if cgroup:
+            Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
         self.orders, self.reset_s, self.close_s = orders, reset_s, close_s
         self.steps = 0
         self.obey("init")

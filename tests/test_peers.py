@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import pickle
 import signal
 import subprocess
+import threading
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -19,15 +23,21 @@ from torch import Tensor
 from sf.arena import Arena
 from sf.config import LearnerConfig, ModelConfig
 from sf.doorbell import Doorbell
-from sf.errors import InternalError
+from sf.errors import InternalError, LearnerLost
 from sf.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.learner.batch import Batch
 from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import ActorCritic
+from sf.process import RoleSpec
+from sf.progress import Phase
+from sf.records import learner_record
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.supervisor import prepare, train_prepared
+from sf.wiring import Shared
 from tests.commands import run, running
 from tests.events import read_events
+from tests.lab import make_config
 
 INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))
 STEPS = 8
@@ -171,6 +181,25 @@ def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:
     return [trained_on(peers, *job) for job in jobs]
 
 
+def test_fault_b9_h4_what_one_cannot_learn_nobody_learns() -> None:
+    """The share of one learner is no number: both skip its minibatches, and train on the next dataset."""
+    good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
+    bad.rewards = bad.rewards * float("nan")
+    for before, after, skipped, steps in together(train_and_skip, [good, bad], [good, good]):
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        assert (skipped, steps) == (4, [4, 0, 4])
+
+
+def train_and_skip(peers: Peers, first: Batch, second: Batch) -> Any:
+    update = make_update({"normalize_advantages": False}, {}, peers)
+    steps = [len(list(update.steps(first)))]
+    before = {name: tensor.clone() for name, tensor in update.state_dict().items()}
+    steps.append(len(list(update.steps(second))))
+    after = {name: tensor.clone() for name, tensor in update.state_dict().items()}
+    steps.append(len(list(update.steps(first))))
+    return before, after, update.num_skipped, steps
+
+
 # ----------------------------------------------------------------------------------------------------------- exchange
 
 
@@ -226,7 +255,7 @@ def test_what_a_dead_peer_has_said_counts() -> None:
     assert a.are_ready()
 
 
-def test_different_exchanges_at_the_same_time_are_a_fault() -> None:
+def test_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:
     _, (a, b) = in_this_process()
     assert not b.are_ready()
     with pytest.raises(InternalError, match=r"learner 0 of policy 0 is out of step: in round 1 it expects 16 bytes"):
@@ -290,7 +319,7 @@ def test_cx2_two_policies_with_two_learners_each(tmp_path: Path) -> None:
     assert all(policy["policy_version"] > 0 for policy in summary_of(tmp_path)["policies"])
 
 
-def test_cx2_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
+def test_cx2_h5_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
     frames, versions = 0, [0]
     for num_learners in (2, 1, 2):
         frames += 2000
@@ -302,7 +331,7 @@ def test_cx2_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
-def test_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
+def test_cx2_h2_h6_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for_text("Updated weights")
         (process,) = [found for found in command.named(victim) if found.cmdline()[0].split()[0] == victim]
@@ -316,7 +345,42 @@ def test_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: s
     assert bool(saved) == (victim == "sf-learner-0-1"), "the first learner saves what is left"
 
 
-def test_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["learner-0", "learner-0-1"])
+def test_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path, victim: str) -> None:
+    """With two seconds for an optimizer step instead of ten minutes."""
+    config = make_config(train_dir=str(tmp_path), num_learners=2, num_workers=2, async_rl=True)
+    prepared = prepare(replace(config, run=replace(config.run, serial_mode=False)))
+
+    arenas = []
+
+    def with_short_limits(shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
+        arenas.append(shared.arena)
+        limits = {Phase.INIT: 60.0, Phase.STEP: 2.0, Phase.WAIT: 2.0}
+        return [replace(spec, deadlines_s=limits) if spec.kind == "learner" else spec for spec in specs]
+
+    def stop_it() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if arenas and learner_record(arenas[0], 0).read()["version"] > 0:
+                for child in psutil.Process().children():
+                    with contextlib.suppress(psutil.Error, IndexError):
+                        if child.cmdline()[0].split()[0] == f"sf-{victim}":
+                            child.suspend()
+                            return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=stop_it)
+    thread.start()
+    try:
+        with pytest.raises(
+            LearnerLost, match=rf"{victim} \(pid \d+\) (was busy|did nothing at all) for longer than 2 s"
+        ):
+            train_prepared(prepared, change=with_short_limits)
+    finally:
+        thread.join()
+
+
+def test_cx2_h4_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for_text("Updated weights")
         command.process.send_signal(signal.SIGTERM)

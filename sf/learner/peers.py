@@ -19,6 +19,7 @@ from torch import Tensor
 from sf.arena import Arena, Array
 from sf.doorbell import Doorbell
 from sf.exchange import OUTBOX_BYTES, Exchange, PeerLost
+from sf.progress import Progress
 
 __all__ = ["ALONE", "PeerLost", "Peers", "SeveralLearners", "peers_of"]
 
@@ -163,9 +164,11 @@ class SeveralLearners(Peers):
             raise
 
 
-def peers_of(policy_id: int, index: int, arena: Arena, bells: Sequence[Doorbell]) -> Peers:
+def peers_of(
+    policy_id: int, index: int, arena: Arena, bells: Sequence[Doorbell], progress: Progress | None = None
+) -> Peers:
     """The peers of learner `index` of a policy, whose learners have these bells."""
-    return ALONE if len(bells) == 1 else SeveralLearners(Exchange(policy_id, index, arena, bells))
+    return ALONE if len(bells) == 1 else SeveralLearners(Exchange(policy_id, index, arena, bells, progress))
 
 
 def _pieces(vector: Array) -> Iterator[slice]:

@@ -32,6 +32,7 @@ from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.process import keep_freed_memory
+from sf.progress import Phase
 from sf.records import learner_record
 from sf.slots import Slots, Topology
 from sf.spaces import EnvInfo
@@ -96,14 +97,14 @@ class Learner:
         """Acts as the inference workers do."""
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
         """For use outside of the training."""
-        self.peers = peers_of(policy_id, index, arena, learners)
+        self.record = learner_record(arena, policy_id + index * topology.num_policies)
+        self.peers = peers_of(policy_id, index, arena, learners, self.record.progress)
         self.update = Update(self.network, config.learner, topology.num_groups * topology.rows, self.peers)
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
         self.batcher = Batcher(policy_id, Slots(topology, arena, info), share, index)
         self._batch: Batch | None = None
-        self.record = learner_record(arena, policy_id + index * topology.num_policies)
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
@@ -161,6 +162,7 @@ class Learner:
         try:
             for step in self.update.steps(batch):
                 self.record.lap("update")
+                self.record.progress.enter(Phase.STEP)
                 self._publish(step)
         except NonFiniteGradient as error:
             raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None

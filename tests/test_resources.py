@@ -1,0 +1,239 @@
+"""What the machine does not give: memory, processes, threads, names, a clock that goes forward."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from sf.errors import ResourceError, SfError
+from sf.limits import one_thread_each
+from sf.models import register_model
+from sf.process import failure_of
+from sf.supervisor import train
+from tests import fault_envs
+from tests.commands import ROOT, Running, run, running
+from tests.lab import make_config
+
+CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+
+
+def wait_for_training(command: Running) -> None:
+    command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+
+
+@pytest.mark.parametrize("refused", [1, 2], ids=["worker", "successor"])
+def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    """The kernel refuses one: everything that has been started ends, and a run that had begun saves."""
+    real, names = multiprocessing.context.SpawnProcess.start, []
+
+    def start(process: Any) -> None:
+        names.append(process.name)
+        if process.name == "rollout-0" and names.count("rollout-0") == refused:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        real(process)
+
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", start)
+    (tmp_path / "step-kill").touch()
+    arguments = json.dumps({"orders": str(tmp_path)})
+    config = make_config("tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"))
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    with pytest.raises(ResourceError, match=r"no more files, processes or memory.*ulimit"):
+        train(config)
+    assert not [child for child in multiprocessing.active_children() if child.name in names]
+    (saved,) = (tmp_path / "runs").rglob("checkpoint_0*")
+    assert (saved.name == "checkpoint_000000000_0") == (refused == 1)
+
+
+def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
+    """Beside it the learner and the inference worker have those that torch has started, which only wait."""
+    with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:
+        wait_for_training(command)
+        threads = {one.cmdline()[0].split()[0]: one.num_threads() for one in command.named("sf-")}
+        busy = {
+            one.cmdline()[0].split()[0]: sum(1 for thread in one.threads() if thread.user_time > 0.2)
+            for one in command.named("sf-")
+        }
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    assert threads["sf-rollout-0"] == threads["sf-rollout-1"] == 1, threads
+    assert max(threads.values()) <= 4, threads
+    assert max(busy.values()) == 1, busy
+
+
+def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with one_thread_each():
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    before = dict(os.environ)
+    with one_thread_each():
+        assert os.environ["OMP_NUM_THREADS"] == "1"
+    assert dict(os.environ) == before
+
+
+def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the program that calls sf has chosen to fork."""
+    monkeypatch.setattr(fault_envs, "is_forked", True)
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    try:
+        arguments = json.dumps({"refuse_fork": True})
+        config = make_config(
+            "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=500
+        )
+        assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+class Greedy(torch.nn.Module):
+    """An encoder that wants 32 TiB as soon as it sees a batch of the learner."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__()
+        ((self.name, (size,)),) = shapes.items()
+        self.linear = torch.nn.Linear(size, 8)
+
+    def forward(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        if len(observations[self.name]) >= 64:
+            torch.empty(2**45)
+        features: torch.Tensor = self.linear(observations[self.name])
+        return features
+
+
+def test_fault_c7_out_of_memory_says_so(tmp_path: Path) -> None:
+    register_model("test/Greedy", Greedy)
+    config = make_config(encoder="test/Greedy", train_dir=str(tmp_path), num_envs_per_worker=8, rollout=8)
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    with pytest.raises(ResourceError, match=r"(?s)learner-0.*tried to allocate 140737488355328 bytes.*--batch_size"):
+        train(config)
+
+
+def test_fault_c7_accelerators_too() -> None:
+    failure = failure_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert (failure.exit_code, failure.is_expected) == (5, True)
+    assert failure_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")).exit_code == 7
+
+
+JUMPING_CLOCK = """
+import random
+import time
+
+real, dice = time.time, random.Random(1)
+time.time = lambda: real() + dice.choice((-3600.0, 0.0, 3600.0))
+"""
+
+
+def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every process of the run; only the stamps of the log and of the curves tell this time."""
+    (tmp_path / "sitecustomize.py").write_text(JUMPING_CLOCK)
+    limits = "--env_step_timeout=30", "--env_reset_timeout=30", "--save_every_sec=1", "--train_for_seconds=4"
+    line = [sys.executable, "-m", "sf.cli.train", *CARTPOLE, *limits]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Restart" not in done.stdout
+    assert done.stdout.count("(periodic") >= 2
+
+
+def test_fault_c9_c10_nothing_has_a_name(tmp_path: Path) -> None:
+    """Neither what an earlier crash has left is in the way, nor can anybody remove what this run uses."""
+    junk = [Path("/dev/shm") / f"{name}_{uuid.uuid4().hex}" for name in ("sf", "psm", "sem.mp", "torch_1")]
+    lock = tmp_path / "train_dir" / "default_experiment" / ".lock"
+    lock.parent.mkdir(parents=True)
+    try:
+        for file in junk:
+            file.write_text("of an earlier crash")
+        with running(tmp_path, *CARTPOLE) as command:
+            wait_for_training(command)
+            mapped = {
+                line.split(maxsplit=5)[5] for one in command.members() for line in maps_of(one) if "/dev/shm" in line
+            }
+            assert all(name.endswith("(deleted)") for name in mapped), mapped
+            assert not [one for one in command.members() if listens(one)], "a port is open"
+            command.process.send_signal(signal.SIGTERM)
+            assert command.finish(20).code == 143
+        assert all(file.read_text() == "of an earlier crash" for file in junk)
+    finally:
+        for file in junk:
+            file.unlink(missing_ok=True)
+
+
+def maps_of(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+    return []
+
+
+def listens(process: psutil.Process) -> bool:
+    """Whether it waits for connections that could come from elsewhere (row H7: there is nothing to connect to)."""
+    with contextlib.suppress(psutil.Error):
+        return any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
+    return False
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory."""
+    group = Path(f"/sys/fs/cgroup/memory/sf-test-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    try:
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        group.rmdir()
+
+
+@pytest.mark.slow
+def test_fault_a16_killed_by_the_kernel_for_its_memory(tmp_path: Path, small_group: Path) -> None:
+    """Only the environments live in the small group; each successor dies of the same."""
+    (small_group / "memory.limit_in_bytes").write_text(str(200 * 2**20))
+    (tmp_path / "step-always-fill").touch()
+    arguments = json.dumps({"orders": str(tmp_path), "cgroup": str(small_group)})
+    few = "--num_workers=1", "--num_envs_per_worker=4", "--max_restarts=2"
+    finished = run(tmp_path, "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", *few)
+    assert finished.code == 5, finished.out
+    assert finished.out.count("as the kernel does when memory runs out") == 2
+    assert "as the kernel does when memory runs out" in finished.err
+
+
+@pytest.mark.slow
+def test_fault_b19_environments_that_leak_are_replaced(tmp_path: Path, small_group: Path) -> None:
+    """The whole run has little memory; the kernel takes it back from the workers, and the learner notices nothing."""
+    (small_group / "memory.limit_in_bytes").write_text(str(1200 * 2**20))
+    flags = "--env=tests.test_strange_envs:Leaking-v0", *CARTPOLE[1:], "--max_restarts=1000"
+    line = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -m sf.cli.train {' '.join(flags)}"
+    line += " --train_for_seconds=20"
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    killed = re.findall(r"(\S+) \(pid \d+\) was killed by SIGKILL, as the kernel does", done.stdout)
+    assert len(killed) >= 2
+    assert all(name.startswith("rollout-") for name in killed)
+
+
+def test_errors_keep_their_codes() -> None:
+    assert failure_of(MemoryError()).exit_code == ResourceError.exit_code
+    assert failure_of(SfError("x")).exit_code == SfError.exit_code

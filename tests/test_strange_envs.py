@@ -1,0 +1,145 @@
+"""Environments that are lawful and strange, or careless with the process they live in: whole runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.commands import Running, run, running
+
+FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+
+
+class Shaped(gym.Env[Any, Any]):
+    """Observations of any shape; an episode lasts `length` steps, 0 for one that never ends."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, shape: tuple[int, ...] = (4,), length: int = 10):
+        self.observation_space = spaces.Box(-1, 1, tuple(shape), np.float32)
+        self.seen, self.length, self.steps = np.zeros(shape, np.float32), length, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.seen, 1.0, False, bool(self.length and self.steps % self.length == 0), {}
+
+
+class Careless(Shaped):
+    """Does to its process, step by step, what belongs to the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.habits = [
+            lambda: os.close(0),
+            sys.stdin.close,
+            sys.stdout.close,
+            lambda: os.chdir("/"),
+            lambda: os.umask(0o777),
+            lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+            lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+            lambda: signal.setitimer(signal.ITIMER_REAL, 1000),
+            lambda: np.random.seed(0),
+            lambda: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(),
+            lambda: sys.setrecursionlimit(200),
+            lambda: np.seterr(all="raise"),
+            lambda: os.environ.clear(),
+        ]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.habits:
+            with contextlib.suppress(OSError):  # another environment of this process was faster
+                self.habits.pop(0)()
+        return super().step(action)
+
+
+class Leaking(Shaped):
+    """Keeps `megabytes` for ever with each step."""
+
+    def __init__(self, megabytes: float = 1.0):
+        super().__init__(length=20)
+        self.megabytes = megabytes
+        self.kept: list[Any] = []
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.kept.append(np.ones(int(self.megabytes * 2**17)))
+        return super().step(action)
+
+
+gym.register("Shaped-v0", entry_point="tests.test_strange_envs:Shaped")
+gym.register("Careless-v0", entry_point="tests.test_strange_envs:Careless")
+gym.register("Leaking-v0", entry_point="tests.test_strange_envs:Leaking")
+
+
+def shaped(**arguments: Any) -> tuple[str, ...]:
+    return "--env=tests.test_strange_envs:Shaped-v0", f"--env_kwargs={json.dumps(arguments)}", *FLAGS
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3, 4, 5)])
+def test_fault_b13_observations_of_any_rank(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    finished = run(tmp_path, *shaped(shape=shape), "--serial_mode=True", "--train_for_env_steps=500")
+    assert finished.code == 0, finished.err
+
+
+def test_fault_b13_observation_of_nothing(tmp_path: Path) -> None:
+    finished = run(tmp_path, *shaped(shape=(0,)))
+    assert finished.code == 3
+    assert finished.err.startswith("EnvError: ")
+    assert "(0,)" in finished.err
+    assert not (tmp_path / "train_dir").exists()
+
+
+def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
+    """Refused with the need, what there is, and the flags that lower it; nothing was allocated."""
+    finished = run(tmp_path, *shaped(shape=(25_000_000,)))
+    assert finished.code == 5
+    assert re.search(
+        r"Shared memory needs [\d,]+ MiB and the machine has [\d,]+ MiB left\. Use a smaller --rollout", finished.err
+    ), finished.err
+
+
+def test_fault_b18_careless_environment(tmp_path: Path) -> None:
+    """Streams, directory, mask, signals, timers, random state, threads, environment: the run does not notice."""
+    flags = "--env=tests.test_strange_envs:Careless-v0", *FLAGS, "--train_for_seconds=3", "--save_every_sec=1"
+    finished = run(tmp_path, *flags)
+    assert finished.code == 0, finished.err
+    assert "Restart" not in finished.out
+    (checkpoint, *_) = (tmp_path / "train_dir" / "default_experiment" / "checkpoint_p0").glob("checkpoint_*")
+    assert (checkpoint / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+def rss_of(command: Running, title: str) -> float:
+    return sum(one.memory_info().rss for one in command.named(title)) / 2**20
+
+
+@pytest.mark.slow
+def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
+    """The console and the curves go on, and nobody's memory grows."""
+    with running(tmp_path, *shaped(length=0)) as command:
+        command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+        time.sleep(10)
+        names = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
+        before = {name: rss_of(command, name) for name in names}
+        reports = command.out.count("Total num frames")
+        time.sleep(30)
+        after = {name: rss_of(command, name) for name in names}
+        assert command.out.count("Total num frames") >= reports + 4
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    for name in names:
+        assert after[name] < before[name] + 8, (before, after)
