@@ -1,6 +1,6 @@
 """Faults by the hundred, and what became of them: the figures behind docs/failure-and-shutdown.md.
 
-    python benchmarks/chaos.py [--report chaos.md] [workers inference recovery supervisor saving damage steps]
+    python benchmarks/chaos.py [--report chaos.md] [workers inference recovery supervisor saving damage usage steps]
 
     workers      random SIGKILLs of rollout workers in one run that has to reach its target all the same
     inference    the same for inference workers
@@ -8,6 +8,7 @@
     supervisor   SIGKILL of the whole command at random moments, start-up included: who is left after a second
     saving       SIGKILL at random moments of continuous saving: what can be loaded, and whether it ever goes back
     damage       random single-bit flips and truncations of a checkpoint
+    usage        a hundred wrong command lines: code, sentence, what is left behind, and how long the answer takes
     steps        environment steps until the target under fire, beside clean runs
 
 Every part ends with an error if a promise is broken. --scale=0.1 does a tenth of the faults.
@@ -44,7 +45,15 @@ from sf.supervisor import prepare, train_prepared
 from sf.wiring import Shared
 
 TARGET = 475.0
-FULL = {"workers": 1000, "inference": 100, "recovery": 100, "supervisor": 200, "saving": 1000, "damage": 100_000}
+FULL = {
+    "workers": 1000,
+    "inference": 100,
+    "recovery": 100,
+    "supervisor": 200,
+    "saving": 1000,
+    "damage": 100_000,
+    "usage": 1000,
+}
 STEPS_SEEDS = 5
 
 
@@ -282,6 +291,25 @@ def damage(count: int) -> str:
     return f"{found:,} of {count:,} mutations found"
 
 
+def usage(count: int) -> str:
+    """Each line as a command of its own, in an empty directory."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.bad_lines import BAD_LINES, is_answered
+
+    seconds = []
+    lines = random.sample(BAD_LINES, min(count, len(BAD_LINES)))
+    with tempfile.TemporaryDirectory() as directory:
+        for line, code, sentence in lines:
+            began = time.monotonic()
+            command = [sys.executable, "-m", "sf.cli.train", *line]
+            done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+            seconds.append(time.monotonic() - began)
+            assert (done.returncode, is_answered(sentence, done.stderr)) == (code, True), (line, done)
+            assert not os.listdir(directory), f"{line} has left something behind"
+    median, worst = statistics.median(seconds), max(seconds)
+    return f"{len(lines)} of {len(lines)} answered; seconds: median {median:.2f}, worst {worst:.2f}"
+
+
 def steps(count: int) -> str:
     """Frames until the target, clean and with a kill every second."""
     frames: dict[str, list[int]] = {"clean": [], "under fire": []}
@@ -331,6 +359,7 @@ PARTS: dict[str, Callable[[int], str]] = {
     "supervisor": supervisor,
     "saving": saving,
     "damage": damage,
+    "usage": usage,
     "steps": steps,
 }
 

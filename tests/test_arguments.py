@@ -13,6 +13,7 @@ import pytest
 
 from sf.cli.arguments import parse
 from sf.cli.command import run_command
+from sf.cli.train import main
 from sf.config import Config
 from sf.config.fields import typed_fields
 from sf.errors import (
@@ -26,6 +27,7 @@ from sf.errors import (
     UsageError,
     WorkerCrashed,
 )
+from tests.bad_lines import BAD_LINES, is_answered
 
 FLAGS = [name for role in typed_fields(Config).values() for name in typed_fields(role)]
 
@@ -202,6 +204,27 @@ class TestWholeCommand:
         assert done.heavy == ["[]"]
         assert list(tmp_path.iterdir()) == []
         assert done.seconds < 2.0  # about 0.25 s on an idle machine
+
+    @pytest.mark.parametrize(
+        ("line", "code", "sentence"), BAD_LINES, ids=[" ".join(line)[-50:] for line, _, _ in BAD_LINES]
+    )
+    def test_g1_table_of_bad_lines(
+        self,
+        line: list[str],
+        code: int,
+        sentence: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """`make chaos` runs each as a command of its own and measures how long it takes."""
+        monkeypatch.chdir(tmp_path)
+        assert main(line) == code
+        assert is_answered(sentence, capsys.readouterr().err)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_g1_table_has_a_hundred_lines(self) -> None:
+        assert len(BAD_LINES) >= 100
 
     def test_g2_unknown_environment_is_refused_before_any_directory(self, tmp_path: Path) -> None:
         done = command(tmp_path, "--env=CartPol-v1")

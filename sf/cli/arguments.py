@@ -7,6 +7,7 @@ mistypes deserves a sentence that names the flag, all of them at once, and becau
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed", bound="DataclassInstance")
 
 HELP = ("-h", "--help")
+SHORT_FLAG = re.compile("-[A-Za-z]")  # no number
 _IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
 
 
@@ -104,7 +106,7 @@ def _grouped(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         if argument.startswith("--"):
             flag, equals, value = argument.partition("=")
             groups.append((flag, [value] if equals else []))
-        elif groups and groups[-1][0].startswith("--"):
+        elif groups and groups[-1][0].startswith("--") and not SHORT_FLAG.match(argument):
             groups[-1][1].append(argument)
         else:
             groups.append((argument, []))
