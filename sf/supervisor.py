@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from sf.callbacks import Callbacks
 from sf.children import Processes
-from sf.config import Config, check, resolve
+from sf.config import Config, check, resolve, wants_step_time
 from sf.disposable import in_disposable_child
-from sf.envs import EnvSource, find_env, probe
+from sf.envs import EnvSource, find_env, probe_and_time
+from sf.envs.step_time import StepTime
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
@@ -36,6 +37,8 @@ from sf.spaces import EnvInfo
 from sf.wiring import Shared, wire
 
 PROBE_TIMEOUT_S = 60.0
+CALIBRATION_S = 0.3
+"""How long an environment plays on its own before the sizes of the run are chosen."""
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -129,13 +132,26 @@ def prepare(config: Config) -> Prepared:
     check_encoder(config.model.encoder)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
-    info = in_disposable_child(probe, source, timeout_s=PROBE_TIMEOUT_S, what=f"A first look at {source.env_id}")
-    config = resolve(config, info, cores=len(os.sched_getaffinity(0)))
+    seconds = CALIBRATION_S if wants_step_time(config) else 0.0
+    what = f"A first look at {source.env_id}"
+    info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=PROBE_TIMEOUT_S, what=what)
+    config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
+    if seconds:
+        Console().plain(_sizes_line(step, config))
     config, source = vectorized(config, source, info)
     check(config, info)
     for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
     return Prepared(config, source, info, early)
+
+
+def _sizes_line(step: StepTime, config: Config) -> str:
+    """What was measured, and the flags that make the same choice again."""
+    rollout = config.rollout
+    names = "num_workers", "num_envs_per_worker", "worker_num_splits"
+    flags = " ".join(f"--{name}={getattr(rollout, name)}" for name in names)
+    waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waiting > 1.5 else ""
+    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}. Chosen: {flags}"
 
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:

@@ -86,6 +86,7 @@ class FaultEnv(gym.Env[Any, Any]):
         orders: directory with files named after the call in which the fault is due and the fault, such as `step-kill`.
         sleepers: start a process that sleeps, in this group or in a session of its own.
         reset_s: how long a reset takes.
+        step_s: how long a step waits.
         close_s: how long it takes to close.
         refuse_fork: do not live in a process that was forked from one where `is_forked` is set.
         cgroup: directory of a control group to live in.
@@ -99,6 +100,7 @@ class FaultEnv(gym.Env[Any, Any]):
         orders: str = "",
         sleepers: bool = False,
         reset_s: float = 0.0,
+        step_s: float = 0.0,
         close_s: float = 0.0,
         refuse_fork: bool = False,
         cgroup: str = "",
@@ -106,7 +108,7 @@ class FaultEnv(gym.Env[Any, Any]):
         assert not (refuse_fork and is_forked), "this process was forked"
         if cgroup:
             Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
-        self.orders, self.reset_s, self.close_s = orders, reset_s, close_s
+        self.orders, self.reset_s, self.step_s, self.close_s = orders, reset_s, step_s, close_s
         self.steps = 0
         self.obey("init")
         if sleepers:
@@ -137,6 +139,8 @@ class FaultEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.obey("step")
+        if self.step_s:
+            time.sleep(self.step_s)
         self.steps += 1
         return self._seen(), 1.0, self.steps % 20 == 0, False, {}
 

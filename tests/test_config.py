@@ -25,7 +25,9 @@ from sf.config import (
     samples_per_round,
     steps_per_round,
     sync_ratio,
+    wants_step_time,
 )
+from sf.envs.step_time import StepTime
 from sf.errors import ConfigError
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
@@ -156,6 +158,42 @@ class TestDefaults:
         resolved = resolve(make(rollout=rollout, learner={"num_batches_per_epoch": 1}), env_info(), cores).rollout
         assert (resolved.num_workers, resolved.num_envs_per_worker) == expected
         check(make(rollout={"num_workers": expected[0], "num_envs_per_worker": expected[1]} | rollout))
+
+    @pytest.mark.parametrize(
+        ("step_us", "cpu_us", "cores", "workers"),
+        [
+            (10, 10, 2, 2),
+            (10, 10, 64, 2),
+            (1, 1, 8, 1),
+            (1000, 1000, 2, 2),
+            (1000, 1000, 64, 32),
+            (2000, 1000, 2, 4),
+            (2000, 1, 2, 32),
+            (30, 1, 2, 8),
+        ],
+    )
+    def test_workers_follow_from_the_time_of_a_step(self, step_us: int, cpu_us: int, cores: int, workers: int) -> None:
+        """Few where a step takes no time, one per core where it computes, more where it waits; always 64 copies."""
+        step = StepTime(1e-6 * step_us, 1e-6 * cpu_us)
+        rollout = resolve(make(), env_info(), cores, step).rollout
+        assert (rollout.num_workers, rollout.num_envs_per_worker) == (workers, 64 // workers)
+        shared = make(learner={"num_learners": 4})
+        resolved = resolve(shared, env_info(), cores, step)
+        check(resolved, env_info())
+        assert resolve(shared, env_info(), 2).rollout.num_workers == 2
+
+    @pytest.mark.parametrize(
+        ("settings", "wanted"),
+        [
+            ({}, True),
+            ({"run": {"serial_mode": True}}, False),
+            ({"run": {"async_rl": False}}, False),
+            ({"rollout": {"num_workers": 2}}, False),
+            ({"rollout": {"num_envs_per_worker": 8}}, False),
+        ],
+    )
+    def test_time_is_taken_only_where_it_decides_and_nothing_repeats(self, settings: Any, wanted: bool) -> None:
+        assert wants_step_time(make(**settings)) is wanted
 
     def test_serial_mode_has_one_worker_with_all_environments(self) -> None:
         resolved = resolve(make(run={"serial_mode": True}), env_info(), cores=8).rollout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sf.config.checks import check
-from sf.config.resolution import resolve
+from sf.config.resolution import resolve, wants_step_time
 from sf.config.roles import (
     Config,
     EvalConfig,
@@ -38,4 +38,5 @@ __all__ = [
     "steps_per_round",
     "sync_ratio",
     "trajectories_per_dataset",
+    "wants_step_time",
 ]

@@ -11,20 +11,36 @@ from sf.config.sizes import samples_per_round
 from sf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sf.envs.step_time import StepTime
     from sf.spaces import EnvInfo
 
 DEFAULT_NUM_ENVS = 64
 """Environments over all workers, whatever the machine: learning must not depend on the number of cores."""
 MAX_DEFAULT_WORKERS = 32
+LEAST_GROUP_S = 1e-4
+"""A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
 
 
-def resolve(config: Config, info: EnvInfo, cores: int) -> Config:
+def wants_step_time(config: Config) -> bool:
+    """Whether the number of workers follows from how long a step takes; where runs repeat, only from the cores."""
+    rollout, run = config.rollout, config.run
+    return run.async_rl and not run.serial_mode and rollout.num_workers is None and rollout.num_envs_per_worker is None
+
+
+def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
     """The configuration without None: workers and environments, batch size, and a seed drawn if there is none.
+
+    Args:
+        config: what the user has given.
+        info: what the environment looks like.
+        cores: that the run may use.
+        step: how long the environment takes for a step, if the number of workers is to follow from that.
 
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    rollout = _fill_workers(config.rollout, cores, config.run.serial_mode)
+    most = 1 if config.run.serial_mode else _most_workers(config.rollout.worker_num_splits, cores, step)
+    rollout = _fill_workers(config.rollout, most, config.learner.num_learners)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, rollout=rollout, run=replace(config.run, seed=seed))
     if config.learner.batch_size is not None:
@@ -35,18 +51,27 @@ def resolve(config: Config, info: EnvInfo, cores: int) -> Config:
     return replace(config, learner=replace(config.learner, batch_size=int(batch_size)))
 
 
-def _fill_workers(rollout: RolloutConfig, cores: int, serial: bool) -> RolloutConfig:
-    workers, envs = rollout.num_workers, rollout.num_envs_per_worker
-    most = 1 if serial else max(1, min(cores, MAX_DEFAULT_WORKERS))
+def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
+    """One for each core, more for environments that mostly wait, and fewer for those that hardly take any time."""
+    most: float = cores
+    if step is not None:
+        most = min(cores * step.waiting, DEFAULT_NUM_ENVS * step.wall_s / LEAST_GROUP_S / splits)
+    return max(1, min(round(most), MAX_DEFAULT_WORKERS))
+
+
+def _fill_workers(rollout: RolloutConfig, most: int, num_learners: int) -> RolloutConfig:
+    workers, envs, splits = rollout.num_workers, rollout.num_envs_per_worker, rollout.worker_num_splits
     if workers is None and envs is None:
-        # Every group the same size, and the same total on every machine: as many workers as divide it evenly.
-        groups = -(-DEFAULT_NUM_ENVS // rollout.worker_num_splits)
+        # Every group the same size, and the same total on every machine: as many workers as divide it evenly, and at
+        # least as many as give each learner a group.
+        groups = -(-DEFAULT_NUM_ENVS // splits)
+        most = max(most, -(-num_learners // splits))
         workers = next(w for w in range(most, 0, -1) if groups % w == 0)
-        envs = groups // workers * rollout.worker_num_splits
+        envs = groups // workers * splits
     elif workers is None and envs is not None:
         workers = max(1, min(most, DEFAULT_NUM_ENVS // envs))
     elif workers is not None and envs is None:
-        envs = -(-DEFAULT_NUM_ENVS // (workers * rollout.worker_num_splits)) * rollout.worker_num_splits
+        envs = -(-DEFAULT_NUM_ENVS // (workers * splits)) * splits
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs)
 
 

@@ -23,8 +23,8 @@ Imports neither torch nor, until an environment is looked up, gymnasium.
 
 from __future__ import annotations
 
-from sf.envs.probe import probe
+from sf.envs.probe import probe, probe_and_time
 from sf.envs.registry import find_env, find_pool, register_env
 from sf.envs.source import EnvSource
 
-__all__ = ["EnvSource", "find_env", "find_pool", "probe", "register_env"]
+__all__ = ["EnvSource", "find_env", "find_pool", "probe", "probe_and_time", "register_env"]

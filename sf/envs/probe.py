@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import check_observation, check_reset, check_step, describe
 from sf.envs.source import EnvSource, with_mask
+from sf.envs.step_time import StepTime, Stopwatch
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
 
@@ -25,6 +27,11 @@ def probe(source: EnvSource) -> EnvInfo:
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
     """
+    return probe_and_time(source, 0.0)[0]
+
+
+def probe_and_time(source: EnvSource, seconds: float) -> tuple[EnvInfo, StepTime]:
+    """The same, playing on for about so many seconds, and how long a step takes."""
     env = source.make()
     info = describe(env, source.env_id)
     if info.num_agents < 1:
@@ -34,13 +41,17 @@ def probe(source: EnvSource) -> EnvInfo:
         env, info = _with_mask_from_info(env, info)
     random = np.random.default_rng(SEED)
     observations = _observations(_reset(env, info, seed=SEED), info)
-    for _ in range(NUM_STEPS):
-        observations, ended = _step(env, info, random, observations)
+    watch, end_s = Stopwatch(), time.monotonic() + seconds
+    while watch.steps < NUM_STEPS or time.monotonic() < end_s:
+        observations, ended = _step(env, info, random, observations, watch)
         if ended:
-            observations = _observations(_reset(env, info), info)
+            with watch.running():
+                result = _reset(env, info)
+            observations = _observations(result, info)
+    found = watch.result()
     with blamed_on(info.env_id, "close"):
         env.close()
-    return info
+    return info, found
 
 
 def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:
@@ -86,11 +97,14 @@ def _observations(result: tuple[Any, Any], info: EnvInfo) -> list[Any]:
     return observations
 
 
-def _step(env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any]) -> tuple[list[Any], bool]:
+def _step(
+    env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any], watch: Stopwatch
+) -> tuple[list[Any], bool]:
     """One random legal step: the observations after it, and whether it ended the episode."""
     stored = np.stack([_random_action(info, observation, random) for observation in before])
     actions = action_converter(env.action_space, "clip")(stored)
-    with blamed_on(info.env_id, "step"):
+    watch.steps += 1
+    with blamed_on(info.env_id, "step"), watch.running():
         result = env.step(actions[0] if info.num_agents == 1 else list(actions))
     observations, ended = check_step(result, info)
     _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")

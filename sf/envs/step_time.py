@@ -1,0 +1,54 @@
+"""How long one environment takes for a step, and how much of that it computes: the sizes of a run follow from it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import psutil
+
+
+class StepTime(NamedTuple):
+    """Means over some steps of one environment on its own, resets included."""
+
+    wall_s: float
+    """Seconds of wall time per step."""
+    cpu_s: float
+    """Seconds of CPU time per step, that of the processes which the environment has started included."""
+
+    @property
+    def waiting(self) -> float:
+        """How many copies of the environment one core can step at once, at least 1: more if it mostly waits."""
+        return max(1.0, self.wall_s / max(self.cpu_s, 1e-9))
+
+
+class Stopwatch:
+    """Runs while the environment works."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._wall_s = self._cpu_s = 0.0
+        self._simulators_s = _cpu_of_children_s()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Around one call of the environment."""
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        yield
+        self._wall_s += time.perf_counter() - wall_s
+        self._cpu_s += time.process_time() - cpu_s
+
+    def result(self) -> StepTime:
+        """The means so far."""
+        simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
+        return StepTime(self._wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
+
+
+def _cpu_of_children_s() -> float:
+    total = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += sum(child.cpu_times()[:2])
+    return total
