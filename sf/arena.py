@@ -46,20 +46,25 @@ class SharedBlock:
     def __init__(self, fd: int | None = None):
         self.fd = os.memfd_create("sf") if fd is None else fd
 
-    def allocate(self, num_bytes: int) -> None:
+    def allocate(self, num_bytes: int, others: int = 0) -> None:
         """Makes the block `num_bytes` long, backed by real memory.
+
+        Args:
+            num_bytes: of the block.
+            others: bytes that the processes of the run will need beside it.
 
         Raises:
             ResourceError: the machine cannot give that much.
         """
-        import psutil  # only who allocates needs it, not every process that maps
+        from sf.limits import available_memory  # only who allocates needs it, not every process that maps
 
-        available = psutil.virtual_memory().available  # asking for more would wake the out-of-memory killer
+        available, of_what = available_memory()  # asking for more would wake the out-of-memory killer
         refusal = (
-            f"Shared memory needs {num_bytes / 2**20:,.0f} MiB and the machine has {available / 2**20:,.0f} MiB left. "
-            "Use a smaller --rollout, --num_envs_per_worker, --num_workers or --batch_size."
+            f"Shared memory needs {num_bytes / 2**20:,.0f} MiB, the processes need about {others / 2**20:,.0f} MiB, "
+            f"and the {of_what} has {available / 2**20:,.0f} MiB left. Use a smaller --rollout, --num_envs_per_worker, "
+            "--num_workers or --batch_size."
         )
-        if num_bytes > available:
+        if num_bytes + others > available:
             raise ResourceError(refusal)
         try:
             os.posix_fallocate(self.fd, 0, num_bytes)
@@ -89,7 +94,17 @@ def _block_from_parent(fd: Any) -> SharedBlock:
 class Arena:
     """Named numpy arrays over one shared block; every process that gets the arena sees the same memory."""
 
-    def __init__(self, fields: Mapping[str, Field], block: SharedBlock | None = None):
+    def __init__(self, fields: Mapping[str, Field], block: SharedBlock | None = None, others: int = 0):
+        """Allocates memory, or maps that of a block.
+
+        Args:
+            fields: the arrays.
+            block: where they are already, None to make one.
+            others: bytes that must be left beside it.
+
+        Raises:
+            ResourceError: the machine cannot give that much.
+        """
         self.fields = dict(fields)
         offsets, end = {}, 0
         for name, field in self.fields.items():
@@ -98,7 +113,7 @@ class Arena:
         fresh = block is None
         self.block = block or SharedBlock()
         if fresh:
-            self.block.allocate(max(end, 1))
+            self.block.allocate(max(end, 1), others)
         memory = self.block.map()
         self.arrays: dict[str, Array] = {
             name: np.frombuffer(memory, field.dtype, math.prod(field.shape), offsets[name]).reshape(field.shape)

@@ -1,6 +1,6 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
-Death is seen through sentinels, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
+Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
 module starts, kills and waits for them, and only for those it has started. Rollout and inference workers are replaced
 by successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
 discarded first. The end of anybody else is the end of the run.
@@ -31,13 +31,17 @@ from sf.progress import Phase, Progress
 from sf.records import inference_record
 from sf.restarts import Restarts
 from sf.signals import Signals
-from sf.simulators import Simulators, end_of_worker
+from sf.simulators import Simulators, marked
 from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
+FAILED_GRACE_S = 0.5
+"""Time for a process that has told why it fails to be gone."""
+LOOK_S = 1.0
+"""How often the supervisor looks at what is not urgent."""
 STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
@@ -49,6 +53,8 @@ class Child:
     spec: RoleSpec
     incarnation: int
     process: SpawnProcess
+    pidfd: int
+    """Readable when it has ended; the sentinel of multiprocessing waits for whatever was forked from it as well."""
     reports: Connection
     watch: HangWatch
     mark: str
@@ -60,6 +66,8 @@ class Child:
     hang: Hang | None = None
     kill_s: float = math.inf
     """When to kill it, because it hangs."""
+    exit_code: int | None = None
+    """Once it was reaped; negative if a signal ended it."""
     lacked_memory: bool = False
     """The kernel killed a process for its memory when this one was killed."""
 
@@ -72,18 +80,25 @@ class Child:
         assert self.process.pid is not None
         return self.process.pid
 
-    def hear(self) -> None:
-        """Reads what the child has reported."""
+    def hear(self) -> list[Any]:
+        """Reads what the child has reported; returns what is for the session."""
+        messages = []
         try:
             while self.reports.poll():
                 message = self.reports.recv()
                 if isinstance(message, Failure):
                     self.failure = message
-                else:
-                    assert isinstance(message, Ready), message
+                elif isinstance(message, Ready):
                     self.is_ready = True
+                else:
+                    messages.append(message)
         except (EOFError, OSError):
-            pass  # the sentinel tells the rest
+            pass  # its end tells the rest
+        return messages
+
+    def has_ended(self, timeout_s: float = 0.0) -> bool:
+        """Whether the process is no more, or not within so many seconds; it need not have been reaped."""
+        return bool(connection.wait([self.pidfd], timeout=timeout_s))
 
     def ending(self) -> SfError:
         """The error that says how this child ended, although nobody had told it to."""
@@ -92,7 +107,7 @@ class Child:
             return WorkerCrashed(f"{who} {_what_hangs(self.hang, self.spec)}, and was killed.")
         if self.failure is not None:
             return as_exception(self.failure, who)
-        code = self.process.exitcode
+        code = self.exit_code
         if self.lacked_memory:
             return ResourceError(
                 f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
@@ -144,6 +159,9 @@ class Processes:
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
         self.killed: list[str] = []
         """Names of those that ended by a signal before the run was over."""
+        self.messages: list[Any] = []
+        """For the session."""
+        self.next_look_s = 0.0
         self.has_begun = False
         """Every role was ready once; before, whatever fails is told at once and not tried again."""
 
@@ -176,6 +194,15 @@ class Processes:
                 self._kill_if_it_hangs(place.child, now)
             elif place.start_s <= now:
                 self._spawn(place)
+        if now >= self.next_look_s and self.simulators is not None:
+            self.next_look_s = now + LOOK_S
+            self.memory_kills.look(now)
+            self.simulators.reap()
+
+    def take_messages(self) -> list[Any]:
+        """What the children have told the session since the last call."""
+        messages, self.messages = self.messages, []
+        return messages
 
     @property
     def is_ready(self) -> bool:
@@ -209,38 +236,39 @@ class Processes:
         progress.enter(Phase.INIT)
         if incarnation:
             spec = spec.successor(incarnation)
-        mark = self.simulators.mark_of(spec.name, incarnation) if spec.has_environments else ""
+        mark = self.simulators.mark_of(spec.name, incarnation)
         context = multiprocessing.get_context("spawn")
         reports, child_end = context.Pipe(duplex=False)
         process = context.Process(
-            target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end, mark), name=spec.name
+            target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name
         )
-        with stop_signals_blocked(), one_thread_each():
+        with stop_signals_blocked(), one_thread_each(), marked(mark):
             process.start()
         child_end.close()
+        assert process.pid is not None
+        pidfd = os.pidfd_open(process.pid)
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
-        place.child = Child(spec, incarnation, process, reports, watch, mark, self._work_of(spec))
+        place.child = Child(spec, incarnation, process, pidfd, reports, watch, mark, self._work_of(spec))
         if spec.has_environments:
             self.simulators.watch(place.child.pid)
 
     def _waitables(self) -> list[Any]:
         """What becomes readable when a child reports or ends."""
-        return [waitable for child in self.children for waitable in (child.process.sentinel, child.reports)]
+        return [waitable for child in self.children for waitable in (child.pidfd, child.reports)]
 
     def _check(self) -> None:
         """Hears what was reported, and deals with those that are no more; a cause that was told comes first."""
         over = []
         for place in self.places:
             if place.child is not None:
-                place.child.hear()
-                ended = bool(connection.wait([place.child.process.sentinel], timeout=0))
-                if ended or place.child.failure is not None:
+                self.messages += place.child.hear()
+                if place.child.has_ended() or place.child.failure is not None:
                     over.append((place.child.failure is None, place))
         for _, place in sorted(over, key=lambda pair: pair[0]):
             self._lose(place)
 
     def _kill_if_it_hangs(self, child: Child, now: float) -> None:
-        """First its stacks are printed, then it is killed; its sentinel tells the rest."""
+        """First its stacks are printed, then it is killed; its end tells the rest."""
         if child.hang is None and (hang := child.watch.look(now)):
             child.hang, child.kill_s = hang, now + STACKS_GRACE_S
             self.console.line(f"{child.name} (pid {child.pid}) {_what_hangs(hang, child.spec)}. Its stacks follow.")
@@ -259,9 +287,9 @@ class Processes:
         assert child is not None
         self._bury(child)
         place.child = None
-        if (child.process.exitcode or 0) < 0:
+        if (child.exit_code or 0) < 0:
             self.killed.append(child.name)
-            child.lacked_memory = child.process.exitcode == -signal.SIGKILL and self.memory_kills.are_new()
+            child.lacked_memory = child.exit_code == -signal.SIGKILL and self.memory_kills.were_just_now()
         cause = child.ending()
         discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
         if child.spec.kind == "learner" and child.may_be_luck:
@@ -294,7 +322,9 @@ class Processes:
         limit = self.faults_config.max_restarts
         if limit == 0:
             raise cause
-        spent = f"{place.spec.name} died more than {limit} times within a minute"
+        spent = (
+            f"{place.spec.name} died more than {limit} times within a minute, or in a row without delivering anything"
+        )
         left = sum(1 for other in self.places if other.spec.kind == "rollout" and not other.is_given_up)
         if place.spec.kind != "rollout" or left < self.shared.least_rollout_workers:
             kind = ResourceError if isinstance(cause, ResourceError) else RestartsSpent
@@ -312,15 +342,16 @@ class Processes:
         return 0
 
     def _bury(self, child: Child, grace_s: float = KILL_GRACE_S) -> None:
-        """Waits for a child that has ended or failed, and ends what its environments have started."""
-        if not connection.wait([child.process.sentinel], timeout=grace_s):
+        """Waits for a child that has ended or failed, ends what its environments have started, and reaps it."""
+        if not child.has_ended(grace_s if child.failure is None else FAILED_GRACE_S):
             child.process.kill()
-            connection.wait([child.process.sentinel], timeout=grace_s)
-        if child.mark and self.simulators is not None:
-            end_of_worker(child.pid, child.mark)  # before the kernel may use its pid again
-        child.process.join(grace_s)
-        child.hear()
+            child.has_ended(grace_s)
+        self.messages += child.hear()
+        if child.spec.has_environments and self.simulators is not None:
+            self.simulators.end_of(child.pid, child.mark)
+        child.exit_code = child.process.exitcode  # reaps it
         child.reports.close()
+        os.close(child.pidfd)
 
     def stop(self, signals: Signals) -> list[str]:
         """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
@@ -329,29 +360,37 @@ class Processes:
             doorbell.ring()
         deadline = time.monotonic() + STOP_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
-            connection.wait([*(child.process.sentinel for child in alive), signals.fileno()], timeout=1.0)
+            connection.wait([*(child.pidfd for child in alive), signals.fileno()], timeout=1.0)
+            for child in alive:
+                self.messages += child.hear()
             signals.clear()
-        problems = [f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive]
+        late = [(child, f"{child.name} (pid {child.pid}) did not stop and was killed") for child in alive]
         for child in alive:
             child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
-            connection.wait([child.process.sentinel for child in alive], timeout=1.0)
+            connection.wait([child.pidfd for child in alive], timeout=1.0)
+        problems = []
         for child in alive:
             problems.append(f"{child.name} (pid {child.pid}) cannot be killed and is left to the kernel")
             multiprocessing.process._children.discard(child.process)  # type: ignore[attr-defined]  # the exit would wait
         for child in self.children:
             self._bury(child, 0.0)
             if child.failure is not None:
-                problems.append(str(child.ending()))
+                late.append((child, str(child.ending())))
+        for child, what in late:
+            if child.spec.kind == "learner":
+                problems.append(what)
+            elif not signals.is_urgent:
+                self.console.line(f"At the end: {what}. Nothing that was learned is lost.")
         if self.simulators is not None:
             self.simulators.close()
         return problems
 
     def ended_well(self, prefix: str) -> bool:
         """Whether no process of this role was killed; says nothing of those that never started."""
-        killed = [*self.killed, *(child.name for child in self.children if (child.process.exitcode or 0) < 0)]
+        killed = [*self.killed, *(child.name for child in self.children if (child.exit_code or 0) < 0)]
         return not any(name.startswith(prefix) for name in killed)
 
     def _alive(self) -> list[Child]:
-        return [child for child in self.children if not connection.wait([child.process.sentinel], timeout=0)]
+        return [child for child in self.children if not child.has_ended()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import uuid
 from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
+from sf.limits import one_thread_each
 from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, stop_signals_blocked
-from sf.simulators import Subreaper, end_of_worker
+from sf.simulators import Simulators, marked
 
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""
@@ -39,14 +39,15 @@ class DisposableChild:
         self._what = what
         context = multiprocessing.get_context("spawn")
         self._reports, child_end = context.Pipe(duplex=False)
-        self._mark = uuid.uuid4().hex
-        self._subreaper = Subreaper()
-        self._process = context.Process(
-            target=call_in_child, args=(function, arguments, child_end, os.getpid(), self._mark), daemon=True
-        )
-        with stop_signals_blocked():
+        self._simulators = Simulators()
+        self._mark = self._simulators.mark_of(what, 0)
+        self._process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()))
+        with stop_signals_blocked(), one_thread_each(), marked(self._mark):
             self._process.start()
         child_end.close()
+        assert self._process.pid is not None
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._simulators.watch(self._process.pid)
 
     def fileno(self) -> int:
         """Readable when there is a result."""
@@ -67,9 +68,9 @@ class DisposableChild:
             answer = self._reports.recv()
         except EOFError:
             self.kill()
-            if self._process.exitcode == NOT_GUARDED:
+            if self._exit_code == NOT_GUARDED:
                 raise UsageError(NOT_GUARDED_TEXT) from None
-            raise EnvError(f"{self._what} ended its process (exit code {self._process.exitcode}).") from None
+            raise EnvError(f"{self._what} ended its process (exit code {self._exit_code}).") from None
         if isinstance(answer, Failure):
             raise as_exception(answer, self._what)
         return answer
@@ -80,11 +81,12 @@ class DisposableChild:
             return
         assert self._process.pid is not None
         self._process.kill()
-        connection.wait([self._process.sentinel], KILL_GRACE_S)
-        end_of_worker(self._process.pid, self._mark)
-        self._process.join(KILL_GRACE_S)
+        connection.wait([self._pidfd], KILL_GRACE_S)
+        self._simulators.end_of(self._process.pid, self._mark)
+        self._exit_code = self._process.exitcode  # reaps it
+        os.close(self._pidfd)
         self._reports.close()
-        self._subreaper.close()
+        self._simulators.close()
 
 
 def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:

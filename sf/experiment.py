@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import json
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -43,9 +45,25 @@ class Experiment:
                 "--experiment or --train_dir."
             )
         self._open_and_lock()
-        if occupied and restart_behavior != "resume":
-            self._set_aside(keep=restart_behavior == "restart")
-        self.begin()
+        with self._errors_told():
+            if occupied and restart_behavior != "resume":
+                self._set_aside(keep=restart_behavior == "restart")
+            self.begin()
+
+    @contextlib.contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        """What the file system refuses, as an error for the user.
+
+        Raises:
+            ExperimentError: with the reason and what to change.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise ExperimentError(
+                f"The experiment directory {self.path} cannot be written: {error.strerror or error}. Choose another "
+                "--train_dir, make room, or change its permissions."
+            ) from None
 
     def begin(self) -> None:
         """Counts one start more, for a run that begins, or begins again from its last checkpoint."""
@@ -54,14 +72,10 @@ class Experiment:
         self._sign()
 
     def _open_and_lock(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        with self._errors_told():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ExperimentError(
-                f"The experiment directory {self.path} cannot be written: {error.strerror}. Choose another "
-                "--train_dir, or change its permissions."
-            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -99,13 +113,18 @@ class Experiment:
         return os.pread(self._lock, os.fstat(self._lock).st_size, 0).decode(errors="replace").splitlines()
 
     def checkpoints(self, policy_id: int) -> Path:
-        return self.path / f"checkpoint_p{policy_id}"
+        """The directory of the checkpoints of a policy, made if needed."""
+        directory = self.path / f"checkpoint_p{policy_id}"
+        with self._errors_told():
+            directory.mkdir(mode=0o700, exist_ok=True)
+        return directory
 
     def write_config(self, config: object) -> None:
         """Writes the resolved configuration, a JSON-able object, in one step."""
         temporary = self.path / ".config.json.tmp"
-        temporary.write_text(json.dumps(config, indent=2) + "\n")
-        temporary.rename(self.path / "config.json")
+        with self._errors_told():
+            temporary.write_text(json.dumps(config, indent=2) + "\n")
+            temporary.rename(self.path / "config.json")
 
     def close(self) -> None:
         """Gives the lock back."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from sf.arena import Arena
 from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
@@ -58,6 +58,8 @@ class Role(Protocol):
 
     record: Record
     """Its counters."""
+    tell: Callable[[Any], None]
+    """How it sends a message to the supervisor; set by whoever runs the role, after it was built."""
 
     def step(self) -> bool:
         """Does what can be done now; False if nothing could be done."""
@@ -140,16 +142,17 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(type(error).__name__, text_of(error), details, int(code), expected)
 
 
-def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection, mark: str) -> None:
-    """The main function of every child process; `mark` goes to what its environments start."""
+def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection) -> None:
+    """The main function of every child process."""
     end_with_parent(parent_pid)
     if spec.has_environments:
-        lead_group(mark)
+        lead_group()
     set_title(spec.name)
     leave_signals_to_parent()
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or sys.stderr, all_threads=True)
     try:
         role = spec.build()
+        role.tell = reports.send
         gc.collect()
         gc.freeze()  # what was built stays, so that later collections need not look at it
         reports.send(Ready())
@@ -163,7 +166,16 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
     except BaseException as error:
         failure = failure_of(error)
         reports.send(failure)
-        sys.exit(failure.exit_code)
+        leave(failure.exit_code)
+    leave(ExitCode.FINISHED)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process now; threads that environments have left behind would hold it up."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -198,13 +210,12 @@ def end_with_parent(parent_pid: int) -> None:
         os._exit(ExitCode.INTERNAL)
 
 
-def lead_group(mark: str) -> None:
-    """Makes what this process will start recognisable: in a process group of its own, and by a variable.
+def lead_group() -> None:
+    """Puts this process and what it will start into a process group of its own.
 
     When memory runs out, the kernel takes that of environments first: they can be replaced, and are what leaks.
     """
     os.setpgid(0, 0)
-    os.environ[MARK] = mark
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
 
@@ -223,22 +234,24 @@ def keep_freed_memory() -> None:
 
 def set_title(name: str) -> None:
     """Shows `sf-<name>` in the process list."""
+    os.environ["SPT_NOENV"] = "1"  # else the title is written over the mark that forks of this process inherit
     import setproctitle
 
     setproctitle.setproctitle(f"sf-{name}")
 
 
 def call_in_child(
-    function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int, mark: str
+    function: Callable[..., Any], arguments: tuple[Any, ...], reports: Connection, parent_pid: int
 ) -> None:
     """The main function of a disposable child that computes one value and ends."""
     end_with_parent(parent_pid)
-    lead_group(mark)
+    lead_group()
     leave_signals_to_parent()
     try:
         reports.send(function(*arguments))
     except BaseException as error:
         reports.send(failure_of(error))
+    leave(ExitCode.FINISHED)
 
 
 def as_exception(failure: Failure, who: str) -> SfError:

@@ -1,7 +1,8 @@
 """When a worker that died may be started again: at once, later, or never.
 
 A worker that had delivered something is replaced at once. One that dies again before it delivers waits, twice as long
-each time, because whatever killed it is likely to be there still. Deaths that come too fast use up the budget.
+each time, because whatever killed it is likely to be there still. Deaths that come too fast use up the budget, and so
+do deaths in vain, however slow they come.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Restarts:
         self._in_vain = 0
 
     def delay_s(self, now_s: float, delivered: bool) -> float | None:
-        """Seconds to wait before the next start; None if there have been `max_restarts` within a minute.
+        """Seconds to wait before the next start; None after `max_restarts` within a minute, or in a row for nothing.
 
         Args:
             now_s: monotonic.
@@ -30,12 +31,11 @@ class Restarts:
         """
         while self._recent_s and now_s - self._recent_s[0] > PER_S:
             self._recent_s.popleft()
-        if len(self._recent_s) >= self.max_restarts:
+        self._in_vain = 0 if delivered else self._in_vain + 1
+        if len(self._recent_s) >= self.max_restarts or self._in_vain > self.max_restarts:
             return None
         self._recent_s.append(now_s)
         self.total += 1
         if delivered:
-            self._in_vain = 0
             return 0.0
-        self._in_vain += 1
-        return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (self._in_vain - 1)))
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self._in_vain - 1, 10))

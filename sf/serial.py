@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from sf.process import Role, RoleSpec
+from sf.process import MARK, Role, RoleSpec
 from sf.signals import Signals
+from sf.simulators import Simulators, kill_marked
 from sf.wiring import Shared
 
 IDLE_S = 0.001
@@ -23,12 +26,25 @@ class SerialRoles:
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.roles: list[Role] = []
+        self.messages: list[Any] = []
+        self.simulators: Simulators | None = None
+        self._outer_mark = os.environ.get(MARK)
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
         from sf.moment import build_where_it_was  # with torch, which a supervisor of processes does without
 
+        self.simulators = Simulators()
+        os.environ[MARK] = self.simulators.mark_of("serial", 0)  # of what environments start
         self.roles = build_where_it_was(specs, self.shared.arena)
+        for role in self.roles:
+            role.tell = self.messages.append
+
+    def take_messages(self) -> list[Any]:
+        """What the roles have told the session since the last call."""
+        messages = self.messages.copy()
+        self.messages.clear()
+        return messages
 
     def pids(self) -> dict[str, int]:
         """No processes but this one."""
@@ -63,4 +79,11 @@ class SerialRoles:
                 role.close()
             except Exception as error:
                 problems.append(f"{type(role).__name__}.close() raised {type(error).__name__}: {error}")
+        if self.simulators is not None:
+            kill_marked(self.simulators.mark_of("serial", 0))
+            self.simulators.close()
+        if self._outer_mark is None:
+            os.environ.pop(MARK, None)
+        else:
+            os.environ[MARK] = self._outer_mark
         return problems

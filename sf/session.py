@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Iterable
-from queue import Empty
+from collections.abc import Callable, Iterable
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
@@ -43,7 +42,24 @@ class ExitReason(enum.Enum):
 class Session:
     """Polled by the main loop from the moment when every role is ready."""
 
-    def __init__(self, config: Config, shared: Shared, monitor: Monitor, callbacks: Callbacks):
+    def __init__(
+        self,
+        config: Config,
+        shared: Shared,
+        monitor: Monitor,
+        callbacks: Callbacks,
+        take_messages: Callable[[], Iterable[object]] = tuple,
+    ):
+        """Reads nothing yet.
+
+        Args:
+            config: resolved.
+            shared: what the supervisor keeps in its hands.
+            monitor: shows what is going on.
+            callbacks: told what happens.
+            take_messages: returns what the roles have told since the last call.
+        """
+        self.take_messages = take_messages
         self.config, self.shared, self.monitor, self.callbacks = config, shared, monitor, callbacks
         topology = shared.topology
         self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
@@ -83,13 +99,13 @@ class Session:
         for message in messages:
             self._take(message)
 
-    def finish(self, exit_reason: str, exit_code: int, queue_is_well: bool) -> None:
+    def finish(self, exit_reason: str, exit_code: int, controls_are_well: bool) -> None:
         """Reads what came last and writes how the run ended; nothing if it never began.
 
         Args:
             exit_reason: for the summary.
             exit_code: of the command.
-            queue_is_well: False if one who writes summaries was killed; it may have held the lock, which stays locked.
+            controls_are_well: False if a learner was killed; its queue may be locked for ever.
 
         Raises:
             ExperimentError: the final checkpoint could not be written.
@@ -98,8 +114,10 @@ class Session:
         if self.started_s == math.inf:
             self.monitor.close()
             return
-        if queue_is_well:
+        if controls_are_well:
             self._take_messages()
+        else:
+            self.take(self.take_messages())
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
         ledger = self.ledger(has_ended=True)
@@ -133,11 +151,7 @@ class Session:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
 
     def _take_messages(self) -> None:
-        try:
-            for message in self.shared.summaries.get_many_nowait():
-                self._take(message)
-        except Empty:
-            pass
+        self.take(self.take_messages())
         for control in self.shared.controls:
             for saved in control.poll():
                 assert isinstance(saved, CheckpointSaved), saved

@@ -1,8 +1,10 @@
 """What environments start: simulators and servers, which must not outlive the worker that they belong to.
 
-A worker with environments leads a process group of its own and marks its environment variables, which everything that
-it starts inherits. When it ends, its group is killed, and so is everything with its mark, also what has left the group:
-orphans come to the supervisor, because it is a subreaper. When the supervisor itself is killed, `sf.watchdog` does it.
+Every child is born with a mark among its environment variables, which everything that it starts inherits, by exec or by
+fork. A worker with environments leads a process group as well. When it ends, its group is killed, and so is everything
+with its mark, also what has left the group: orphans come to the supervisor, because it is a subreaper. When the
+supervisor itself is killed, `sf.watchdog` kills all that bears the mark of the run, children that have just been born
+and do not yet know their parent included.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from sf import watchdog
-from sf.process import MARK
+from sf.process import MARK, stop_signals_blocked
+
+LONGEST_CLEANING_S = 2.0
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -33,15 +39,33 @@ class Simulators:
         self.run = uuid.uuid4().hex
         self._subreaper = Subreaper()
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
-        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        with stop_signals_blocked():  # until it ignores them
+            self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        self._groups: set[int] = set()
 
     def mark_of(self, name: str, incarnation: int) -> str:
         """What one worker writes into its environment."""
         return f"{self.run}/{name}/{incarnation}/"
 
     def watch(self, group: int) -> None:
-        """Tells the watchdog of the process group of a new worker."""
+        """Remembers the process group of a new worker."""
+        self._groups.add(group)
         self._say(f"{group}\n")
+
+    def end_of(self, pid: int, mark: str) -> None:
+        """Kills what a worker has started that has ended, before anybody reaps it: its pid is still its own."""
+        kill_what_it_started(pid, mark)
+        self._groups.discard(pid)
+        self._say(f"-{pid}\n")
+
+    def reap(self) -> None:
+        """Takes note of orphans of the living workers that have ended by themselves."""
+        for group in self._groups:
+            with contextlib.suppress(ChildProcessError):
+                while (ended := os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                    if ended.si_pid == group:
+                        break  # the worker itself, whose end is not dealt with here
+                    os.waitpid(ended.si_pid, os.WNOHANG)
 
     def close(self) -> None:
         """Ends the watchdog; every worker has been waited for."""
@@ -95,13 +119,47 @@ def _until_zombie(pid: int, timeout_s: float = 1.0) -> None:
             time.sleep(0.001)
 
 
-def end_of_worker(pid: int, mark: str) -> None:
-    """Kills what a worker has started that has ended, before anybody waits for it: its pid is still its own."""
+def kill_what_it_started(pid: int, mark: str) -> None:
+    """Kills the process group and everything with the mark of a child that has ended and was not reaped yet."""
     _until_zombie(pid)  # from then on its children are ours
-    orphans = [child for child in psutil.Process().children() if watchdog.is_marked(child.pid, f"{MARK}={mark}")]
+    kill_marked(mark, pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    for orphan in orphans:
-        with contextlib.suppress(psutil.Error):
-            orphan.kill()
-            orphan.wait(1.0)
+
+
+def kill_marked(mark: str, group: int | None = None) -> None:
+    """Kills and reaps descendants of this process with a mark or in a group, until none is left: some give birth."""
+    deadline = time.monotonic() + LONGEST_CLEANING_S
+    while (left := _descendants(mark, group)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.wait(0.5)
+
+
+def _descendants(mark: str, group: int | None) -> list[psutil.Process]:
+    """Those that bear the mark, and those in the group but for the one that leads it."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(ProcessLookupError):
+            in_group = child.pid != group and os.getpgid(child.pid) == group
+            if in_group or watchdog.is_marked(child.pid, f"{MARK}={mark}"):
+                found.append(child)
+    return found
+
+
+@contextlib.contextmanager
+def marked(mark: str) -> Iterator[None]:
+    """Around the start of a child, which inherits the mark."""
+    resource_tracker.ensure_running()  # which the first start would start, with a mark that is not its own
+    before = os.environ.get(MARK)
+    os.environ[MARK] = mark
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before

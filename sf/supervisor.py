@@ -8,6 +8,7 @@ order and saves, the second one kills.
 from __future__ import annotations
 
 import errno
+import gc
 import math
 import os
 import time
@@ -36,7 +37,8 @@ from sf.signals import Signals, early_signals, noted_signals
 from sf.spaces import EnvInfo
 from sf.wiring import Shared, wire
 
-PROBE_TIMEOUT_S = 60.0
+PROBE_GRACE_S = 30.0
+"""For a first look at an environment, in addition to what its calls may take."""
 CALIBRATION_S = 0.3
 """How long an environment plays on its own before the sizes of the run are chosen."""
 
@@ -103,8 +105,10 @@ def train_prepared(
                     if not may_begin_again or restarts.delay_s(time.monotonic(), delivered=True) is None:
                         raise
                     Console().line(f"{lost} The run begins again from its last checkpoint, or anew if there is none.")
-                    experiment.begin()
                     config = _for_the_rest(prepared.config, time.monotonic() - began_s)
+                    experiment.begin()
+                del shared, specs  # its memory is needed again
+                gc.collect()
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
                 raise
@@ -133,8 +137,9 @@ def prepare(config: Config) -> Prepared:
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     seconds = CALIBRATION_S if wants_step_time(config) else 0.0
-    what = f"A first look at {source.env_id}"
-    info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=PROBE_TIMEOUT_S, what=what)
+    what, faults = f"A first look at {source.env_id}", config.faults
+    timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
+    info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
     config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
     if seconds:
         Console().plain(_sizes_line(step, config))
@@ -177,7 +182,7 @@ def run(
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
-    session = Session(config, shared, monitor, callbacks or Callbacks())
+    session = Session(config, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:
@@ -191,12 +196,12 @@ def run(
     if error is None and problems and not signals.is_urgent:
         error = InternalError("The run did not end in order: " + "; ".join(problems))
     code = _exit_code(reason, error)
-    queue_is_well = roles.ended_well("learner") and roles.ended_well("eval")
+    controls_are_well = roles.ended_well("learner")
     try:
         why = reason.value if reason else f"{type(error).__name__}: {error}"
-        if error is None and queue_is_well and not signals.is_urgent and session.lacks_evaluation():
+        if error is None and controls_are_well and not signals.received and session.lacks_evaluation():
             session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
-        session.finish(why, code, queue_is_well)
+        session.finish(why, code, controls_are_well)
     except SfError as failure:
         error = error or failure
     if error is not None:

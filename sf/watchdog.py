@@ -1,7 +1,7 @@
 """Ends what environments started when the supervisor is killed: simulators, which no parent-death signal reaches.
 
 Run as a script, without packages. Its standard input is held open by the supervisor alone. Lines on it name the process
-groups of workers; its end without a last word means that the supervisor is no more.
+groups of workers, with a minus once they are gone; its end without a last word means that the supervisor is no more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def main(mark: str) -> None:
     for line in sys.stdin:
         if line.strip() == "done":
             return
-        groups.add(int(line))
+        if line.startswith("-"):
+            groups.discard(int(line[1:]))
+        else:
+            groups.add(int(line))
     for _ in range(SCANS):
         for pid in left_behind(mark, groups):
             with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
 learner-p ── published weights ────────► inference-p-j        read before every forward pass
 learner-p ◄── control signals ─────────► supervisor           save, saved
-learner-p ── train summaries ──────────► supervisor           a bounded queue
+learner-p ── train summaries ──────────► supervisor           a pipe of its own
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
 eval-0    ── scores, best checkpoints ─► supervisor           the same queue
 everyone  ── records ──────────────────► supervisor           read when it reports
@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import faster_fifo
 import numpy as np
 
 from sf.arena import Arena, Array, Field
@@ -29,7 +27,7 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.exchange import exchange_fields
 from sf.experiment import Experiment
-from sf.limits import ensure_descriptors
+from sf.limits import ensure_descriptors, ensure_processes
 from sf.models import models_to_send
 from sf.process import RoleSpec
 from sf.progress import Phase
@@ -38,8 +36,8 @@ from sf.slots import Slots, Topology, slot_fields, slots_per_group
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
-SUMMARY_QUEUE_BYTES = 1_000_000
-
+MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20
+"""Bytes that a process takes at least, whatever the run is like."""
 INIT_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0
@@ -115,8 +113,6 @@ class Shared:
     supervisor_bell: Doorbell
     controls: list[ControlEnd]
     """This end of the control connection of the first learner of each policy."""
-    summaries: Any
-    """faster-fifo queue of `TrainSummary`."""
     least_rollout_workers: int
     """So many must be left for the run to go on."""
 
@@ -134,11 +130,15 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     fields = slot_fields(topology, info)
     fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies), topology.num_learners)
     fields |= exchange_fields(len(policies), topology.num_learners)
+    others = 0
     if not config.run.serial_mode:
         num_inference, num_learners = len(policies) * len(inference), len(policies) * len(learner_indices)
         num_processes = len(workers) + num_inference + num_learners + (config.evaluation.eval_every_steps > 0)
         ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
-    arena = Arena(fields | {"run_state": Field((1,), "int64")})
+        ensure_processes(num_processes)
+        with_torch = num_processes - len(workers)
+        others = with_torch * MEMORY_WITH_TORCH + len(workers) * MEMORY_WITHOUT_TORCH
+    arena = Arena(fields | {"run_state": Field((1,), "int64")}, others=others)
     mark_lag_unknown(arena)
     weights = [PublishedWeights() for _ in policies]
     rollout_bells = [Doorbell() for _ in workers]
@@ -150,7 +150,6 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     learner_ends = [ControlEnd(f"learner-{p}", serial) for p in policies]
     for control, learner_end in zip(controls, learner_ends, strict=True):
         connect(control, learner_end)
-    summaries = faster_fifo.Queue(SUMMARY_QUEUE_BYTES)
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
     models = models_to_send()
@@ -169,7 +168,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             | {
                 "policy_id": p, "index": k, "config": config, "weights": weights[p], "learners": learner_bells[p],
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
-                "control": learner_ends[p], "summaries": summaries, "checkpoints": experiment.checkpoints(p),
+                "control": learner_ends[p], "checkpoints": experiment.checkpoints(p),
             },
             "learner", p + k * len(policies), models,
             {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
@@ -217,10 +216,11 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
             common
             | {
                 "config": config, "source": source, "weights": weights, "doorbell": eval_bell,
-                "supervisor": supervisor_bell, "summaries": summaries,
+                "supervisor": supervisor_bell,
                 "checkpoints": [experiment.checkpoints(p) for p in policies],
             },
-            "eval", 0, models, {Phase.INIT: INIT_S}, has_environments=True,
+            "eval", 0, models, {Phase.INIT: INIT_S} | env_deadlines_s | {Phase.WAIT: WAIT_S},
+            has_environments=True, can_be_replaced=True,
         )
         for _ in range(config.evaluation.eval_every_steps > 0)
     ]  # fmt: skip
@@ -228,6 +228,6 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     first_bells = [row[0] for row in learner_bells]
     shared = Shared(
         topology, arena, Slots(topology, arena, info), arena["run_state"], bells, first_bells, supervisor_bell,
-        controls, summaries, least_rollout_workers(config, topology),
+        controls, least_rollout_workers(config, topology),
     )  # fmt: skip
     return shared, [*learners, *inferences, *rollouts, *evaluators]

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +31,21 @@ def _ignore_sigterm() -> None:
     time.sleep(1000)
 
 
-def _sleeper(**options: Any) -> None:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], **options)
+def _sleepers(forks: bool) -> None:
+    """In every shape that simulators come in: programs, shells around them, forks; in the group and out of it."""
+    program = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    for is_alone in (False, True):
+        subprocess.Popen(program, start_new_session=is_alone)
+        subprocess.Popen("sleep 1000; true", shell=True, start_new_session=is_alone)
+        if forks and os.fork() == 0:
+            if is_alone:
+                os.setsid()
+            time.sleep(1000)
+            os._exit(0)
+
+
+SLEEPERS = 8
+"""How many processes that makes: a shell has a child."""
 
 
 def _fill() -> None:
@@ -84,7 +98,9 @@ class FaultEnv(gym.Env[Any, Any]):
 
     Args:
         orders: directory with files named after the call in which the fault is due and the fault, such as `step-kill`.
-        sleepers: start a process that sleeps, in this group or in a session of its own.
+        sleepers: start processes that sleep.
+        forks: some of them forks of this one.
+        thread: start a thread that does not end.
         reset_s: how long a reset takes.
         step_s: how long a step waits.
         close_s: how long it takes to close.
@@ -99,6 +115,8 @@ class FaultEnv(gym.Env[Any, Any]):
         self,
         orders: str = "",
         sleepers: bool = False,
+        forks: bool = True,
+        thread: bool = False,
         reset_s: float = 0.0,
         step_s: float = 0.0,
         close_s: float = 0.0,
@@ -112,8 +130,9 @@ class FaultEnv(gym.Env[Any, Any]):
         self.steps = 0
         self.obey("init")
         if sleepers:
-            _sleeper()
-            _sleeper(start_new_session=True)
+            _sleepers(forks)
+        if thread:
+            threading.Thread(target=time.sleep, args=(1000,)).start()
 
     def obey(self, call: str) -> None:
         """Does what is ordered for this call; one order is obeyed once, `always` every time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def make_config(env: str = "CartPole-v1", **flags: Any) -> Config:
     flags = {"num_batches_per_epoch": 1, "num_epochs": 1} | small | flags
     parts = {}
     for name, role in ROLES.items():
-        own = {key: flags.pop(key) for key in list(flags) if key in {field.name for field in fields(role)}}
+        own = {key: flags.pop(key) for key in list(flags) if key in {one.name for one in fields(role)}}
         parts[name] = role(**own)
     assert not flags, f"unknown flags {flags}"
     return Config(**parts)
@@ -62,6 +62,8 @@ class Lab:
     shared: Shared
     specs: list[RoleSpec]
     slots: Slots
+    told: list[Any] = field(default_factory=list)
+    """What the roles have told the supervisor."""
 
     @property
     def arena(self) -> Arena:
@@ -70,11 +72,15 @@ class Lab:
     def build(self, prefix: str, **changes: Any) -> Any:
         """Builds the role whose name begins with `prefix`."""
         spec = next(spec for spec in self.specs if spec.name.startswith(prefix))
-        return replace(spec, arguments=spec.arguments | changes).build()
+        return self._with_ears(replace(spec, arguments=spec.arguments | changes).build())
 
     def build_all(self) -> list[Any]:
         """Builds every role, learners first."""
-        return [spec.build() for spec in self.specs]
+        return [self._with_ears(spec.build()) for spec in self.specs]
+
+    def _with_ears(self, role: Any) -> Any:
+        role.tell = self.told.append
+        return role
 
 
 def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:

@@ -30,7 +30,7 @@ def start(path: Path, env: str = "CartPole-v1", **flags: Any) -> tuple[Lab, list
 
 
 def messages(lab: Lab) -> list[Any]:
-    found: list[Any] = lab.shared.summaries.get_many_nowait()
+    found, lab.told[:] = lab.told.copy(), []
     return [message for message in found if isinstance(message, (EvaluationDone, CheckpointSaved))]
 
 
@@ -182,14 +182,39 @@ def test_evaluation_of_the_last_policy_that_fails_leaves_the_run_as_it_is(capsys
     )
 
 
-def test_second_signal_skips_the_evaluation_of_the_last_policy(tmp_path: Path) -> None:
-    flags = "--eval_every_steps=1000000", "--eval_episodes=1000000", "--num_workers=1"
+def test_signal_skips_the_evaluation_of_the_last_policy(tmp_path: Path) -> None:
+    flags = "--eval_every_steps=1000000", "--eval_episodes=1000000", "--num_workers=1", "--train_for_env_steps=4000"
     with running(tmp_path, "--env=CartPole-v1", *flags) as command:
-        command.wait_for_text("Fps is")
-        command.process.send_signal(signal.SIGINT)
         command.wait_for_text("Evaluating the last policy")
         command.process.send_signal(signal.SIGINT)
         finished = command.finish(20.0)
-    assert finished.code == 130, finished.err
+    assert finished.code == 0, finished.err
     assert "The last policy was not evaluated; sf-eval does it." in finished.out
-    assert '"exit_reason": "stopped by SIGINT"' in (tmp_path / "train_dir/default_experiment/summary.json").read_text()
+
+
+def test_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Path) -> None:
+    with running(tmp_path, "--env=CartPole-v1", "--eval_every_steps=1000000", "--num_workers=1") as command:
+        command.wait_for_text("Fps is")
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20.0)
+    assert finished.code == 143, finished.err
+    assert "Evaluating the last policy" not in finished.out
+
+
+def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path) -> None:
+    """Its successor evaluates; the learner, which writes to nobody else's pipe, notices nothing."""
+    flags = (
+        "--eval_every_steps=2000",
+        "--eval_episodes=4",
+        "--eval_share=1",
+        "--num_workers=1",
+        "--num_envs_per_worker=4",
+    )
+    with running(tmp_path, "--env=CartPole-v1", *flags) as command:
+        command.wait_for_text("Evaluation of policy 0")
+        command.named("sf-eval-0")[0].kill()
+        command.wait_for_text("Restart 1 of eval-0")
+        evaluations = command.out.count("Evaluation of policy 0")
+        command.wait_for(lambda: command.out.count("Evaluation of policy 0") > evaluations, "another evaluation")
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20.0).code == 143

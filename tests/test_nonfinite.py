@@ -17,7 +17,7 @@ from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 
-BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}
 
 
 class Leaky(gym.Env[Any, Any]):

@@ -137,6 +137,7 @@ import time
 
 real, dice = time.time, random.Random(1)
 time.time = lambda: real() + dice.choice((-3600.0, 0.0, 3600.0))
+print("This clock jumps.")
 """
 
 
@@ -148,6 +149,7 @@ def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("This clock jumps.") >= 5, "in every process"
     assert "Restart" not in done.stdout
     assert done.stdout.count("(periodic") >= 2
 
@@ -202,6 +204,16 @@ def small_group() -> Iterator[Path]:
         for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
         group.rmdir()
+
+
+def test_fault_c1_memory_of_a_container_is_what_counts(tmp_path: Path, small_group: Path) -> None:
+    """Where the machine has more: refused, and not killed."""
+    (small_group / "memory.limit_in_bytes").write_text(str(600 * 2**20))
+    flags = "--env=CartPole-v1 --num_workers=2 --num_envs_per_worker=512 --rollout=4096"
+    line = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -m sf.cli.train {flags}"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 5, done.stderr
+    assert re.search(r"Shared memory needs [\d,]+ MiB, .* and the container has [\d,]+ MiB left\.", done.stderr)
 
 
 @pytest.mark.slow

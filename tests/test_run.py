@@ -341,7 +341,7 @@ def test_unwritable_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = run(tmp_path, *SMALL, "--train_dir=file")
     assert refused.code == 4
-    assert "file/default_experiment cannot be written: Not a directory. Choose another --train_dir" in refused.err
+    assert "file/default_experiment cannot be written: File exists. Choose another --train_dir" in refused.err
 
 
 def wait_for_training(command: Running) -> None:

@@ -109,7 +109,8 @@ def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
     finished = run(tmp_path, *shaped(shape=(25_000_000,)))
     assert finished.code == 5
     assert re.search(
-        r"Shared memory needs [\d,]+ MiB and the machine has [\d,]+ MiB left\. Use a smaller --rollout", finished.err
+        r"Shared memory needs [\d,]+ MiB, .* and the (machine|container) has [\d,]+ MiB left\. Use a smaller --rollout",
+        finished.err,
     ), finished.err
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from multiprocessing import connection
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from sf.disposable import DisposableChild
@@ -33,8 +31,7 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
     deadline = time.monotonic() + LAST_EVALUATION_S
     child: DisposableChild | None = None
     try:
-        without_queue = replace(spec, arguments=spec.arguments | {"summaries": None})
-        child = DisposableChild("The evaluation of the last policy", _play, without_queue)
+        child = DisposableChild("The evaluation of the last policy", _play, spec)
         while (left_s := deadline - time.monotonic()) > 0 and len(signals.received) == num_signals:
             if child.fileno() in connection.wait([child.fileno(), signals.fileno()], timeout=left_s):
                 messages: list[Any] = child.result()
@@ -50,9 +47,10 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
 
 
 def _play(spec: RoleSpec) -> list[Any]:
-    """In a process of its own, and without the queue to the supervisor, whose lock it would keep if it were killed."""
-    messages: SimpleQueue[Any] = SimpleQueue()
-    evaluator: Evaluator = replace(spec, arguments=spec.arguments | {"summaries": messages}).build()  # type: ignore[assignment]  # a Role
+    """In a process of its own."""
+    messages: list[Any] = []
+    evaluator: Evaluator = spec.build()  # type: ignore[assignment]  # a Role
+    evaluator.tell = messages.append
     evaluator.play_at_once()
     evaluator.close()
-    return [messages.get() for _ in range(messages.qsize())]
+    return messages

@@ -13,6 +13,7 @@ from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.vectorization import choose_vectorization
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
+from sf.progress import Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
@@ -48,6 +49,7 @@ class Play:
         seed: int,
         action_bounds: Literal["clip", "tanh"] = "clip",
         max_envs: int = MAX_ENVS,
+        progress: Progress | None = None,
     ) -> None:
         """Makes the environments.
 
@@ -59,6 +61,7 @@ class Play:
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once.
+            progress: says which call of which environment goes on; None if nobody watches.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -72,7 +75,7 @@ class Play:
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs) % 2**31]
-        final = _leaves(info, rows), np.zeros(rows, bool), action_bounds
+        final = _leaves(info, rows), np.zeros(rows, bool), action_bounds, progress
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
             self._envs = VectorBatch(source, info, num_envs, seeds[0], *final)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 class Evaluator:
     """One role object: `step` plays one step of an evaluation, or looks whether one is due."""
 
+    tell: Callable[[Any], None]
+
     def __init__(
         self,
         config: Config,
@@ -49,8 +51,8 @@ class Evaluator:
         weights: Sequence[PublishedWeights],
         doorbell: Doorbell,
         supervisor: Doorbell,
-        summaries: Any,
         checkpoints: Sequence[Path],
+        incarnation: int = 0,
     ):
         """Makes the environments.
 
@@ -64,15 +66,16 @@ class Evaluator:
             weights: what the learners publish, by policy.
             doorbell: wakes this worker at the end of the run.
             supervisor: doorbell of the supervisor.
-            summaries: faster-fifo queue to the supervisor.
             checkpoints: directories of the checkpoints, by policy.
+            incarnation: how many have had this place before; the evaluation of a predecessor begins anew.
 
         Raises:
             EnvError: an environment cannot be made.
         """
         self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
-        self.supervisor, self.summaries, self.checkpoints = supervisor, summaries, list(checkpoints)
+        self.supervisor, self.checkpoints = supervisor, list(checkpoints)
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
+        self.record = evaluation_record(arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.networks = [ActorCritic(info, config.model) for _ in weights]
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
@@ -85,9 +88,9 @@ class Evaluator:
             self.config.eval_episodes,
             int(np.random.SeedSequence([seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
+            progress=self.record.progress,
         )
         self.learners = [learner_record(arena, policy_id) for policy_id in range(topology.num_policies)]
-        self.record = evaluation_record(arena)
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
         self.is_playing = False
@@ -154,7 +157,7 @@ class Evaluator:
         self.is_playing = False
         for policy_id, episodes in enumerate(self.play.tally.episodes):
             version, frames = self.versions[policy_id], self.frames[policy_id]
-            self.summaries.put(EvaluationDone.of(policy_id, version, frames, episodes.rewards, episodes.lengths))
+            self.tell(EvaluationDone.of(policy_id, version, frames, episodes.rewards, episodes.lengths))
             self._keep_if_best(policy_id, episodes)
         self.supervisor.ring()
 
@@ -173,10 +176,10 @@ class Evaluator:
             saved = CheckpointSaved(policy_id, "best", str(path), version)
         except CheckpointError as error:
             saved = CheckpointSaved(policy_id, "best", str(directory), version, str(error))
-        self.summaries.put(saved)
+        self.tell(saved)
 
 
 def _best_score(directory: Path) -> float:
     """Of an earlier start of this run."""
-    best = checkpoint.load_newest(directory / checkpoint.BEST)
+    best = checkpoint.load_best(directory)
     return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])

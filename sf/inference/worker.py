@@ -10,7 +10,7 @@ several microseconds the first time: what counts is how few different ones there
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ class Task(NamedTuple):
 
 class InferenceWorker:
     """One role object: `step` serves the groups that wait, `wait` sleeps until one does."""
+
+    tell: Callable[[Any], None]
 
     def __init__(
         self,

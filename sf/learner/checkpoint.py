@@ -68,7 +68,7 @@ def save(
     If this version and step are there already and whole, nothing is written.
 
     Args:
-        directory: where checkpoints live; made if needed.
+        directory: where checkpoints live; made if needed, its parents are not.
         version: optimizer steps done.
         env_steps: as the learner counts them.
         tensors: copied before anything is written; on any device.
@@ -84,7 +84,8 @@ def save(
     path = directory / f"checkpoint_{version:09d}_{env_steps}"
     incoming = directory / f"{_INCOMING}{uuid.uuid4().hex}"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        # The parents are not made: where they have gone, what says whose directory this is has gone as well.
+        directory.mkdir(exist_ok=True)
         _collect_leftovers(directory)
         if not _already_there(path):
             incoming.mkdir(mode=0o700)
@@ -132,7 +133,8 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
     Raises:
         CheckpointError: there are checkpoints, but none that can be used.
     """
-    problems = []
+    problems: list[str] = []
+    put_aside_now: list[Path] = []
     vanished = False
     for path in reversed(list_checkpoints(directory)):
         try:
@@ -146,14 +148,16 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
             problems.append(f"{path}: {error}")
             log.error("CHECKPOINT DAMAGED: %s: %s", path, error)
             if put_aside and isinstance(error, sealed.DamagedError):
-                _put_aside(path)
+                put_aside_now.append(_put_aside(path))
             continue
         log.log(logging.WARNING if problems else logging.INFO, "Loaded checkpoint %s", path)
         return checkpoint
     if vanished and not problems:
         # The owner of the directory removed them while we looked, so it has saved newer ones.
         return load_newest(directory, put_aside)
-    problems += [f"{path}: put aside as damaged earlier" for path in sorted(directory.glob(f"{_DAMAGED}checkpoint_*"))]
+    for path in sorted(directory.glob(f"{_DAMAGED}checkpoint_*")):
+        if path not in put_aside_now:
+            problems.append(f"{path}: put aside as damaged earlier")
     if problems:
         raise CheckpointError(
             f"No usable checkpoint in {directory}:\n  "
@@ -161,6 +165,18 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
             + "\nRestore one from a copy, or start from zero with --restart_behavior=restart or overwrite."
         )
     return None
+
+
+def load_best(directory: Path) -> Checkpoint | None:
+    """The best checkpoint of a policy, which is in a directory of its own; None, loudly, if it cannot be used.
+
+    It is no part of what a run goes on from, so a run goes on without it.
+    """
+    try:
+        return load_newest(directory / BEST)
+    except CheckpointError as error:
+        log.error("The best checkpoint so far is lost, and the next one takes its place. %s", error)
+        return None
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -237,7 +253,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(outgoing, ignore_errors=True)
 
 
-def _put_aside(path: Path) -> None:
+def _put_aside(path: Path) -> Path:
     target = path.with_name(f"{_DAMAGED}{path.name}")
     if target.exists():
         target = path.with_name(f"{_DAMAGED}{path.name}_{uuid.uuid4().hex[:8]}")
@@ -245,8 +261,9 @@ def _put_aside(path: Path) -> None:
         path.rename(target)
     except OSError as error:
         log.error("Could not rename %s to %s: %s", path, target, error)
-    else:
-        log.error("It was put aside as %s", target)
+        return path
+    log.error("It was put aside as %s", target)
+    return target
 
 
 def _collect_leftovers(directory: Path) -> None:

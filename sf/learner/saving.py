@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from sf.config import Config
-from sf.errors import CheckpointError
+from sf.errors import CheckpointError, ResourceError
 from sf.learner import checkpoint
 from sf.learner.dataset import Transitions
 from sf.learner.differences import data_differences
@@ -41,6 +42,22 @@ class Saver:
         self.resumed_moment: dict[str, torch.Tensor] = {}
         """What it returned when the checkpoint was written that this learner goes on from."""
 
+    def ensure_room(self) -> None:
+        """Compares what the checkpoints will take with what the disk has left.
+
+        Raises:
+            ResourceError: it is not enough.
+        """
+        tensors = self.update.state_dict()
+        each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
+        needed, left = each * (self.keep + 2), shutil.disk_usage(there).free
+        if needed > left:
+            raise ResourceError(
+                f"Checkpoints of {each / 2**20:,.0f} MiB need {needed / 2**20:,.0f} MiB in {there}, which has "
+                f"{left / 2**20:,.0f} MiB left. Make room, choose another --train_dir, or lower --keep_checkpoints."
+            )
+
     def resume(self) -> int:
         """Continues from the newest checkpoint; returns the frames trained on so far, 0 if there is none.
 
@@ -65,7 +82,7 @@ class Saver:
         self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)
-        best = checkpoint.load_newest(self.directory / checkpoint.BEST)
+        best = checkpoint.load_best(self.directory)
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
         return newest.env_steps

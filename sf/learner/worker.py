@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ from sf.weights import PublishedWeights
 class Learner:
     """The only learner of its policy, or the first one. `step` runs one training iteration if there is a dataset."""
 
+    tell: Callable[[Any], None]
+
     def __init__(
         self,
         policy_id: int,
@@ -57,7 +59,6 @@ class Learner:
         inference: Sequence[Doorbell],
         supervisor: Doorbell,
         control: ControlEnd,
-        summaries: Any,
         checkpoints: Path,
     ):
         """Builds the policy, or loads it from the newest checkpoint, and publishes it.
@@ -76,7 +77,6 @@ class Learner:
             inference: doorbells of the inference workers of this policy.
             supervisor: doorbell of the supervisor.
             control: this end of the control connection.
-            summaries: faster-fifo queue to the supervisor.
             checkpoints: directory of the checkpoints of this policy.
 
         Raises:
@@ -84,7 +84,7 @@ class Learner:
         """
         self.policy_id, self.doorbell = policy_id, learners[index]
         self.workers, self.supervisor = list(workers), supervisor
-        self.control, self.summaries = control, summaries
+        self.control = control
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted = config.run.train_for_env_steps
@@ -177,7 +177,7 @@ class Learner:
                 worker.ring()
         if self.update.want_summary:
             self.last_summary_s = now
-            self.summaries.put(TrainSummary.of(self.policy_id, self.update.version, self.frames, self.update.summary()))
+            self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, self.update.summary()))
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()
         self.record.lap("batch")
@@ -198,6 +198,7 @@ class Learner:
     # What follows is done by the first learner of a policy only.
 
     def _load(self) -> int:
+        self.saver.ensure_room()
         return self.saver.resume()
 
     def _begin(self) -> None:

@@ -39,6 +39,8 @@ def output_may_be_lost() -> Iterator[None]:
     """Around everything that writes to standard output: when its reader has gone, the rest goes nowhere."""
     try:
         yield
+    except ValueError:
+        pass  # an environment has closed it
     except OSError:
         # Also for Python's own flush at the end, which would change the exit code.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

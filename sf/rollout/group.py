@@ -8,7 +8,6 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from sf.rollout.scores import Scores
 from sf.slots import Requests, Slots, SlotState
 
 NO_POLICY = -1
+LARGEST = 1e18
+"""Of a reward or an observation: the square of more, which statistics add up, is no float32 any more."""
 
 
 class Group:
@@ -187,20 +188,20 @@ class Group:
     def _check_rewards(self, slot: int, t: int) -> None:
         """Before anything is clipped, which would make an infinity look like a reward."""
         rewards = self.slots.rewards[slot, t]
-        if not isfinite(np.add.reduce(rewards)):
+        if not abs(_sum(rewards)) < LARGEST:
             bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
             rewards[bad] = 0
 
     def _check_observations(self, slot: int, t: int) -> None:
         for key, array in self.float_observations:
-            if not isfinite(np.add.reduce(array[slot, t], axis=None)):
+            if not abs(_sum(array[slot, t])) < LARGEST:
                 bad = self._drop_or_refuse(_named("observation", key), slot, t, array[slot, t])
                 self._restart_episodes(slot, t, bad)
 
     def _check_final_observations(self, slot: int, t: int) -> None:
         rows = self.slots.has_final_observation[self.index]
         for key, array in self.slots.final_observations.items():
-            if array.dtype.kind == "f" and not np.isfinite(array[self.index][rows]).all():
+            if array.dtype.kind == "f" and not (np.abs(array[self.index][rows]) < LARGEST).all():
                 seen = np.where(rows.reshape(-1, *(1,) * (array.ndim - 2)), array[self.index], 0)
                 bad = self._drop_or_refuse(_named("final observation", key), slot, t + 1, seen)
                 rows[bad] = False
@@ -214,7 +215,7 @@ class Group:
         Raises:
             EnvError: that is not wanted.
         """
-        bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        bad = np.flatnonzero(~(np.abs(values) < LARGEST).reshape(len(values), -1).all(axis=1))
         if not len(bad):  # only their sum is not
             return bad
         complaint = self._complaint(what, values, bad[0])
@@ -231,8 +232,9 @@ class Group:
         return bad
 
     def _complaint(self, what: str, values: Array, row: int) -> str:
-        environment = row // self.agents_per_env
-        return f"Environment {environment} of group {self.index} returned a non-finite {what}: {values[row]}."
+        environment, value = row // self.agents_per_env, values[row]
+        large = f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(value).all() else ""
+        return f"Environment {environment} of group {self.index} returned a non-finite {what}: {value}{large}."
 
     def _restart_episodes(self, slot: int, t: int, rows: Array) -> None:
         """New episodes instead of those of `rows`, for all agents of their environments; the memory begins anew."""
@@ -242,7 +244,7 @@ class Group:
                 self.envs.restart(index, self._observations(slot, t))
             for key, array in self.slots.observations.items():
                 seen = array[slot, t]
-                if array.dtype.kind == "f" and not np.isfinite(seen[agents]).all():
+                if array.dtype.kind == "f" and not (np.abs(seen[agents]) < LARGEST).all():
                     complaint = self._complaint(_named("observation", key), seen, agents.start)
                     raise EnvError(f"{complaint} It is the first one of an episode, so that there is nothing to drop.")
             self.slots.policy_id[slot, :t, agents] = NO_POLICY
@@ -293,6 +295,11 @@ class Group:
 
     def close(self) -> None:
         self.envs.close()
+
+
+def _sum(values: Array) -> float:
+    """In double precision, which large numbers do not overflow."""
+    return float(np.add.reduce(values, axis=None, dtype=np.float64))
 
 
 def _named(what: str, key: str) -> str:

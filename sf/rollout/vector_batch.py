@@ -12,6 +12,7 @@ marks so that nobody trains on it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -95,7 +96,10 @@ class VectorBatch:
         return [Ended(int(row), bool(terminated[row]), bool(truncated[row]), _of_row(infos, int(row))) for row in rows]
 
     def close(self) -> None:
-        self.env.close()
+        try:
+            self.env.close()
+        except Exception as error:  # other groups are closed all the same, and the run is over
+            print(f"{self.info.env_id}: close() raised {error!r}", file=sys.stderr)
 
     def _check_spaces(self) -> None:
         leaves = observation_leaves(self.env.single_observation_space)

@@ -6,7 +6,7 @@ owns its environments and the slots of its groups, and imports no torch. It stop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from sf.spaces import EnvInfo
 
 class RolloutWorker:
     """One role object: `step` until nothing can be done, then `wait`."""
+
+    tell: Callable[[Any], None]
 
     def __init__(
         self,
