@@ -11,7 +11,8 @@
     usage        a hundred wrong command lines: code, sentence, what is left behind, and how long the answer takes
     steps        environment steps until the target under fire, beside clean runs
 
-Every part ends with an error if a promise is broken. --scale=0.1 does a tenth of the faults.
+A part ends with an error if a promise is broken, and says NOT where a figure is missed. --scale=0.1 does a tenth of
+the faults.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bo
                     done += 1
             if run.frames != frames:
                 stuck_since, frames = time.monotonic(), run.frames
-            assert time.monotonic() - stuck_since < 60, f"no progress for 60 s after {done} kills: {run.state()}"
+            if time.monotonic() - stuck_since > 60:
+                print(f"no progress for 60 s after {done} kills: {run.state()}", file=sys.stderr, flush=True)
+                os._exit(1)  # the run that does not get on would not hear of it
 
     return fault
 
@@ -191,9 +194,10 @@ def recovery(count: int) -> str:
     with tempfile.TemporaryDirectory() as directory:
         Run(directory, fault)
     (seen, seen_99), (back, back_99) = (np.percentile(times, [50, 99]) for times in (seen_s, back_s))
+    missed = "" if seen_99 <= 0.05 and back_99 <= 1.5 else "NOT within 50 ms and 1.5 s: "
     return (
-        f"{count} kills: seen and successor started after {1000 * seen:.0f} ms (99th percentile {1000 * seen_99:.0f}), "
-        f"successor delivers after {back:.2f} s (99th percentile {back_99:.2f})"
+        f"{missed}{count} kills: seen and successor started after {1000 * seen:.0f} ms (99th percentile "
+        f"{1000 * seen_99:.0f}), successor delivers after {back:.2f} s (99th percentile {back_99:.2f})"
     )
 
 
@@ -307,7 +311,8 @@ def usage(count: int) -> str:
             assert (done.returncode, is_answered(sentence, done.stderr)) == (code, True), (line, done)
             assert not os.listdir(directory), f"{line} has left something behind"
     median, worst = statistics.median(seconds), max(seconds)
-    return f"{len(lines)} of {len(lines)} answered; seconds: median {median:.2f}, worst {worst:.2f}"
+    missed = "" if worst <= 0.5 else "NOT within 0.5 s: "
+    return f"{missed}{len(lines)} of {len(lines)} answered; seconds: median {median:.2f}, worst {worst:.2f}"
 
 
 def steps(count: int) -> str:
@@ -321,7 +326,8 @@ def steps(count: int) -> str:
     medians = {name: statistics.median(values) for name, values in frames.items()}
     ratio = medians["under fire"] / medians["clean"]
     shown = "; ".join(f"{name} {medians[name]:,.0f} ({', '.join(f'{v:,}' for v in frames[name])})" for name in frames)
-    return f"frames until {TARGET:.0f}, medians of {count} seeds: {shown}; ratio {ratio:.2f}"
+    missed = "" if abs(ratio - 1) <= 0.1 else "NOT within 10 %: "
+    return f"{missed}frames until {TARGET:.0f}, medians of {count} seeds: {shown}; ratio {ratio:.2f}"
 
 
 def _until_target(count: int) -> Callable[[Run], None]:

@@ -330,6 +330,26 @@ def test_d5_only_damaged_ones_are_refused_again_and_again(tmp_path: Path) -> Non
         assert "--restart_behavior=restart" in str(caught.value)
 
 
+def test_d5_best_one_that_is_damaged_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told, put aside, and the next one takes its place."""
+    path = checkpoint.save(tmp_path / checkpoint.BEST, 1, 10, {"x": torch.ones(3)}, {"reward": 1.0})
+    found = checkpoint.load_best(tmp_path)
+    assert found is not None
+    assert found.data == {"reward": 1.0}
+    (path / "state.json").write_bytes(b"{}")
+    assert checkpoint.load_best(tmp_path) is None
+    assert "The best checkpoint so far is lost" in caplog.text
+    assert caplog.text.count("put aside as damaged earlier") == 0, "it is told once"
+    assert checkpoint.load_best(tmp_path) is None
+
+
+def test_d3_directory_that_vanishes_does_not_come_back(tmp_path: Path) -> None:
+    """What marks it as an experiment of ours would be missing."""
+    with pytest.raises(CheckpointError, match=r"was not saved.*No such file or directory"):
+        checkpoint.save(tmp_path / "gone" / "checkpoint_p0", 1, 10, {"x": torch.ones(3)}, {})
+    assert not (tmp_path / "gone").exists()
+
+
 def test_d6_other_files_do_not_matter(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     directory = tmp_path / "run"
