@@ -109,10 +109,11 @@ def row(task: Task, runs: list[dict[str, Any]]) -> str:
     rewards = [run["policies"][0]["reward"] for run in runs]
     mean, deviation = statistics.mean(rewards), statistics.pstdev(rewards)
     minutes = statistics.mean(run["wall_time_s"] for run in runs) / 60
-    each = ", ".join(f"{reward:.1f}" for reward in rewards)
+    digits = 1 if abs(task.threshold) >= 10 else 2
+    each = ", ".join(f"{reward:.{digits}f}" for reward in rewards)
     frames = runs[0]["frames"]
     return (
-        f"| {task.name} | {frames:,} | {mean:.1f} ± {deviation:.1f} | {each} | {task.threshold:g} | {task.published} "
+        f"| {task.name} | {frames:,} | {mean:.{digits}f} ± {deviation:.{digits}f} | {each} | {task.threshold:g} | {task.published} "
         f"| {minutes:.1f} |"
     )
 
