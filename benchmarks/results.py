@@ -113,8 +113,8 @@ def row(task: Task, runs: list[dict[str, Any]]) -> str:
     each = ", ".join(f"{reward:.{digits}f}" for reward in rewards)
     frames = runs[0]["frames"]
     return (
-        f"| {task.name} | {frames:,} | {mean:.{digits}f} ± {deviation:.{digits}f} | {each} | {task.threshold:g} | {task.published} "
-        f"| {minutes:.1f} |"
+        f"| {task.name} | {frames:,} | {mean:.{digits}f} ± {deviation:.{digits}f} | {each} "
+        f"| {task.threshold:g} | {task.published} | {minutes:.1f} |"
     )
 
 
