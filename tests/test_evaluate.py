@@ -58,6 +58,7 @@ def save(directory: Path, version: int = 3, env: str = "CartPole-v1", changes: A
     policy = ActorCritic(info, SMALL)
     tensors = {f"policy.{name}": tensor for name, tensor in policy.variables().items()} | {"version": torch.tensor(3)}
     data: dict[str, Any] = {"config": config.to_json(), "env": info.to_json(), "reward": 1.0}
+    directory.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.save(directory, version, 100 * version, tensors, data | (changes or {}))
     return policy
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from sf.arena import Arena
 from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.process import RoleSpec
+from sf.records import learner_record
 from sf.signals import noted_signals
 from sf.supervisor import run
 from sf.wiring import wire
@@ -20,7 +26,9 @@ from tests.lab import make_config
 from tests.stamping import RecordingLearner, StampingLearner, worker_with_free_envs
 
 
-def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: Any) -> dict[str, Any]:
+def run_with(
+    path: Path, learner: RoleSpec, env: str, free_envs: bool, killer: Killer | None = None, **flags: Any
+) -> dict[str, Any]:
     """Runs real processes around another learner; returns what it wrote into its report."""
     config = make_config(env, train_dir=str(path), **flags)
     check(config)
@@ -38,6 +46,8 @@ def run_with(path: Path, learner: RoleSpec, env: str, free_envs: bool, **flags: 
 
     try:
         shared, specs = wire(config, info, source, experiment)
+        if killer is not None:
+            killer.arena = shared.arena
         with noted_signals(second_one_exits=False) as signals:
             assert run(config, shared, [changed(spec) for spec in specs], experiment, signals).code == 0
     finally:
@@ -74,6 +84,44 @@ def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
     assert facts["checked"] > 990_000
     assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
     assert facts["version"] > 10_000
+
+
+class Killer(threading.Thread):
+    """Kills a rollout or inference worker of this process at a random moment whenever the learner has got on."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.killed: list[str] = []
+        self.arena: Arena | None = None
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        dice, frames = random.Random(1), 0.0
+        while not self.is_over.wait(dice.uniform(0.0, 0.5)):
+            now = learner_record(self.arena, 0).read()["env_steps"] if self.arena is not None else 0.0
+            if now <= frames:
+                continue
+            with contextlib.suppress(psutil.Error, IndexError):
+                names = {one: one.cmdline()[0].split()[0] for one in psutil.Process().children()}
+                victims = [one for one, name in names.items() if name.startswith(("sf-rollout", "sf-inference"))]
+                victim = dice.choice(victims)
+                victim.kill()
+                self.killed.append(names[victim])
+                frames = now
+
+
+@pytest.mark.slow
+def test_fault_a2_a3_a7_no_torn_row_is_learned_while_workers_are_killed(tmp_path: Path) -> None:
+    """Real kills: every action that is learned was chosen by the policy that its label names."""
+    killer = Killer()
+    killer.start()
+    flags = {"train_for_seconds": 40, "max_restarts": 1000}
+    facts = stamped_run(tmp_path, transitions=10**9, publications=20, killer=killer, **flags)
+    killer.is_over.set()
+    killer.join()
+    assert len(killer.killed) >= 5
+    assert facts["wrong"] == 0
+    assert facts["checked"] > 10_000
 
 
 @pytest.mark.slow
