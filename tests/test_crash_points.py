@@ -168,7 +168,7 @@ def make_world(path: Path, **flags: Any) -> World:
     return World(lab, rows_are_whole(lab))
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["rollout-0", "inference-0"])
 def test_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, every: int) -> None:
     """A partial slot is never learned, a complete one never lost, no answer to a dead worker is acted on."""

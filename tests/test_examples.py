@@ -27,6 +27,7 @@ def test_b26_loop_with_memory(tmp_path: Path) -> None:
     assert float(finished.stdout.split()[1]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 def test_notebook() -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

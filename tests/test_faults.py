@@ -98,7 +98,7 @@ def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str) -> Non
     assert summary_of(tmp_path)["faults"]["faults/restarts"] == 2
 
 
-@pytest.mark.parametrize("mode", ["--async_rl=True", "--async_rl=False"])
+@pytest.mark.parametrize("mode", ["--async_rl=False", pytest.param("--async_rl=True", marks=pytest.mark.slow)])
 def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str) -> None:
     """The learner waits for their successors, in synchronous mode for exactly the same number of trajectories."""
     with running(tmp_path, *CARTPOLE, mode) as command:
@@ -136,7 +136,7 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
         pytest.param("step-abort", "was killed by SIGABRT", marks=pytest.mark.slow),
         ("step-raise", "step() raised ValueError: the simulator is unwell"),
         pytest.param("reset-raise", "reset() raised ValueError: the simulator is unwell", marks=pytest.mark.slow),
-        ("step-unpicklable", "step() raised Unpicklable"),
+        pytest.param("step-unpicklable", "step() raised Unpicklable", marks=pytest.mark.slow),
     ],
 )
 def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(tmp_path: Path, order: str, how: str) -> None:
@@ -181,8 +181,8 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
 
 def test_fault_b3_slow_but_legal(tmp_path: Path) -> None:
     """A reset that takes most of its time is nobody's fault, with a shorter limit for steps."""
-    flags = fault_run(tmp_path, kwargs={"reset_s": 2.5})[:-1]
-    limits = "--env_step_timeout=2", "--env_reset_timeout=20", "--train_for_seconds=8"
+    flags = fault_run(tmp_path, kwargs={"reset_s": 1.5})[:-1]
+    limits = "--env_step_timeout=1", "--env_reset_timeout=20", "--train_for_seconds=4"
     finished = run(tmp_path, *flags, *limits)
     assert finished.code == 0, finished.err
     assert "Restart" not in finished.out

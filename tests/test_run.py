@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -184,6 +185,29 @@ def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
         finished = command.finish(10)
     assert time.monotonic() - sent < 2.5
     assert finished.code == 130
+
+
+def test_e3_storm_of_signals(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        sent = time.monotonic()
+        for _ in range(100):
+            command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(10)
+    assert time.monotonic() - sent < 7
+    assert finished.code == 143
+
+
+def test_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """The files of the learner may not grow any more; nothing half-written is left."""
+    with running(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        resource.prlimit(command.named("sf-learner-0")[0].pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 4
+    assert "The final checkpoint was not written" in finished.err
+    assert {path.name for path in (tmp_path / EXPERIMENT / "checkpoint_p0").iterdir()} <= {"best"}
 
 
 def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
