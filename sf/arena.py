@@ -56,7 +56,7 @@ class SharedBlock:
         Raises:
             ResourceError: the machine cannot give that much.
         """
-        from sf.limits import available_memory  # only who allocates needs it, not every process that maps
+        from sf.memory import available_memory  # only who allocates needs it, not every process that maps
 
         available, of_what = available_memory()  # asking for more would wake the out-of-memory killer
         refusal = (

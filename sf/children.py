@@ -1,9 +1,9 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
 Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
-module starts, kills and waits for them, and only for those it has started. Rollout and inference workers are replaced
-by successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
-discarded first. The end of anybody else is the end of the run.
+module starts, kills and waits for them, and only for those it has started. All but the learners are replaced by
+successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
+discarded first. The end of a learner is the end of the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from typing import Any
 from sf.config import FaultConfig
 from sf.errors import EnvCrashed, LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed
 from sf.hangs import Hang, HangWatch
-from sf.limits import MemoryKills, one_thread_each
+from sf.limits import one_thread_each
+from sf.memory import MemoryKills
 from sf.monitor.console import Console
 from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, run_child, stop_signals_blocked
 from sf.progress import Phase, Progress

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Protocol
 
 from sf.arena import Arena
 from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
-from sf.limits import is_out_of_memory
+from sf.memory import is_out_of_memory
 from sf.models import register_models
 from sf.progress import Phase
 from sf.records import Record

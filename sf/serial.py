@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from sf.process import MARK, Role, RoleSpec
+from sf.process import Role, RoleSpec
 from sf.signals import Signals
-from sf.simulators import Simulators, kill_marked
+from sf.simulators import Simulators, kill_marked, marked
 from sf.wiring import Shared
 
 IDLE_S = 0.001
@@ -28,14 +28,14 @@ class SerialRoles:
         self.roles: list[Role] = []
         self.messages: list[Any] = []
         self.simulators: Simulators | None = None
-        self._outer_mark = os.environ.get(MARK)
+        self._mark = contextlib.ExitStack()
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
         from sf.moment import build_where_it_was  # with torch, which a supervisor of processes does without
 
         self.simulators = Simulators()
-        os.environ[MARK] = self.simulators.mark_of("serial", 0)  # of what environments start
+        self._mark.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
         self.roles = build_where_it_was(specs, self.shared.arena)
         for role in self.roles:
             role.tell = self.messages.append
@@ -82,8 +82,5 @@ class SerialRoles:
         if self.simulators is not None:
             kill_marked(self.simulators.mark_of("serial", 0))
             self.simulators.close()
-        if self._outer_mark is None:
-            os.environ.pop(MARK, None)
-        else:
-            os.environ[MARK] = self._outer_mark
+        self._mark.close()
         return problems

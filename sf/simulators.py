@@ -122,9 +122,9 @@ def _until_zombie(pid: int, timeout_s: float = 1.0) -> None:
 def kill_what_it_started(pid: int, mark: str) -> None:
     """Kills the process group and everything with the mark of a child that has ended and was not reaped yet."""
     _until_zombie(pid)  # from then on its children are ours
-    kill_marked(mark, pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+    kill_marked(mark, pid)
 
 
 def kill_marked(mark: str, group: int | None = None) -> None:
@@ -152,7 +152,7 @@ def _descendants(mark: str, group: int | None) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def marked(mark: str) -> Iterator[None]:
-    """Around the start of a child, which inherits the mark."""
+    """Inside the block everything that this process starts inherits the mark."""
     resource_tracker.ensure_running()  # which the first start would start, with a mark that is not its own
     before = os.environ.get(MARK)
     os.environ[MARK] = mark

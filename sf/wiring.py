@@ -9,7 +9,7 @@ learner-p ── published weights ────────► inference-p-j    
 learner-p ◄── control signals ─────────► supervisor           save, saved
 learner-p ── train summaries ──────────► supervisor           a pipe of its own
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
-eval-0    ── scores, best checkpoints ─► supervisor           the same queue
+eval-0    ── scores, best checkpoints ─► supervisor           a pipe of its own
 everyone  ── records ──────────────────► supervisor           read when it reports
 """
 
@@ -117,11 +117,25 @@ class Shared:
     """So many must be left for the run to go on."""
 
 
+def ensure_room_for_processes(config: Config, topology: Topology) -> int:
+    """Compares the number of processes with the limits of the system; returns the bytes that they take at least.
+
+    Raises:
+        ResourceError: too few open files, processes or threads are allowed.
+    """
+    each_policy = topology.inference_per_policy + topology.num_learners
+    with_torch = topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
+    num_processes = topology.num_workers + with_torch
+    ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
+    ensure_processes(num_processes)
+    return with_torch * MEMORY_WITH_TORCH + topology.num_workers * MEMORY_WITHOUT_TORCH
+
+
 def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
     """Allocates what is shared and lists the roles, learners first because they take longest to start.
 
     Raises:
-        ResourceError: there is not enough memory, or too few open files are allowed.
+        ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
     topology = topology_of(config, info)
@@ -130,14 +144,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     fields = slot_fields(topology, info)
     fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies), topology.num_learners)
     fields |= exchange_fields(len(policies), topology.num_learners)
-    others = 0
-    if not config.run.serial_mode:
-        num_inference, num_learners = len(policies) * len(inference), len(policies) * len(learner_indices)
-        num_processes = len(workers) + num_inference + num_learners + (config.evaluation.eval_every_steps > 0)
-        ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
-        ensure_processes(num_processes)
-        with_torch = num_processes - len(workers)
-        others = with_torch * MEMORY_WITH_TORCH + len(workers) * MEMORY_WITHOUT_TORCH
+    others = 0 if config.run.serial_mode else ensure_room_for_processes(config, topology)
     arena = Arena(fields | {"run_state": Field((1,), "int64")}, others=others)
     mark_lag_unknown(arena)
     weights = [PublishedWeights() for _ in policies]

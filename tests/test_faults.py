@@ -325,18 +325,25 @@ def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_pat
     assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
 
 
+def shared_blocks(command: Running) -> int:
+    """How many blocks of shared memory the supervisor maps."""
+    lines = Path(f"/proc/{command.process.pid}/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:sf" in line})
+
+
 def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> None:
     """Lost is what was learned since the last checkpoint; frames and versions go on from there."""
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1", "--restart_learner=True") as command:
         command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
         before = {process.pid for process in command.named("sf-")} - {command.process.pid}
-        victim = command.named("sf-learner-0")[0]
+        victim, mapped = command.named("sf-learner-0")[0], shared_blocks(command)
         victim.kill()
         command.wait_for_text("The run begins again from its last checkpoint")
         wait_for_new(command, "sf-learner-0", victim.pid)
         lines = len(command.out.splitlines())
         command.wait_for(lambda: "Saved " in "".join(command.out.splitlines()[lines:]), "a new checkpoint")
         assert not before & {process.pid for process in command.named("sf-")}
+        assert shared_blocks(command) == mapped, "the memory of the earlier life is given back"
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err

@@ -8,6 +8,8 @@ import json
 import multiprocessing
 import os
 import re
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -28,7 +31,7 @@ from sf.process import failure_of
 from sf.supervisor import train
 from tests import fault_envs
 from tests.commands import ROOT, Running, run, running
-from tests.lab import make_config
+from tests.lab import make_config, make_lab
 
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -244,6 +247,39 @@ def test_fault_b19_environments_that_leak_are_replaced(tmp_path: Path, small_gro
     killed = re.findall(r"(\S+) \(pid \d+\) was killed by SIGKILL, as the kernel does", done.stdout)
     assert len(killed) >= 2
     assert all(name.startswith("rollout-") for name in killed)
+
+
+WITHOUT_PROCESSES = """
+import os
+import resource
+import psutil
+from sf.errors import ResourceError
+from sf.limits import ensure_processes
+
+ensure_processes(10**6)  # of somebody without a limit
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    ensure_processes(10)
+except ResourceError as error:
+    print(error)
+"""
+
+
+def test_fault_c4_too_few_processes_are_allowed() -> None:
+    """Told beforehand to everybody but the superuser, whom the system does not limit."""
+    if os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY:
+        pytest.skip("this user has a limit already")
+    line = [sys.executable, "-c", WITHOUT_PROCESSES]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT})
+    assert re.match(r"The run needs about 20 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
+
+
+def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(ResourceError, match=r"which has 0 MiB left\. Make room, .*--keep_checkpoints"):
+        make_lab(tmp_path).build("learner-0")
 
 
 def test_errors_keep_their_codes() -> None:

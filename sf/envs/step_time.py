@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import psutil
-
 
 class StepTime(NamedTuple):
     """Means over some steps of one environment on its own, resets included."""
@@ -47,6 +45,8 @@ class Stopwatch:
 
 
 def _cpu_of_children_s() -> float:
+    import psutil  # not in every process that knows environments
+
     total = 0.0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

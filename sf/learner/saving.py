@@ -50,11 +50,10 @@ class Saver:
         """
         tensors = self.update.state_dict()
         each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
-        needed, left = each * (self.keep + 2), shutil.disk_usage(there).free
+        needed, left = each * (self.keep + 2), shutil.disk_usage(self.directory).free
         if needed > left:
             raise ResourceError(
-                f"Checkpoints of {each / 2**20:,.0f} MiB need {needed / 2**20:,.0f} MiB in {there}, which has "
+                f"Checkpoints of {each / 2**20:,.0f} MiB need {needed / 2**20:,.0f} MiB in {self.directory}, which has "
                 f"{left / 2**20:,.0f} MiB left. Make room, choose another --train_dir, or lower --keep_checkpoints."
             )
 
