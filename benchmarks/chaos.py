@@ -316,7 +316,11 @@ def usage(count: int) -> str:
 
 
 def steps(count: int) -> str:
-    """Frames until the target, clean and with a kill every second."""
+    """Frames until the target, clean and with a kill every five seconds.
+
+    A life must be long enough for the longest episodes of all environments of a worker, 500 steps of 32: the mean over
+    the last episodes counts whole ones only.
+    """
     frames: dict[str, list[int]] = {"clean": [], "under fire": []}
     for seed in range(1, count + 1):
         for name, number in (("clean", 0), ("under fire", 1_000_000)):
@@ -334,7 +338,7 @@ def _until_target(count: int) -> Callable[[Run], None]:
     def fault(run: Run) -> None:
         done = 0
         while not run.reached_at:
-            time.sleep(1.0)
+            time.sleep(5.0)
             if done < count and (pids := run.pids("sf-rollout")):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(random.choice(pids), signal.SIGKILL)

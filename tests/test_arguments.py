@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -232,6 +233,15 @@ class TestWholeCommand:
         assert done.err.startswith("EnvError: There is no environment 'CartPol-v1'. Did you mean CartPole-v1 or")
         assert done.heavy == ["['gymnasium']"]
         assert list(tmp_path.iterdir()) == []
+
+
+def test_help_whose_reader_has_gone_ends_without_a_word() -> None:
+    line = [sys.executable, "-m", "sf.cli.train", "--help"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (128 + signal.SIGPIPE, "")
 
 
 def raising(error: BaseException) -> Callable[[], int]:

@@ -30,7 +30,7 @@ from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
 from sf.policy import CollectPolicy, PolicyStep, TimeStep
-from sf.policy.tracing import fastest_act
+from sf.policy.acting import fastest_act
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots, Topology

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -23,6 +25,9 @@ def run_command(command: Callable[[], int]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.SIGINT
+    except BrokenPipeError:  # whoever reads our output has seen enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the flush at the end
+        return 128 + signal.SIGPIPE
     except Exception:
         traceback.print_exc()
         print("This is a fault of sf itself. Please report it with the lines above.", file=sys.stderr)

@@ -22,7 +22,7 @@ from sf.doorbell import Doorbell
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
-from sf.policy.tracing import RecordedAct, fastest_act
+from sf.policy.acting import FastAct, fastest_act
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -138,13 +138,13 @@ class InferenceWorker:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs beside shared memory."""
-        noise = self.act.state() if isinstance(self.act, RecordedAct) else {}
+        noise = self.act.state() if isinstance(self.act, FastAct) else {}
         return {"generator": self.generator.get_state().tolist(), "noise": noise}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
         self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
-        if isinstance(self.act, RecordedAct):
+        if isinstance(self.act, FastAct):
             self.act.load_state(state["noise"], self.generator)
 
     def _refresh_weights(self) -> bool:

@@ -24,10 +24,10 @@ class Inputs(nn.Module):
         """Of each prepared leaf: (size,) of a vector, (channels, height, width) of an image."""
         readers: list[tuple[str, Callable[[Tensor], Tensor]]] = []
         for name, leaf in leaves.items():
-            reader = _OneHot(leaf) if leaf.categories else _Numbers(leaf, config)
+            reader = _OneHot(leaf) if leaf.categories else Numbers(leaf, config)
             self.readers.append(reader)
             self.shapes[name] = reader.shape
-            if isinstance(reader, _Numbers) and reader.normalizer is not None:
+            if isinstance(reader, Numbers) and reader.normalizer is not None:
                 self.normalizers[name] = reader.normalizer
             readers.append((name, reader.forward))
         self._readers = tuple(readers)
@@ -52,7 +52,7 @@ class _OneHot(nn.Module):
         return torch.zeros(places.shape[0], *self.shape).scatter_(-1, places, 1.0)
 
 
-class _Numbers(nn.Module):
+class Numbers(nn.Module):
     """A Box leaf: scaled by constants, then by running statistics, then clipped.
 
     uint8 images have known limits, so they are only divided by 255 (or by `obs_scale` where that is set), unless

@@ -11,96 +11,52 @@ torch 2.13 calls `torch.jit` deprecated in favour of `torch.compile`, which need
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sf.models import AUTO
-from sf.policy.actor_critic import ActorCritic, Observations
-from sf.policy.steps import CollectInfo, PolicyStep
+from sf.policy.actor_critic import ActorCritic
+from sf.policy.small import Program
 from sf.spaces import LeafSpec
-
-Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
-
-log = logging.getLogger(__name__)
 
 EXAMPLE_ROWS = 5
 CHECKED_ROWS = (1, 3, 16)
-NOISE_ROWS = 1024
-"""Random numbers for so many rows are drawn at once."""
 
 
-def fastest_act(network: ActorCritic) -> Act:
-    """Like `network.act`, but faster where it can be; the network is then for acting only, and has no gradients."""
-    if network.config.encoder != AUTO:
-        return network.act
-    network.requires_grad_(False)
-    try:
-        return RecordedAct(network)
-    except Exception as error:  # whatever torch says; the network itself can always act
-        log.warning("The forward pass is not recorded and takes longer: %s", error)
-        return network.act
+def recorded(network: ActorCritic) -> Program:
+    """The recording, from random numbers, leaves of the observation, and the memory if there is one.
 
-
-class RecordedAct:
-    """Called like `network.act`, without the choice of the mode.
-
-    Small things count here. For a batch of 64, where the recording takes 70 us, entering the inference mode by a
-    decorator takes 11 us, drawing two random numbers for each row 19 us, and even taking a slice of a tensor 8.
+    Raises:
+        Exception: it cannot be made, or gives other numbers than the network.
     """
+    program = _Program(network)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # of deprecation, and that decisions are frozen, which is checked below
+        traced = torch.jit.trace(program, program.example(EXAMPLE_ROWS), check_trace=False)  # type: ignore[no-untyped-call]
+    run: Program = traced.forward
+    check(run, network)
+    return run
 
-    def __init__(self, network: ActorCritic) -> None:
-        """Records.
 
-        Raises:
-            Exception: it cannot be recorded, or the recording gives other numbers.
-        """
-        self._names, self._has_state = tuple(network.info.observations), network.state_size > 0
-        self._draw, self._device = network.distribution.noise, network.flat.device
-        self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
-        self._inference_mode = torch.inference_mode()
-        program = _Program(network)
-        with warnings.catch_warnings(), self._inference_mode:
-            warnings.simplefilter("ignore")  # of deprecation, and that decisions are frozen, which is checked below
-            example = program.example(EXAMPLE_ROWS)
-            traced = torch.jit.trace(program, example, check_trace=False)  # type: ignore[no-untyped-call]
-            self._run = traced.forward
-            _check(self._run, program)
+@torch.inference_mode()
+def check(run: Program, network: ActorCritic) -> None:
+    """Compares with the network, also under other weights, which are then as they were.
 
-    def __call__(
-        self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
-    ) -> PolicyStep:
-        """Draws from the generator for many batches of the same size at once."""
-        leaves = [observations[name] for name in self._names]
-        with self._inference_mode:
-            noise = self._next_noise(leaves[0].shape[0], generator)
-            if self._has_state:
-                actions, log_probs, values, params, state = self._run(noise, *leaves, state)
-            else:
-                actions, log_probs, values, params = self._run(noise, *leaves)
-        return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
-
-    def state(self) -> dict[str, Any]:
-        """The random numbers that are drawn and not used, in plain JSON types."""
-        return {str(rows): torch.stack(waiting).tolist() for (_, rows), waiting in self._noise.items() if waiting}
-
-    def load_state(self, state: Mapping[str, Any], generator: torch.Generator) -> None:
-        """The inverse of `state`, where all calls had the same generator."""
-        noise = {int(rows): torch.tensor(waiting, device=self._device) for rows, waiting in state.items()}
-        self._noise = {(generator, rows): list(waiting) for rows, waiting in noise.items()}
-
-    def _next_noise(self, num_rows: int, generator: torch.Generator | None) -> Tensor:
-        """Random numbers for one batch, from some that are drawn for several batches of this size."""
-        waiting = self._noise.setdefault((generator, num_rows), [])
-        if not waiting:
-            batches = max(1, NOISE_ROWS // max(1, num_rows))
-            noise = self._draw(batches * num_rows, generator, self._device)
-            waiting.extend(torch.split(noise, max(1, num_rows)))
-        return waiting.pop()
+    Raises:
+        ValueError: there is a difference.
+    """
+    program, flat = _Program(network), network.flat
+    before = flat.clone()
+    try:
+        for rows in CHECKED_ROWS:
+            example = program.example(rows)
+            for found, expected in zip(run(*example), program(*example), strict=True):  # torch.testing imports sympy
+                if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=1e-5, atol=1e-6):
+                    raise ValueError(f"the program gives {found.tolist()} where {expected.tolist()} is right")
+            program.change_weights()
+    finally:
+        flat.copy_(before)
 
 
 class _Program(nn.Module):
@@ -138,18 +94,3 @@ class _Program(nn.Module):
 
     def _random(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._generator, device=self._generator.device)
-
-
-def _check(run: Callable[..., tuple[Tensor, ...]], program: _Program) -> None:
-    """Raises where a recording and its program differ; the weights are then as they were."""
-    flat = program.network.flat
-    before = flat.clone()
-    try:
-        for rows in CHECKED_ROWS:
-            example = program.example(rows)
-            for found, expected in zip(run(*example), program(*example), strict=True):  # torch.testing imports sympy
-                if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=1e-5, atol=1e-6):
-                    raise ValueError(f"the recording gives {found.tolist()} where {expected.tolist()} is right")
-            program.change_weights()
-    finally:
-        flat.copy_(before)

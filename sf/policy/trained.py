@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
+from sf.policy.acting import Act
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.distributions import MASKED_LOGIT
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
@@ -25,7 +26,6 @@ from sf.policy.specs import (
     spec_of_observation,
 )
 from sf.policy.steps import CollectInfo, PolicyStep, TimeStep
-from sf.policy.tracing import Act
 from sf.spaces import ActionColumn, ActionPart, EnvInfo
 
 ActionBounds = Literal["clip", "tanh"]

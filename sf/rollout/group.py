@@ -25,6 +25,7 @@ from sf.slots import Requests, Slots, SlotState
 NO_POLICY = -1
 LARGEST = 1e18
 """Of a reward or an observation: the square of more, which statistics add up, is no float32 any more."""
+LARGEST_SQUARE = LARGEST**2
 
 
 class Group:
@@ -188,13 +189,13 @@ class Group:
     def _check_rewards(self, slot: int, t: int) -> None:
         """Before anything is clipped, which would make an infinity look like a reward."""
         rewards = self.slots.rewards[slot, t]
-        if not abs(_sum(rewards)) < LARGEST:
+        if not _sum_of_squares(rewards) < LARGEST_SQUARE:
             bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
             rewards[bad] = 0
 
     def _check_observations(self, slot: int, t: int) -> None:
         for key, array in self.float_observations:
-            if not abs(_sum(array[slot, t])) < LARGEST:
+            if not _sum_of_squares(array[slot, t]) < LARGEST_SQUARE:
                 bad = self._drop_or_refuse(_named("observation", key), slot, t, array[slot, t])
                 self._restart_episodes(slot, t, bad)
 
@@ -216,7 +217,7 @@ class Group:
             EnvError: that is not wanted.
         """
         bad = np.flatnonzero(~(np.abs(values) < LARGEST).reshape(len(values), -1).all(axis=1))
-        if not len(bad):  # only their sum is not
+        if not len(bad):  # only the sum of their squares is not
             return bad
         complaint = self._complaint(what, values, bad[0])
         if not self.drop_nonfinite:
@@ -297,9 +298,9 @@ class Group:
         self.envs.close()
 
 
-def _sum(values: Array) -> float:
-    """In double precision, which large numbers do not overflow."""
-    return float(np.add.reduce(values, axis=None, dtype=np.float64))
+def _sum_of_squares(values: Array) -> float:
+    """Not less than the square of any of them, or nan; a product takes a third of the time of a sum."""
+    return float(np.vdot(values, values))
 
 
 def _named(what: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""The recorded forward pass against the one that is written."""
+"""The fast forward passes against the one of the network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sf.models import register_model
 from sf.policy import ActorCritic
+from sf.policy.acting import NOISE_ROWS, FastAct, fastest_act
 from sf.policy.distributions import Categorical
-from sf.policy.tracing import NOISE_ROWS, RecordedAct, fastest_act
+from sf.policy.small import ACTIVATIONS, most_rows, small_program
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
 from tests.test_actor_critic import box, discrete, make_policy
 from tests.test_models import OneLayer
@@ -41,6 +42,11 @@ LEAVES = {
 }
 
 
+def change_weights(network: ActorCritic) -> None:
+    """In place; deviations stay positive and everything so small that rounding errors do."""
+    network.flat[:] = 0.3 * torch.rand(len(network.flat), generator=torch.Generator().manual_seed(3)) + 0.1
+
+
 def assert_same_steps(network: ActorCritic, act: Any, observations: dict[str, Tensor]) -> None:
     """Under the same random numbers, for these observations."""
     rows = len(next(iter(observations.values())))
@@ -58,15 +64,65 @@ def test_recording_does_what_the_network_does_also_when_weights_change_in_place(
     action, config = CASES[name]
     network = make_policy(action, **{**SMALL, **config})
     act = fastest_act(network)
-    assert isinstance(act, RecordedAct)
-    network.flat[:] = torch.rand(len(network.flat)) + 0.1
+    assert isinstance(act, FastAct)
+    change_weights(network)
     assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
+    act._most_small_rows = 0  # only the recording
+    assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
+
+
+WRITTEN_OUT: dict[str, tuple[ActionSpec, dict[str, Any], LeafSpec]] = {
+    "scaled": (discrete(3), {"obs_subtract_mean": 0.5, "obs_scale": 3.0, "obs_clip": 0.4}, LeafSpec((4,), "float32")),
+    "relu": (box(2), {"nonlinearity": "relu"}, LeafSpec((4,), "float64")),
+    "bytes": (discrete(2), {"nonlinearity": "tanh", "normalize_input": False}, LeafSpec((7,), "uint8")),
+    "matrix": (discrete(40), {}, LeafSpec((2, 3), "float32")),
+    "separate": (box(3), {"adaptive_stddev": True, "actor_critic_share_weights": False}, LeafSpec((4,), "float32")),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_what_is_written_out_in_numpy_does_what_the_network_does(name: str) -> None:
+    action, config, leaf = WRITTEN_OUT[name]
+    network = make_policy(action, {"obs": leaf}, **{**SMALL, **config}).requires_grad_(False)
+    program = small_program(network)
+    assert program is not None
+    change_weights(network)
+    for rows in (1, 9):
+        observations = {"obs": (5 * torch.rand(rows, *leaf.shape)).to(getattr(torch, leaf.dtype))}
+        noise = network.noise(observations, None)
+        expected = network.act_with(observations, None, noise)
+        untouched = observations["obs"].clone()
+        found = program(noise, observations["obs"])
+        torch.testing.assert_close(found, (expected.action, *expected.info))
+        assert torch.equal(observations["obs"], untouched)
+
+
+@pytest.mark.parametrize("name", ["choices", "mixed", "gru", "per key"])
+def test_what_is_not_written_out_is_recorded(name: str) -> None:
+    action, config = CASES[name]
+    assert small_program(make_policy(action, **{**SMALL, **config})) is None
+
+
+def test_large_batches_are_left_to_torch() -> None:
+    network = make_policy(discrete(3), encoder_mlp_layers=(256, 256))
+    act, rows = fastest_act(network), most_rows(network)
+    assert isinstance(act, FastAct)
+    del act._recording
+    act({"obs": torch.zeros(rows, 4)}, torch.zeros(rows, 0))
+    with pytest.raises(AttributeError, match="_recording"):
+        act({"obs": torch.zeros(rows + 1, 4)}, torch.zeros(rows + 1, 0))
+
+
+def test_a_formula_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = make_policy(discrete(2))
+    monkeypatch.setitem(ACTIVATIONS, network.config.nonlinearity, lambda x: x)
+    assert fastest_act(network) == network.act
 
 
 def test_recording_of_images_categories_and_masks() -> None:
     network = make_policy(discrete(3), LEAVES, **SMALL)
     act = fastest_act(network)
-    assert isinstance(act, RecordedAct)
+    assert isinstance(act, FastAct)
     for rows in (1, 6):
         mask = torch.tensor([1, 0, 1], dtype=torch.int8).repeat(rows, 1)
         camera = torch.randint(0, 256, (rows, 40, 40, 3), dtype=torch.uint8)
@@ -93,10 +149,10 @@ def test_every_batch_has_random_numbers_of_its_own() -> None:
 
 def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
     network, observations = make_policy(box(1)), {"obs": torch.zeros(3, 4)}
-    first, second = RecordedAct(network.requires_grad_(False)), RecordedAct(network)
+    first, second = FastAct(network.requires_grad_(False)), FastAct(network)
     generators = torch.Generator().manual_seed(0), torch.Generator()
 
-    def draw(act: RecordedAct, generator: torch.Generator) -> list[Any]:
+    def draw(act: FastAct, generator: torch.Generator) -> list[Any]:
         return [act(observations, torch.zeros(3, 0), generator).action.tolist() for _ in range(NOISE_ROWS)]
 
     act_once = first(observations, torch.zeros(3, 0), generators[0])

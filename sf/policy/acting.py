@@ -1,0 +1,95 @@
+"""Acting on small batches with as little as possible around the arithmetic: what inference workers run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sf.models import AUTO
+from sf.policy.actor_critic import ActorCritic, Observations
+from sf.policy.small import most_rows, small_program
+from sf.policy.steps import CollectInfo, PolicyStep
+from sf.policy.tracing import check, recorded
+
+Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
+
+log = logging.getLogger(__name__)
+
+NOISE_ROWS = 1024
+"""Random numbers for so many rows are drawn at once."""
+
+
+def fastest_act(network: ActorCritic) -> Act:
+    """Like `network.act`, but faster where it can be; the network is then for acting only, and has no gradients."""
+    if network.config.encoder != AUTO:
+        return network.act
+    network.requires_grad_(False)
+    try:
+        return FastAct(network)
+    except Exception as error:  # whatever torch says; the network itself can always act
+        log.warning("The forward pass is not recorded and takes longer: %s", error)
+        return network.act
+
+
+class FastAct:
+    """Called like `network.act`, without the choice of the mode: in NumPy if that is faster, else from a recording.
+
+    Small things count here. For a batch of 64, where the recording takes 70 us, entering the inference mode by a
+    decorator takes 11 us, drawing two random numbers for each row 19 us, and even taking a slice of a tensor 8.
+    """
+
+    def __init__(self, network: ActorCritic) -> None:
+        """Records.
+
+        Raises:
+            Exception: it cannot be recorded, or the recording gives other numbers.
+        """
+        self._names, self._has_state = tuple(network.info.observations), network.state_size > 0
+        self._draw, self._device = network.distribution.noise, network.flat.device
+        self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
+        self._inference_mode = torch.inference_mode()
+        self._recording, self._small = recorded(network), small_program(network)
+        self._most_small_rows = 0
+        if self._small is not None:
+            check(self._small, network)
+            self._most_small_rows = most_rows(network)
+
+    def __call__(
+        self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
+    ) -> PolicyStep:
+        """Draws from the generator for many batches of the same size at once."""
+        leaves = [observations[name] for name in self._names]
+        num_rows = leaves[0].shape[0]
+        noise = self._next_noise(num_rows, generator)
+        if num_rows <= self._most_small_rows:
+            assert self._small is not None
+            actions, log_probs, values, params = self._small(noise, *leaves)
+        else:
+            with self._inference_mode:
+                if self._has_state:
+                    actions, log_probs, values, params, state = self._recording(noise, *leaves, state)
+                else:
+                    actions, log_probs, values, params = self._recording(noise, *leaves)
+        return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
+
+    def state(self) -> dict[str, Any]:
+        """The random numbers that are drawn and not used, in plain JSON types."""
+        return {str(rows): torch.stack(waiting).tolist() for (_, rows), waiting in self._noise.items() if waiting}
+
+    def load_state(self, state: Mapping[str, Any], generator: torch.Generator) -> None:
+        """The inverse of `state`, where all calls had the same generator."""
+        noise = {int(rows): torch.tensor(waiting, device=self._device) for rows, waiting in state.items()}
+        self._noise = {(generator, rows): list(waiting) for rows, waiting in noise.items()}
+
+    def _next_noise(self, num_rows: int, generator: torch.Generator | None) -> Tensor:
+        """Random numbers for one batch, from some that are drawn for several batches of this size."""
+        waiting = self._noise.setdefault((generator, num_rows), [])
+        if not waiting:
+            batches = max(1, NOISE_ROWS // max(1, num_rows))
+            noise = self._draw(batches * num_rows, generator, self._device)
+            waiting.extend(torch.split(noise, max(1, num_rows)))
+        return waiting.pop()
