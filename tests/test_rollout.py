@@ -250,6 +250,40 @@ def test_b12_observations_are_copied_when_they_are_returned(tmp_path: Path) -> N
     assert (copies[0]["obs"][1:] == np.arange(6).reshape(2, 3) + 10 * steps).all()
 
 
+class Doubles(gymnasium.Env[Any, Any]):
+    """Promises float64, as simulators do, and returns whatever of it, sometimes of other types that fit."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.step_index = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.step_index += 1
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.step_index += 1
+        return self._observation(), float(self.step_index), self.step_index % 5 == 0, False, {}
+
+    def _observation(self) -> Any:
+        numbers = np.array([self.step_index, self.step_index / 3])
+        return numbers if self.step_index % 3 else numbers.astype(np.float32)
+
+
+def test_vectors_of_doubles_are_stored_row_by_row_as_floats(tmp_path: Path) -> None:
+    register_env("test/Doubles", Doubles)
+    lab = make_lab(tmp_path, "test/Doubles", num_envs_per_worker=4, rollout=8)
+    _, _, _, copies = play(lab, 2)
+    for copy in copies:
+        first = copy["obs"][..., 0]
+        assert copy["obs"].dtype == np.float32
+        assert (np.diff(first, axis=0) == 1 + copy["terminated"]).all()  # a reset takes one more
+        np.testing.assert_array_equal(copy["obs"][..., 1], (first.astype(np.float64) / 3).astype(np.float32))
+
+
 def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> None:
     from sf.records import EpisodeRing
 

@@ -188,6 +188,14 @@ class _Batch:
 class SingleAgentBatch(_Batch):
     """Gymnasium environments; environment i is row i."""
 
+    def __init__(self, *args: Any):
+        """As for `make_env_batch`."""
+        super().__init__(*args)
+        size, space = self.write.vector_size, self.envs[0].observation_space
+        is_double = size > 0 and space.dtype == np.float64 and self.info.observations["obs"].dtype == "float32"
+        self.doubles = {"obs": np.zeros((len(self.envs), size))} if is_double else None
+        """Where vectors of float64, as simulators like to return, are kept until all of them are cast at once."""
+
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self.write(observations, index, seen)
 
@@ -199,8 +207,9 @@ class SingleAgentBatch(_Batch):
         ended: list[Ended] = []
         received: list[float] = []
         write, row, is_vector = self.write, -1, bool(self.write.vector_size)
+        into = self.doubles or observations
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
-        vectors = observations["obs"].reshape(-1).data if is_vector else memoryview(b"")
+        vectors = into["obs"].reshape(-1).data if is_vector else memoryview(b"")
         word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
         if self.history is not None:
             self.history.add(actions)
@@ -219,9 +228,11 @@ class SingleAgentBatch(_Batch):
                         continue
                     except (TypeError, ValueError):
                         pass  # something else, which may still be stored without loss
-                write(observations, row, observation)
+                write(into, row, observation)
         except Exception as error:
             self.fail("step", row, error)
+        if into is not observations:
+            observations["obs"][...] = into["obs"]
         write_rewards(rewards, received, self.info.env_id)
         return ended
 
