@@ -66,14 +66,15 @@ THREADS_OF_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 def one_thread_each() -> Iterator[None]:
     """Around the start of a child: numerical libraries start a thread per core when they are loaded, in each process.
 
-    Where the user has said how many there should be, that holds.
+    Who asks for more of them has them sleep while they wait. Where the user has said how it should be, that holds.
     """
-    if any(name in os.environ for name in THREADS_OF_LIBRARIES):
+    variables = dict.fromkeys(THREADS_OF_LIBRARIES, "1") | {"OMP_WAIT_POLICY": "PASSIVE"}
+    if any(name in os.environ for name in variables):
         yield
         return
-    os.environ.update(dict.fromkeys(THREADS_OF_LIBRARIES, "1"))
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in THREADS_OF_LIBRARIES:
+        for name in variables:
             os.environ.pop(name, None)
