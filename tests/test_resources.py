@@ -25,9 +25,11 @@ import pytest
 import torch
 
 from sf.errors import ResourceError, SfError
+from sf.learner.worker import MOST_THREADS, learner_threads
 from sf.limits import one_thread_each
 from sf.models import register_model
 from sf.process import failure_of
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from tests import fault_envs
 from tests.commands import ROOT, Running, run, running
@@ -88,6 +90,22 @@ def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.Mon
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == "1"
     assert dict(os.environ) == before
+
+
+def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    vector, image = LeafSpec((84,), "float32"), LeafSpec((84, 84, 4), "uint8")
+    only_vector, with_image = (
+        EnvInfo("test", 1, leaves, ActionSpec.discrete(2)) for leaves in ({"a": vector}, {"a": vector, "b": image})
+    )
+    config = make_config()
+    assert learner_threads(config, only_vector) == 1
+    assert learner_threads(config, with_image) == 6
+    assert learner_threads(make_config(num_policies=2), with_image) == 3
+    assert learner_threads(make_config(num_policies=12), with_image) == 1
+    assert learner_threads(make_config(serial_mode=True, async_rl=False), with_image) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert learner_threads(config, with_image) == MOST_THREADS
 
 
 def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
