@@ -1,14 +1,16 @@
 """What a step of the inference worker takes, in microseconds of CPU time per forward pass.
 
-    python benchmarks/inference_cost.py [--env CartPole-v1] [--envs-per-group 32] [--groups 2] [--seconds 10] [--eager]
+    python benchmarks/inference_cost.py [--env CartPole-v1] [--envs-per-group 32] [--groups 2] [--seconds 10]
 
 Real groups of environments step between two forward passes, so that the caches are as cold as in a run; a loop of
-nothing but forward passes looks a fifth faster. `--eager` has the network act as it is written, not from a recording.
+nothing but forward passes looks a fifth faster. The network acts as it is written, from a recording, and in NumPy, in
+blocks that take turns, because a shared machine is noisy for seconds at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 import time
 from pathlib import Path
@@ -20,8 +22,11 @@ from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.inference.worker import InferenceWorker
 from sf.policy import CollectPolicy
+from sf.policy.acting import FastAct
 from sf.slots import Slots
 from sf.wiring import wire
+
+BLOCK_STEPS = 20
 
 
 def main() -> None:
@@ -31,7 +36,6 @@ def main() -> None:
     parser.add_argument("--envs-per-group", type=int, default=32)
     parser.add_argument("--groups", type=int, default=2, help="that one forward pass serves")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--eager", action="store_true")
     options = parser.parse_args()
     config = Config(
         run=RunConfig(options.env, seed=1),
@@ -52,28 +56,33 @@ def main() -> None:
     workers = [role for name, role in built.items() if name.startswith("rollout")]
     inference = built["inference-0-0"]
     assert isinstance(inference, InferenceWorker)
-    if options.eager:
-        inference.policy = CollectPolicy(
-            inference.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
-        )
+    fast = inference.act
+    assert isinstance(fast, FastAct), "a network of ours"
+    eager = CollectPolicy(
+        inference.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+    )
+    ways = {"as written": (eager, 0), "recorded": (inference.policy, 0)}
+    if fast.most_small_rows >= options.groups * options.envs_per_group:
+        ways["in NumPy"] = (inference.policy, fast.most_small_rows)
     slots = Slots(shared.topology, shared.arena, info)
-    steps, forwards = [], []
+    seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     end_s = time.monotonic() + options.seconds
-    while time.monotonic() < end_s:
+    for way in itertools.cycle(way for way in ways for _ in range(BLOCK_STEPS)):
+        if time.monotonic() > end_s:
+            break
+        inference.policy, fast.most_small_rows = ways[way]
         for worker in workers:
             worker.step()
         before, started = inference.record["forward"], time.thread_time()
         if inference.step():
-            steps.append(time.thread_time() - started)
-            forwards.append(inference.record["forward"] - before)
+            seconds[way].append((time.thread_time() - started, inference.record["forward"] - before))
         for slot in slots.waiting_for(0).tolist():
             slots.take(slot, 0)
             slots.release(slot, 0)
-    step, forward = (1e6 * np.median(seconds) for seconds in (steps, forwards))
-    rows = options.groups * options.envs_per_group
-    print(
-        f"step {step:.0f} us of CPU, forward {forward:.0f} us by the clock, {step / rows:.2f} us per sample (medians)"
-    )
+    for way, pairs in seconds.items():
+        step, forward = 1e6 * np.median(pairs, axis=0)
+        rows = options.groups * options.envs_per_group
+        print(f"{way}: step {step:.0f} us of CPU, {step / rows:.2f} per sample; forward {forward:.0f} us by the clock")
 
 
 if __name__ == "__main__":

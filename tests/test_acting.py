@@ -67,7 +67,7 @@ def test_recording_does_what_the_network_does_also_when_weights_change_in_place(
     assert isinstance(act, FastAct)
     change_weights(network)
     assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
-    act._most_small_rows = 0  # only the recording
+    act.most_small_rows = 0  # only the recording
     assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
 
 

@@ -53,10 +53,11 @@ class FastAct:
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
         self._recording, self._small = recorded(network), small_program(network)
-        self._most_small_rows = 0
+        self.most_small_rows = 0
+        """Larger batches are left to the recording."""
         if self._small is not None:
             check(self._small, network)
-            self._most_small_rows = most_rows(network)
+            self.most_small_rows = most_rows(network)
 
     def __call__(
         self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
@@ -65,7 +66,7 @@ class FastAct:
         leaves = [observations[name] for name in self._names]
         num_rows = leaves[0].shape[0]
         noise = self._next_noise(num_rows, generator)
-        if num_rows <= self._most_small_rows:
+        if num_rows <= self.most_small_rows:
             assert self._small is not None
             actions, log_probs, values, params = self._small(noise, *leaves)
         else:
