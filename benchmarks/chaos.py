@@ -318,8 +318,8 @@ def usage(count: int) -> str:
 def steps(count: int) -> str:
     """Frames until the target, clean and with a kill every five seconds.
 
-    A life must be long enough for the longest episodes of all environments of a worker, 500 steps of 32: the mean over
-    the last episodes counts whole ones only.
+    With a kill every second no environment lives long enough, on a slow machine, for an episode of 500 steps, and the
+    mean counts whole episodes only.
     """
     frames: dict[str, list[int]] = {"clean": [], "under fire": []}
     for seed in range(1, count + 1):

@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
+    options.peers = options.peers.absolute()
     systems = options.systems.split(",")
     if unknown := [system for system in systems if system not in SYSTEMS]:
         parser.error(f"unknown systems {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")

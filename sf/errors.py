@@ -36,6 +36,7 @@ class ExitCode(IntEnum):
     RESTARTS_SPENT = 6
     INTERNAL = 7
     SIGINT = 130
+    SIGPIPE = 141
     SIGTERM = 143
 
 

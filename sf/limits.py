@@ -64,14 +64,13 @@ THREADS_OF_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 
 @contextlib.contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Around the start of a child: numerical libraries start a thread per core when they are loaded, in each process.
+    """Around a command, and around the start of a child: numerical libraries start a thread per core when loaded.
 
     Who asks for more of them has them sleep while they wait. Where the user has said how it should be, that holds.
     """
-    variables = dict.fromkeys(THREADS_OF_LIBRARIES, "1") | {"OMP_WAIT_POLICY": "PASSIVE"}
-    if any(name in os.environ for name in variables):
-        yield
-        return
+    variables = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": "PASSIVE"}
+    if not any(name in os.environ for name in THREADS_OF_LIBRARIES):
+        variables |= dict.fromkeys(THREADS_OF_LIBRARIES, "1")
     os.environ.update(variables)
     try:
         yield

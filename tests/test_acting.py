@@ -113,10 +113,22 @@ def test_large_batches_are_left_to_torch() -> None:
         act({"obs": torch.zeros(rows + 1, 4)}, torch.zeros(rows + 1, 0))
 
 
-def test_a_formula_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_formula_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     network = make_policy(discrete(2))
     monkeypatch.setitem(ACTIVATIONS, network.config.nonlinearity, lambda x: x)
-    assert fastest_act(network) == network.act
+    act = fastest_act(network)
+    assert isinstance(act, FastAct), "there is a recording all the same"
+    assert act.most_small_rows == 0
+    assert "does not act in NumPy" in caplog.text
+
+
+def test_rounding_is_no_difference() -> None:
+    for seed in range(12):
+        torch.manual_seed(seed)
+        network = make_policy(discrete(18), encoder_mlp_layers=(64, 64), nonlinearity="relu")
+        act = fastest_act(network)
+        assert isinstance(act, FastAct)
+        assert act.most_small_rows > 0
 
 
 def test_recording_of_images_categories_and_masks() -> None:

@@ -85,10 +85,12 @@ def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.Mon
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == "3"
+        assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     monkeypatch.delenv("OMP_NUM_THREADS")
     before = dict(os.environ)
     with one_thread_each():
-        assert os.environ["OMP_NUM_THREADS"] == "1"
+        assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("1", "ACTIVE")
     assert dict(os.environ) == before
 
 
@@ -106,6 +108,7 @@ def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch:
     assert learner_threads(make_config(serial_mode=True, async_rl=False), with_image) == 1
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert learner_threads(config, with_image) == MOST_THREADS
+    assert learner_threads(make_config(num_policies=8), with_image) == 8
 
 
 def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

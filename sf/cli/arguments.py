@@ -7,7 +7,9 @@ mistypes deserves a sentence that names the flag, all of them at once, and becau
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import tyro
 
 from sf.config.fields import alternatives, strip, typed_fields
-from sf.errors import UsageError
+from sf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -63,15 +65,20 @@ def parse(
     given = {name.removeprefix("--").replace("-", "_"): " ".join(values) for name, values in _grouped(others)}
     if wants_help:
         given["help"] = ""
-    parsed: Parsed = tyro.cli(  # type: ignore[assignment]  # a default of None is none
-        cls,
-        default=None if defaults is None else defaults(given),
-        prog=prog,
-        description=description,
-        args=arguments,
-        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
-        use_underscores=True,
-    )
+    default = None if defaults is None else defaults(given)
+    try:
+        parsed: Parsed = tyro.cli(  # type: ignore[assignment]  # a default of None is none
+            cls,
+            default=default,
+            prog=prog,
+            description=description,
+            args=arguments,
+            config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
+            use_underscores=True,
+        )
+    except BrokenPipeError:  # whoever reads the help has seen enough, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the flush at the end
+        sys.exit(ExitCode.SIGPIPE)
     return parsed
 
 

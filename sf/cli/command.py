@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
+from sf.limits import one_thread_each
 
 
 def run_command(command: Callable[[], int]) -> int:
@@ -16,7 +15,8 @@ def run_command(command: Callable[[], int]) -> int:
     if "" not in sys.path and not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, "")  # so that flags can name modules of the working directory, as with `python -m`
     try:
-        return command()
+        with one_thread_each():  # NumPy is not loaded yet
+            return command()
     except SfError as error:
         if isinstance(error, InternalError) and not isinstance(error, WorkerCrashed):
             traceback.print_exc()  # ours to debug; the message of a crashed worker holds its traceback already
@@ -25,9 +25,6 @@ def run_command(command: Callable[[], int]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.SIGINT
-    except BrokenPipeError:  # whoever reads our output has seen enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the flush at the end
-        return 128 + signal.SIGPIPE
     except Exception:
         traceback.print_exc()
         print("This is a fault of sf itself. Please report it with the lines above.", file=sys.stderr)

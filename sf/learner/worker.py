@@ -40,6 +40,7 @@ from sf.spaces import EnvInfo, image_layout
 from sf.weights import PublishedWeights
 
 MOST_THREADS = 8
+"""Cores that a learner may take from the other roles; more than two have not been measured."""
 
 
 def learner_threads(config: Config, info: EnvInfo) -> int:
@@ -51,8 +52,8 @@ def learner_threads(config: Config, info: EnvInfo) -> int:
     has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
     if not has_images or config.run.serial_mode:
         return 1
-    cores = min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return max(1, cores // (config.run.num_policies * config.learner.num_learners))
+    learners = config.run.num_policies * config.learner.num_learners
+    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // learners))
 
 
 class Learner:

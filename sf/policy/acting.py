@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sf.models import AUTO
 from sf.policy.actor_critic import ActorCritic, Observations
-from sf.policy.small import most_rows, small_program
+from sf.policy.small import Program, most_rows, small_program
 from sf.policy.steps import CollectInfo, PolicyStep
 from sf.policy.tracing import check, recorded
 
@@ -52,11 +52,10 @@ class FastAct:
         self._draw, self._device = network.distribution.noise, network.flat.device
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
-        self._recording, self._small = recorded(network), small_program(network)
+        self._recording, self._small = recorded(network), _checked_small_program(network)
         self.most_small_rows = 0
         """Larger batches are left to the recording."""
         if self._small is not None:
-            check(self._small, network)
             self.most_small_rows = most_rows(network)
 
     def __call__(
@@ -94,3 +93,14 @@ class FastAct:
             noise = self._draw(batches * num_rows, generator, self._device)
             waiting.extend(torch.split(noise, max(1, num_rows)))
         return waiting.pop()
+
+
+def _checked_small_program(network: ActorCritic) -> Program | None:
+    program = small_program(network) if most_rows(network) else None
+    try:
+        if program is not None:
+            check(program, network)
+    except ValueError as error:
+        log.warning("The network does not act in NumPy and takes longer: %s", error)
+        return None
+    return program

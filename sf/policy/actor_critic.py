@@ -27,8 +27,8 @@ class ActorCritic(nn.Module):
     """A stochastic policy and a value function for one environment.
 
     Acting and training share `forward` and the formula of the log-probability, so that under unchanged weights every
-    probability ratio is 1. Statistics that scale observations and returns are buffers: they change only when the
-    learner changes them, and they travel with the weights in `flat`.
+    probability ratio is 1 up to rounding. Statistics that scale observations and returns are buffers: they change only
+    when the learner changes them, and they travel with the weights in `flat`.
 
     Actions are neither clipped or squashed to the bounds of a Box nor shifted to the first choice of a Discrete space;
     whoever steps the environment does both, because the log-probability belongs to the action as it was drawn.

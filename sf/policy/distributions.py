@@ -2,7 +2,8 @@
 
 All kinds have the same methods: `draw` and `best` give actions, `sample` and `mode` the same ones and their
 log-probabilities. `sample` and `evaluate` use the same formula for the log-probability, so that the ratio of an action
-under unchanged weights is exactly 1. What is random comes from `noise`, and everything else is a function of tensors.
+under unchanged weights is 1 up to rounding. What is random comes from `noise`, and everything else is a function of
+tensors.
 """
 
 from __future__ import annotations

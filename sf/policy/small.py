@@ -46,19 +46,15 @@ def small_program(network: ActorCritic) -> Program | None:
 
     The program sees it when the weights change in place.
     """
+    readers = list(network.inputs.readers)
+    if not network.flat.is_cpu or network.state_size or len(network.info.observations) != 1 or len(readers) != 1:
+        return None
     towers = [tower for tower in (network.encoder, network.value_encoder) if tower is not None]
     mlps = [getattr(tower, "mlp", None) for tower in towers]
-    reader, activate = network.inputs.readers[0], ACTIVATIONS.get(network.config.nonlinearity)
-    choose = _chooser(network)
-    if (
-        not network.flat.is_cpu
-        or network.state_size
-        or len(network.info.observations) != 1
-        or not (isinstance(reader, Numbers) and len(reader.shape) == 1)
-        or not all(isinstance(mlp, Mlp) for mlp in mlps)
-        or activate is None
-        or choose is None
-    ):
+    (reader,), choose, activate = readers, _chooser(network), ACTIVATIONS.get(network.config.nonlinearity)
+    if not (isinstance(reader, Numbers) and len(reader.shape) == 1 and all(isinstance(mlp, Mlp) for mlp in mlps)):
+        return None
+    if choose is None or activate is None:
         return None
     read = _reader(reader)
     layers, *layers_of_value = [_layers(mlp.layers) for mlp in mlps if isinstance(mlp, Mlp)]
@@ -130,13 +126,13 @@ def _choose_one(logits: Array, noise: Array) -> tuple[Array, Array]:
     logits = logits.T
     actions = np.subtract(logits, noise.T).argmax(0)
     shifted = logits - np.maximum.reduce(logits, 0)
-    chosen = np.choose(actions, shifted) if len(shifted) < MOST_CHOICES else shifted[actions, np.arange(len(actions))]
+    chosen = np.choose(actions, shifted) if len(shifted) <= MOST_CHOICES else shifted[actions, np.arange(len(actions))]
     log_probs = chosen - np.log(np.add.reduce(np.exp(shifted, out=shifted), 0))
     return actions, log_probs
 
 
-MOST_CHOICES = 32
-"""That `np.choose` takes, less one."""
+MOST_CHOICES = 31
+"""`np.choose` takes no more."""
 
 
 def _numbers_chooser(distribution: DiagonalGaussian) -> Chooser:

@@ -232,7 +232,8 @@ class SingleAgentBatch(_Batch):
         except Exception as error:
             self.fail("step", row, error)
         if into is not observations:
-            observations["obs"][...] = into["obs"]
+            with np.errstate(over="ignore"):  # what becomes infinite is found where NaN is
+                observations["obs"][...] = into["obs"]
         write_rewards(rewards, received, self.info.env_id)
         return ended
 
