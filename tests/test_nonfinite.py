@@ -14,6 +14,7 @@ import torch
 
 from sf.errors import EnvError
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
+from sf.slots import Requests
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 
@@ -57,6 +58,50 @@ def test_fault_b7_b8_refused_by_default(tmp_path: Path, where: str, bad: str) ->
     roles = leaky_lab(tmp_path, where, bad).build_all()
     with pytest.raises(EnvError, match=r"returned a non-finite .*--on_nonfinite=drop"):
         step_until(roles, lambda: False)
+
+
+class Steady(gym.Env[Any, Any]):
+    """Sees the number and its negative, whose sum is zero; the reward is the number."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, number: float = 1.0, dtype: str = "float32"):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.dtype(dtype).type)
+        self.number, self.seen = number, np.array([number, -number], dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros_like(self.seen), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.seen.copy(), min(self.number, 1e17), False, False, {}
+
+
+gym.register("Steady-v0", entry_point="tests.test_nonfinite:Steady")
+
+
+def steady_lab(path: Path, number: float, dtype: str, num_envs: int = 4) -> Lab:
+    kwargs = f'{{"number": {number}, "dtype": "{dtype}"}}'
+    return make_lab(path, "tests.test_nonfinite:Steady-v0", env_kwargs=kwargs, num_envs_per_worker=num_envs)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("number", "dtype"), [(2e18, "float32"), (2e18, "float64"), (1e300, "float64")])
+def test_large_numbers_that_cancel_are_refused_all_the_same(tmp_path: Path, number: float, dtype: str) -> None:
+    roles = steady_lab(tmp_path, number, dtype).build_all()
+    with pytest.raises(EnvError, match=r"non-finite observation: .*--on_nonfinite=drop"):
+        step_until(roles, lambda: False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_are_only_large_together_are_taken(tmp_path: Path, dtype: str) -> None:
+    """Rewards and observations of all rows, the sum of whose squares is no float32."""
+    lab = steady_lab(tmp_path, 9e17, dtype, num_envs=1024)
+    worker, slots = lab.build("rollout-0"), lab.slots
+    requests = Requests(lab.shared.topology, lab.arena)
+    for _ in range(20):
+        worker.step()
+        requests.answered[:, 0] = requests.request
+    assert (slots.observations["obs"] == np.float32(9e17)).any()
 
 
 @pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}], ids=["mlp", "gru"])
