@@ -447,3 +447,34 @@ def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Pa
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
+    with running(tmp_path, *CARTPOLE) as command:
+        wait_for_training(command)
+        (victim,) = command.named("sf-rollout-0")
+        victim.kill()
+        command.wait_for_text("Restart 1 of rollout-0 follows")
+        command.process.send_signal(signal.SIGTERM)
+        done = command.finish(20)
+    assert done.code == 143
+    assert "Traceback" not in done.out + done.err
+    expect_exact_ledger(tmp_path, done)
+
+
+def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    large = ("--encoder_mlp_layers", "1500", "1500", "--save_every_sec=1", "--batch_size=256", "--rollout=16")
+    checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
+
+    def unfinished() -> list[Path]:
+        return list(checkpoints.glob(".*"))
+
+    with running(tmp_path, *CARTPOLE, *large) as command:
+        command.wait_for(unfinished, "a checkpoint that is being written")
+        command.process.send_signal(signal.SIGTERM)
+        done = command.finish(20)
+    assert done.code == 143
+    assert "Traceback" not in done.out + done.err
+    expect_exact_ledger(tmp_path, done)
+    assert not unfinished()
+    assert run(tmp_path, *CARTPOLE, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"
