@@ -97,6 +97,16 @@ def test_what_is_written_out_in_numpy_does_what_the_network_does(name: str) -> N
         assert torch.equal(observations["obs"], untouched)
 
 
+@pytest.mark.filterwarnings("error")
+def test_weights_that_are_no_numbers_give_none_and_say_nothing_as_in_torch() -> None:
+    network = make_policy(discrete(3))
+    act = fastest_act(network)
+    assert isinstance(act, FastAct)
+    assert act.most_small_rows > 0
+    network.flat.zero_()  # with deviations of zero
+    assert act({"obs": torch.zeros(2, 4)}, torch.zeros(2, 0)).info.log_probability.isnan().all()
+
+
 @pytest.mark.parametrize("name", ["choices", "mixed", "gru", "per key"])
 def test_what_is_not_written_out_is_recorded(name: str) -> None:
     action, config = CASES[name]

@@ -62,6 +62,7 @@ def small_program(network: ActorCritic) -> Program | None:
     scale = network.return_normalizer
     mean, std = (None, None) if scale is None else (scale.mean.numpy(), scale.std.numpy())
 
+    @np.errstate(all="ignore")  # torch says nothing either; who learns from it finds what is no number
     def program(noise: Tensor, observations: Tensor) -> tuple[Tensor, ...]:
         inputs = read(observations.numpy())
         features = _through(layers, activate, inputs)
