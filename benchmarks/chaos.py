@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import random
 import re
@@ -316,33 +317,37 @@ def usage(count: int) -> str:
 
 
 def steps(count: int) -> str:
-    """Frames until the target, clean and with a kill every five seconds.
+    """Frames until the target, clean and with a kill every five seconds and every second.
 
     With a kill every second no environment lives long enough, on a slow machine, for an episode of 500 steps, and the
     mean counts whole episodes only.
     """
-    frames: dict[str, list[int]] = {"clean": [], "under fire": []}
+    pauses_s = {"clean": math.inf, "a kill every 5 s": 5.0, "a kill every second": 1.0}
+    frames: dict[str, list[int]] = {name: [] for name in pauses_s}
     for seed in range(1, count + 1):
-        for name, number in (("clean", 0), ("under fire", 1_000_000)):
+        for name, pause_s in pauses_s.items():
             with tempfile.TemporaryDirectory() as directory:
-                run = Run(directory, _until_target(number), seed=seed)
+                run = Run(directory, _until_target(pause_s), seed=seed)
             frames[name].append(run.reached_at)
     medians = {name: statistics.median(values) for name, values in frames.items()}
-    ratio = medians["under fire"] / medians["clean"]
-    shown = "; ".join(f"{name} {medians[name]:,.0f} ({', '.join(f'{v:,}' for v in frames[name])})" for name in frames)
-    missed = "" if abs(ratio - 1) <= 0.1 else "NOT within 10 %: "
-    return f"{missed}frames until {TARGET:.0f}, medians of {count} seeds: {shown}; ratio {ratio:.2f}"
+    ratios = {name: median / medians["clean"] for name, median in medians.items()}
+    shown = "; ".join(
+        f"{name} {medians[name]:,.0f} ({', '.join(f'{v:,}' for v in frames[name])}), ratio {ratios[name]:.2f}"
+        for name in frames
+    )
+    missed = "" if all(abs(ratio - 1) <= 0.1 for ratio in ratios.values()) else "NOT within 10 %: "
+    return f"{missed}frames until {TARGET:.0f}, medians of {count} seeds: {shown}"
 
 
-def _until_target(count: int) -> Callable[[Run], None]:
+def _until_target(pause_s: float) -> Callable[[Run], None]:
     def fault(run: Run) -> None:
-        done = 0
+        next_kill_s = time.monotonic() + pause_s
         while not run.reached_at:
-            time.sleep(5.0)
-            if done < count and (pids := run.pids("sf-rollout")):
+            time.sleep(0.5)
+            if time.monotonic() >= next_kill_s and (pids := run.pids("sf-rollout")):
+                next_kill_s += pause_s
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(random.choice(pids), signal.SIGKILL)
-                    done += 1
 
     return fault
 

@@ -28,13 +28,19 @@ from pathlib import Path
 import peers
 from peers import WORKLOADS, Workload
 
-TORCH = "torch==2.13.0"
+COMMON = ["torch==2.13.0", "mujoco==3.3.7", "imageio", "packaging"]
+"""MuJoCo as old and new Gymnasium accept it, and what their environments import."""
+OLD = [*COMMON, "gymnasium==0.29.1", "numpy<2"]
+NEW = [*COMMON, "gymnasium==1.4.0"]
 REQUIREMENTS = {
-    "loop": [TORCH, "gymnasium[mujoco]==1.4.0", "envpool"],
-    "sb3": [TORCH, "stable-baselines3==2.9.2", "gymnasium[mujoco]"],
-    "pufferlib": [TORCH, "pufferlib==3.0.0", "gymnasium[mujoco]==0.29.1"],
-    "sample-factory": [TORCH, "sample-factory==2.1.1", "gymnasium[mujoco]==0.29.1"],
-}
+    "loop": [*NEW, "envpool"],
+    "sb3": [*NEW, "stable-baselines3==2.9.2"],
+    "sample-factory": [*OLD, "sample-factory==2.1.1"],
+    "pufferlib": [*OLD, "setuptools<81", "wheel", "cython", "psutil", "rich", "rich_argparse", "gym==0.23.0",
+                  "pettingzoo<=1.24.1", "shimmy[gym-v21]"],
+}  # fmt: skip
+PUFFERLIB = ["--no-build-isolation", "--no-deps", "pufferlib==3.0.0"]
+"""Without its own environments and trainer, which need CUDA; its setup.py then misses a list that they would make."""
 SYSTEMS = {"sf": "", "loop": "loop", "loop-envpool": "loop", "pufferlib": "pufferlib", "sb3": "sb3"}
 SYSTEMS |= {"sample-factory": "sample-factory"}
 """Each system and the environment it runs in."""
@@ -117,7 +123,15 @@ def install(directory: Path) -> None:
     for name, requirements in REQUIREMENTS.items():
         if not (directory / name).exists():
             venv.create(directory / name, with_pip=True)
-        subprocess.run([directory / name / "bin" / "pip", "install", "--quiet", *requirements], check=True)
+        _pip(directory / name, *requirements)
+    with tempfile.TemporaryDirectory() as shim:
+        Path(shim, "sitecustomize.py").write_text("import builtins\nbuiltins.c_extension_paths = []\n")
+        _pip(directory / "pufferlib", *PUFFERLIB, NO_OCEAN="1", NO_TRAIN="1", PYTHONPATH=shim)
+
+
+def _pip(environment: Path, *arguments: str, **variables: str) -> None:
+    line = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", *arguments]
+    subprocess.run(line, check=True, env=os.environ | variables)
 
 
 def main() -> None:

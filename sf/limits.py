@@ -35,7 +35,7 @@ def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def ensure_processes(num_processes: int) -> None:
+def ensure_processes(num_processes: int, further_threads: int = 0) -> None:
     """Compares the processes and threads that a run needs with what the user may have; the superuser has no limit.
 
     Raises:
@@ -51,7 +51,7 @@ def ensure_processes(num_processes: int) -> None:
         with contextlib.suppress(psutil.Error):
             if process.uids().real == user:
                 running += process.num_threads()
-    needed = num_processes * THREADS_PER_PROCESS
+    needed = num_processes * THREADS_PER_PROCESS + further_threads
     if running + needed > limit:
         raise ResourceError(
             f"The run needs about {needed} threads for {num_processes} processes, and of the {limit} that you may have "

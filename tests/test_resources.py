@@ -25,12 +25,12 @@ import pytest
 import torch
 
 from sf.errors import ResourceError, SfError
-from sf.learner.worker import MOST_THREADS, learner_threads
 from sf.limits import one_thread_each
 from sf.models import register_model
 from sf.process import failure_of
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
+from sf.wiring import MOST_THREADS, learner_threads
 from tests import fault_envs
 from tests.commands import ROOT, Running, run, running
 from tests.lab import make_config, make_lab
@@ -282,7 +282,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 try:
-    ensure_processes(10)
+    ensure_processes(10, 5)
 except ResourceError as error:
     print(error)
 """
@@ -294,7 +294,7 @@ def test_fault_c4_too_few_processes_are_allowed() -> None:
         pytest.skip("this user has a limit already")
     line = [sys.executable, "-c", WITHOUT_PROCESSES]
     done = subprocess.run(line, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT})
-    assert re.match(r"The run needs about 20 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
+    assert re.match(r"The run needs about 25 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
 
 
 def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,24 +35,8 @@ from sf.process import keep_freed_memory
 from sf.progress import Phase
 from sf.records import learner_record
 from sf.slots import Slots, Topology
-from sf.spaces import EnvInfo, image_layout
+from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
-
-MOST_THREADS = 8
-"""Cores that a learner may take from the other roles; more than two have not been measured."""
-
-
-def learner_threads(config: Config, info: EnvInfo) -> int:
-    """One, because the other cores belong to other roles; but with images the learner has nearly all the work.
-
-    Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one.
-    """
-    architecture = config.model.encoder_conv_architecture
-    has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
-    if not has_images or config.run.serial_mode:
-        return 1
-    learners = config.run.num_policies * config.learner.num_learners
-    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // learners))
 
 
 class Learner:
@@ -77,6 +60,7 @@ class Learner:
         supervisor: Doorbell,
         control: ControlEnd,
         checkpoints: Path,
+        num_threads: int = 1,
     ):
         """Builds the policy, or loads it from the newest checkpoint, and publishes it.
 
@@ -95,6 +79,7 @@ class Learner:
             supervisor: doorbell of the supervisor.
             control: this end of the control connection.
             checkpoints: directory of the checkpoints of this policy.
+            num_threads: that compute.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.
@@ -107,7 +92,7 @@ class Learner:
         self.frames_wanted = config.run.train_for_env_steps
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
         torch.manual_seed(seed + policy_id)
-        torch.set_num_threads(learner_threads(config, info))
+        torch.set_num_threads(num_threads)
         keep_freed_memory()
         self.network = ActorCritic(info, config.model)
         self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)

@@ -19,6 +19,8 @@ Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 
 log = logging.getLogger(__name__)
 
+ROUNDING = 2e-5
+"""NumPy sums in another order: differences stay below this share of the largest number, and other mistakes do not."""
 NOISE_ROWS = 1024
 """Random numbers for so many rows are drawn at once."""
 
@@ -53,10 +55,8 @@ class FastAct:
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
         self._recording, self._small = recorded(network), _checked_small_program(network)
-        self.most_small_rows = 0
+        self.most_small_rows = 0 if self._small is None else most_rows(network)
         """Larger batches are left to the recording."""
-        if self._small is not None:
-            self.most_small_rows = most_rows(network)
 
     def __call__(
         self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
@@ -65,8 +65,7 @@ class FastAct:
         leaves = [observations[name] for name in self._names]
         num_rows = leaves[0].shape[0]
         noise = self._next_noise(num_rows, generator)
-        if num_rows <= self.most_small_rows:
-            assert self._small is not None
+        if self._small is not None and num_rows <= self.most_small_rows:
             actions, log_probs, values, params = self._small(noise, *leaves)
         else:
             with self._inference_mode:
@@ -99,7 +98,7 @@ def _checked_small_program(network: ActorCritic) -> Program | None:
     program = small_program(network) if most_rows(network) else None
     try:
         if program is not None:
-            check(program, network)
+            check(program, network, ROUNDING)
     except ValueError as error:
         log.warning("The network does not act in NumPy and takes longer: %s", error)
         return None

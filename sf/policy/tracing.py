@@ -22,8 +22,6 @@ from sf.spaces import LeafSpec
 
 EXAMPLE_ROWS = 5
 CHECKED_ROWS = (1, 3, 16)
-ROUNDING = 2e-5
-"""Of the largest number in the result; sums in another order differ by less, and any other mistake by more."""
 
 
 def recorded(network: ActorCritic) -> Program:
@@ -42,8 +40,13 @@ def recorded(network: ActorCritic) -> Program:
 
 
 @torch.inference_mode()
-def check(run: Program, network: ActorCritic) -> None:
+def check(run: Program, network: ActorCritic, rounding: float = 0.0) -> None:
     """Compares with the network, also under other weights, which are then as they were.
+
+    Args:
+        run: the program.
+        network: what it stands for.
+        rounding: by how much, as a share of the largest number in the result, sums in another order may be off.
 
     Raises:
         ValueError: there is a difference.
@@ -54,9 +57,9 @@ def check(run: Program, network: ActorCritic) -> None:
         for rows in CHECKED_ROWS:
             example = program.example(rows)
             right = program(*example)
-            rounding = ROUNDING * max(1.0, max(float(x.abs().max()) for x in right if x.numel()))
+            atol = 1e-6 + rounding * max(float(x.abs().max()) for x in right if x.numel())
             for found, expected in zip(run(*example), right, strict=True):  # torch.testing imports sympy
-                if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=ROUNDING, atol=rounding):
+                if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=1e-5, atol=atol):
                     raise ValueError(f"the program gives {found.tolist()} where {expected.tolist()} is right")
             program.change_weights()
     finally:
