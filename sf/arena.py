@@ -114,9 +114,10 @@ class Arena:
         self.block = block or SharedBlock()
         if fresh:
             self.block.allocate(max(end, 1), others)
-        memory = self.block.map()
+        self.memory = self.block.map()
+        """All of it, as bytes."""
         self.arrays: dict[str, Array] = {
-            name: np.frombuffer(memory, field.dtype, math.prod(field.shape), offsets[name]).reshape(field.shape)
+            name: np.frombuffer(self.memory, field.dtype, math.prod(field.shape), offsets[name]).reshape(field.shape)
             for name, field in self.fields.items()
         }
         if fresh:

@@ -28,9 +28,12 @@ INFERENCE_COUNTERS = (
     "forward",
     "scatter",
     "weights",
+    "gpu_mem",
+    "gpu_cache",
 )
 LEARNER_COUNTERS = (
     "version", "env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update", "publish", "save",
+    "gpu_mem", "gpu_cache",
 )  # fmt: skip
 
 EVALUATION_COUNTERS = ("play", "wait")

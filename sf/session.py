@@ -10,6 +10,7 @@ import enum
 import math
 import time
 from collections.abc import Callable, Iterable
+from statistics import fmean
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
@@ -245,4 +246,16 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySna
         forwards=int(total["forwards"]),
         forward_s=total["forward"],
         wait_s=total["wait"],
+        stats=_memory_of_accelerators(learner, inferences),
     )
+
+
+def _memory_of_accelerators(learner: Counters, inferences: list[Counters]) -> dict[str, float]:
+    """In MB, the mean of all inference workers; empty where nothing runs on accelerators."""
+    if not learner["gpu_cache"]:
+        return {}
+    return {
+        f"{name}_{role}": fmean(counters[name] for counters in group)
+        for role, group in (("learner", [learner]), ("policy_worker", inferences))
+        for name in ("gpu_mem", "gpu_cache")
+    }

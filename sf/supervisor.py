@@ -26,6 +26,7 @@ from sf.envs.vectorization import choose_vectorization
 from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment
+from sf.limits import accelerators
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
@@ -140,6 +141,9 @@ def prepare(config: Config) -> Prepared:
     what, faults = f"A first look at {source.env_id}", config.faults
     timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
     info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
+    if config.run.device == "gpu":
+        found = in_disposable_child(accelerators, timeout_s=PROBE_GRACE_S, what="A first look at the accelerators")
+        Console().plain(f"Accelerators: {', '.join(found)}.")
     config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
     if seconds:
         Console().plain(_sizes_line(step, config))

@@ -177,7 +177,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
     models = models_to_send()
-    faults = config.faults
+    faults, on_gpu = config.faults, config.run.device == "gpu"
     env_deadlines_s = {
         Phase.INIT: faults.env_init_timeout,
         Phase.RESET: faults.env_reset_timeout,
@@ -193,6 +193,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "policy_id": p, "index": k, "config": config, "weights": weights[p], "learners": learner_bells[p],
                 "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
                 "control": learner_ends[p], "checkpoints": experiment.checkpoints(p), "num_threads": num_threads,
+                "accelerator": p + k * len(policies) if on_gpu else None,
             },
             "learner", p + k * len(policies), models,
             {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
@@ -209,6 +210,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
                 "one_by_one": not config.run.async_rl and not serial,
                 "doorbell": inference_bells[p][j], "workers": rollout_bells,
+                "accelerator": len(policies) * len(learner_indices) + p * len(inference) + j if on_gpu else None,
             },
             "inference", p * len(inference) + j, models,
             {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S}, can_be_replaced=True,

@@ -90,7 +90,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(path: Path, *arguments: str, module: str = "sf.cli.train") -> Iterator[Running]:
+def running(path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT) -> Iterator[Running]:
     """Starts a command; kills its session at the end of the block whatever happened, and checks for shared memory."""
     shared_before = set(os.listdir("/dev/shm"))
     out, err = path / "out.txt", path / "err.txt"
@@ -98,7 +98,7 @@ def running(path: Path, *arguments: str, module: str = "sf.cli.train") -> Iterat
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
-            env=os.environ | {"PYTHONPATH": ROOT},
+            env=os.environ | {"PYTHONPATH": python_path},
         )  # fmt: skip
     command = Running(process, out, err)
     try:
@@ -111,8 +111,14 @@ def running(path: Path, *arguments: str, module: str = "sf.cli.train") -> Iterat
     assert set(os.listdir("/dev/shm")) <= shared_before, "shared memory was left behind"
 
 
-def run(path: Path, *arguments: str, module: str = "sf.cli.train", timeout_s: float = TIMEOUT_S) -> Finished:
+def run(
+    path: Path,
+    *arguments: str,
+    module: str = "sf.cli.train",
+    timeout_s: float = TIMEOUT_S,
+    python_path: str = ROOT,
+) -> Finished:
     """Runs a command to its end."""
     path.mkdir(parents=True, exist_ok=True)
-    with running(path, *arguments, module=module) as command:
+    with running(path, *arguments, module=module, python_path=python_path) as command:
         return command.finish(timeout_s)

@@ -244,11 +244,6 @@ class TestRefusals:
             ("run", {"env": " "}, "env=' ' must be the id of an environment, for example --env=CartPole-v1."),
             ("run", {"train_dir": ""}, "train_dir='' must be a path, for example --train_dir=train_dir."),
             (
-                "run",
-                {"device": "gpu"},
-                "device=gpu: only the CPU is supported so far. Use --device=cpu.",
-            ),
-            (
                 "learner",
                 {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
                 "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",

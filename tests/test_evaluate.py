@@ -146,7 +146,7 @@ class TestLoading:
         ("changes", "message"),
         [
             ({"config": {"run": {"evn": "x"}}}, "run.evn is unknown. Did you mean env"),
-            ({"config": {"run": {"env": "x", "device": "gpu"}}}, "only the CPU is supported so far"),
+            ({"config": {"run": {"env": "x", "device": "tpu"}}}, "must be one of cpu, gpu, found 'tpu'"),
             ({"env": {"env_id": "x"}}, "does not say what its policy is for: KeyError"),
             ({"env": None}, "does not say what its policy is for"),
         ],

@@ -59,6 +59,11 @@ def _config(command: str, flags: Sequence[str]) -> Config:
         flags = [*flags, f"--train_for_seconds={SECONDS}"]
     config = parse_config(flags, f"sf-bench {command}", COMMANDS[command].capitalize() + ".")
     check(config)  # before anything is imported or started
+    if config.run.device != "cpu" and command != "latency":
+        raise UsageError(
+            f"sf-bench {command} compares CPU time, which says nothing about --device={config.run.device}. Leave it "
+            "out here, or look at perf/_fps of a run of sf-train."
+        )
     return config
 
 

@@ -109,8 +109,6 @@ def _combinations(config: Config) -> list[str]:
             f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
             "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
         )
-    if config.run.device != "cpu":
-        problems.append(f"device={config.run.device}: only the CPU is supported so far. Use --device=cpu.")
     return problems
 
 

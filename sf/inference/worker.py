@@ -18,7 +18,9 @@ import torch
 
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
+from sf.device import FlatOnHost, note_memory, use_device
 from sf.doorbell import Doorbell
+from sf.inference.carrier import carrier_to
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
@@ -62,6 +64,7 @@ class InferenceWorker:
         workers: Sequence[Doorbell],
         one_by_one: bool = False,
         incarnation: int = 0,
+        accelerator: int | None = None,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -79,25 +82,31 @@ class InferenceWorker:
             one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
                 which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
+            accelerator: to act on, see `sf.device`.
+
+        Raises:
+            ResourceError: there is no accelerator.
         """
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.network = ActorCritic(info, config)
+        self.device = use_device(accelerator, arena)
+        self.network = ActorCritic(info, config, self.device)
         # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
         self.act = fastest_act(self.network)
         self.policy = CollectPolicy(
             self.network, self.act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
         )
         self.weights, self.version = weights, NOTHING_PUBLISHED
-        self._flat = self.network.flat.numpy()
+        self._flat = FlatOnHost(self.network.flat)
+        self._carrier = carrier_to(self.device)
         entropy = [seed, policy_id, index, incarnation] if incarnation else [seed, policy_id, index]
-        self.generator = _generator(entropy)
+        self.generator = _generator(entropy, self.device)
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.groups = served
-        self.own_generators = {g: _generator([*entropy, g]) for g in served} if one_by_one else {}
+        self.own_generators = {g: _generator([*entropy, g], self.device) for g in served} if one_by_one else {}
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
@@ -152,12 +161,14 @@ class InferenceWorker:
         newest = self.weights.version
         if newest != self.version:
             started = time.perf_counter()
-            self.version = self.weights.read_into(self._flat)
+            self.version = self.weights.read_into(self._flat.array)
+            self._flat.store()
             self.record["refresh_seconds"] += time.perf_counter() - started
             self.record["refreshes"] += 1
             if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0:
                 seconds = self.record["refresh_seconds"] / refreshes
                 self.console.line(weight_line(self.policy_id, self.version, seconds))
+            note_memory(self.device, self.record)
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 
@@ -186,7 +197,7 @@ class InferenceWorker:
         for key, stored in self.slots.observations.items():
             parts = [stored[task.slot, task.t, task.rows] for task in tasks]
             parts += [self.slots.final_observations[key][task.group, task.rows] for task in finals]
-            observations[key] = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
+            observations[key] = self._carrier.take(parts)
         return observations
 
     def _gather_memory(self, tasks: list[Task], finals: list[Task]) -> torch.Tensor:
@@ -198,12 +209,12 @@ class InferenceWorker:
                 memory = np.where(self.slots.ended(task.slot, task.t - 1)[task.rows, None], 0, memory)
             parts.append(memory)
         parts += [self.slots.memory[task.group, task.request % 2, task.rows] for task in finals]
-        return torch.from_numpy(np.concatenate(parts))
+        return self._carrier.take(parts)
 
     def _scatter(self, tasks: list[Task], finals: list[Task], chosen: PolicyStep) -> None:
         """Writes what the policy says of all tasks, then the values of the final observations."""
-        info, slots = chosen.info, self.slots
-        actions, log_probs, values = chosen.action.numpy(), info.log_probability.numpy(), info.value_prediction.numpy()
+        slots = self.slots
+        actions, log_probs, values, memory = self._carrier.bring(chosen)
         start = num_samples = 0
         for _, _, slot, t, rows, num_rows in tasks:
             stop = start + num_rows
@@ -215,7 +226,7 @@ class InferenceWorker:
                 num_samples += num_rows
             start = stop
         if self.topology.memory_size:
-            self._leave_memory(tasks, chosen.state.numpy())
+            self._leave_memory(tasks, memory)
         for task in finals:
             stop = start + task.num_rows
             slots.final_values[task.slot, task.t - 1, task.rows] = values[start:stop]
@@ -243,5 +254,5 @@ class InferenceWorker:
         self.record.publish()
 
 
-def _generator(entropy: Sequence[int]) -> torch.Generator:
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+def _generator(entropy: Sequence[int], device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))

@@ -8,12 +8,16 @@ so that its dataset varies in size but no slot can wait for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sf.arena import Array
+from sf.device import CPU
 from sf.learner.batch import Batch
 from sf.slots import Slots
 
@@ -37,7 +41,14 @@ class _Piece:
 class Batcher:
     """Takes slots, hands out datasets, gives slots back."""
 
-    def __init__(self, policy_id: int, slots: Slots, trajectories: int, learner: int = 0):
+    def __init__(
+        self,
+        policy_id: int,
+        slots: Slots,
+        trajectories: int,
+        learner: int = 0,
+        device: torch.device = CPU,
+    ):
         """Allocates room for one dataset.
 
         Args:
@@ -45,9 +56,10 @@ class Batcher:
             slots: the shared trajectories.
             trajectories: rows of all policies together that make one dataset, or this learner's share of it.
             learner: which learner of the policy it is.
+            device: of the datasets.
         """
         self.policy_id, self.slots, self.trajectories = policy_id, slots, trajectories
-        self.learner = learner
+        self.learner, self.device = learner, device
         self._open: list[_OpenSlot] = []
         self._in_training: list[_Piece] = []
         self._fields = {
@@ -61,7 +73,10 @@ class Batcher:
             "policy_version": slots.policy_version,
             "policy_id": slots.policy_id,
         } | {f"observations/{key}": array for key, array in slots.observations.items()}
-        self._buffers = {name: _room_for(array, trajectories) for name, array in self._fields.items()}
+        self._buffers: dict[str, Any] = {
+            name: _room_for(array, trajectories, device) for name, array in self._fields.items()
+        }
+        self._readable: Callable[[Array], Any] = np.asarray if device == CPU else torch.from_numpy
         self._initial_memory = np.empty((trajectories, slots.topology.memory_size), np.float32)
         self._streams = np.empty(trajectories, np.int64)
 
@@ -118,17 +133,17 @@ class Batcher:
         for piece in pieces:
             stop = start + piece.rows.stop - piece.rows.start
             for name, array in self._fields.items():
-                self._buffers[name][:, start:stop] = array[piece.slot, :, piece.rows]
+                self._buffers[name][:, start:stop] = self._readable(array[piece.slot, :, piece.rows])
             first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
             self._streams[start:stop] = np.arange(piece.rows.start, piece.rows.stop) + first_row
             self._initial_memory[start:stop] = self.slots.initial_memory[piece.slot, piece.rows]
             start = stop
-        tensors = {name: torch.from_numpy(array) for name, array in self._buffers.items()}
+        tensors = {name: torch.as_tensor(buffer) for name, buffer in self._buffers.items()}
         values = tensors["values"]
         batch = Batch(
             observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
-            initial_memory=torch.from_numpy(self._initial_memory),
-            streams=torch.from_numpy(self._streams),
+            initial_memory=torch.as_tensor(self._initial_memory, device=self.device),
+            streams=torch.as_tensor(self._streams, device=self.device),
             actions=tensors["actions"],
             behavior_log_probs=tensors["behavior_log_probs"],
             values=values[:-1],
@@ -143,6 +158,9 @@ class Batcher:
         return batch if self.slots.topology.num_policies == 1 else batch.trajectories(batch.valid.any(0))
 
 
-def _room_for(array: Array, trajectories: int) -> Array:
-    """[T, B, ...] for an array of [slots, T, rows, ...]."""
-    return np.empty((array.shape[1], trajectories, *array.shape[3:]), array.dtype)
+def _room_for(array: Array, trajectories: int, device: torch.device) -> Array | Tensor:
+    """[T, B, ...] for an array of [slots, T, rows, ...]: an array, which takes slices sooner, where it can be one."""
+    shape = array.shape[1], trajectories, *array.shape[3:]
+    if device == CPU:
+        return np.empty(shape, array.dtype)
+    return torch.empty(shape, dtype=torch.from_numpy(array).dtype, device=device)

@@ -100,5 +100,7 @@ class Summary:
             tensors["clipfrac"] = torch.stack(self._clip_fractions).mean()
         if not tensors:
             return dict(self._numbers)
-        values: list[float] = torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).tolist()
+        values: list[float] = (
+            torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).cpu().tolist()
+        )
         return {**self._numbers, **dict(zip(tensors, values, strict=True))}

@@ -28,7 +28,7 @@ def moments_of(samples: Tensor) -> Moments:
     """The moments of samples [N, *shape]."""
     if not len(samples):
         nothing = torch.zeros(samples.shape[1:], dtype=torch.float64, device=samples.device)
-        return Moments(nothing.new_tensor(0.0), nothing, nothing)
+        return Moments(nothing.new_zeros(()), nothing, nothing)
     # In pieces, because the copies in float64 of a dataset of images would not fit beside it.
     pieces = torch.split(samples, max(1, PIECE_ELEMENTS // max(1, samples[0].numel())))
     return union(map(_moments_of_piece, pieces))
@@ -49,4 +49,4 @@ def merged(a: Moments, b: Moments) -> Moments:
 
 def _moments_of_piece(samples: Tensor) -> Moments:
     variance, mean = torch.var_mean(samples.to(torch.float64), dim=0, correction=0)
-    return Moments(mean.new_tensor(float(len(samples))), mean, variance)
+    return Moments(mean.new_full((), len(samples)), mean, variance)

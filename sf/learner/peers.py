@@ -111,18 +111,19 @@ class SeveralLearners(Peers):
 
     def gather(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
         """See `Peers`."""
-        own = torch.cat([tensor.detach().to(torch.float64).flatten() for tensor in tensors]).numpy()
+        own = torch.cat([tensor.detach().to(torch.float64).flatten() for tensor in tensors]).cpu().numpy()
         everybody = np.empty((len(self._exchange), own.size))
         for piece in _pieces(own):
             for row, contribution in zip(everybody, self._contributions(own[piece]), strict=True):
                 row[piece] = contribution
         sizes = [tensor.numel() for tensor in tensors]
-        rows = [torch.split(torch.from_numpy(row), sizes) for row in everybody]
+        rows = [torch.split(torch.from_numpy(row).to(tensors[0].device), sizes) for row in everybody]
         return [tuple(part.view(tensor.shape) for part, tensor in zip(row, tensors, strict=True)) for row in rows]
 
     def mean_(self, tensor: Tensor, weight: float) -> None:
         """See `Peers`."""
-        own = tensor.detach().view(-1).numpy()
+        host = tensor.detach().view(-1).cpu()  # itself if it is there already
+        own = host.numpy()
         for piece in _pieces(own):
             contributions = self._contributions(own[piece], weight)
             weights = self._exchange.weights()
@@ -131,10 +132,12 @@ class SeveralLearners(Peers):
             for contribution, its_weight in zip(contributions, weights, strict=True):
                 if its_weight:
                     mean += np.multiply(contribution, its_weight / sum(weights), out=scaled)
+        if not tensor.is_cpu:
+            tensor.copy_(host.view(tensor.shape))
 
     def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
         """See `Peers`. In plain numbers: every step needs it, and `Moments` take twice as long."""
-        own = samples.numpy().astype(np.float64)
+        own = samples.cpu().numpy().astype(np.float64)
         own_mean = own.sum() / max(1, own.size)
         facts = np.array([own.size, own_mean, np.square(own - own_mean).sum()])
         shares = [contribution.tolist() for contribution in self._contributions(facts)]
@@ -142,11 +145,11 @@ class SeveralLearners(Peers):
         mean = sum(size * its_mean for size, its_mean, _ in shares) / total
         squares = sum(its_squares + size * (its_mean - mean) ** 2 for size, its_mean, its_squares in shares)
         std = math.sqrt(squares / (total - ddof if total > 1 else total))
-        return samples.new_tensor(std), samples.new_tensor(mean)
+        return samples.new_full((), std), samples.new_full((), mean)
 
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Peers`."""
-        taken = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        taken = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         for tensor in taken.values():
             vector = tensor.view(-1).numpy()
             for piece in _pieces(vector):

@@ -110,12 +110,12 @@ class Saver:
     def keep_for_a_look(self, minibatch: Transitions) -> str:
         """Writes transitions that broke the training, no more than a few; returns where they are, for the user."""
         path = self.directory / "non_finite_minibatch.safetensors"
-        some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT)))
+        some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT), device=minibatch.actions.device))
         tensors = {field.name: getattr(some, field.name) for field in fields(some) if field.name != "observations"}
         tensors |= {f"observations.{name}": leaf for name, leaf in some.observations.items()}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
         except OSError as error:
             return f"Their minibatch could not be written to {path}: {error}."
         return f"The last minibatch is in {path}."

@@ -24,7 +24,7 @@ class RunningMoments:
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         self.mean = torch.zeros(shape, dtype=torch.float64, device=device)
         self.variance = torch.ones(shape, dtype=torch.float64, device=device)
-        self.count = torch.tensor(INITIAL_COUNT, dtype=torch.float64, device=device)
+        self.count = torch.full((), INITIAL_COUNT, dtype=torch.float64, device=device)
 
     def update(self, samples: Tensor, peers: Peers = ALONE) -> None:
         """Take in samples of [N, *shape], those of all learners."""

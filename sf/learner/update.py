@@ -183,7 +183,7 @@ class Update:
     def _evaluate(self, part: Part, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
         """The transitions of a minibatch, and what the policy now says of them."""
         if part.num_trained == 0:  # only other learners have some; not every network takes none
-            nothing = torch.empty(0)
+            nothing = torch.empty(0, device=self.policy.flat.device)
             return Evaluation(nothing, nothing, nothing, nothing), transitions.take(part.counted[:0])
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
@@ -323,7 +323,7 @@ class Update:
             selection.num_own,
             self.config.max_policy_lag,
             self.version,
-            max(labels.flatten().tolist(), default=-1),
+            max(labels.flatten().cpu().tolist(), default=-1),
         )
 
 

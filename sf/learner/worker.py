@@ -21,6 +21,7 @@ import torch
 from sf.arena import Arena
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
+from sf.device import FlatOnHost, note_memory, use_device
 from sf.doorbell import Doorbell
 from sf.errors import InternalError
 from sf.learner.batch import Batch
@@ -61,6 +62,7 @@ class Learner:
         control: ControlEnd,
         checkpoints: Path,
         num_threads: int = 1,
+        accelerator: int | None = None,
     ):
         """Builds the policy, or loads it from the newest checkpoint, and publishes it.
 
@@ -80,9 +82,11 @@ class Learner:
             control: this end of the control connection.
             checkpoints: directory of the checkpoints of this policy.
             num_threads: that compute.
+            accelerator: to train on, see `sf.device`.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.
+            ResourceError: there is no accelerator.
         """
         self.policy_id, self.doorbell = policy_id, learners[index]
         self.workers, self.supervisor = list(workers), supervisor
@@ -94,7 +98,8 @@ class Learner:
         torch.manual_seed(seed + policy_id)
         torch.set_num_threads(num_threads)
         keep_freed_memory()
-        self.network = ActorCritic(info, config.model)
+        self.device = use_device(accelerator, arena)
+        self.network = ActorCritic(info, config.model, self.device)
         self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)
         """Acts as the inference workers do."""
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
@@ -105,14 +110,14 @@ class Learner:
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
-        self.batcher = Batcher(policy_id, Slots(topology, arena, info), share, index)
+        self.batcher = Batcher(policy_id, Slots(topology, arena, info), share, index, self.device)
         self._batch: Batch | None = None
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
         self.last_summary_s = -math.inf
         self.weights, self.inference = weights, list(inference)
-        self._flat = self.network.flat.numpy()
+        self._flat = FlatOnHost(self.network.flat)
         self._begin()
 
     def step(self) -> bool:
@@ -174,6 +179,7 @@ class Learner:
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
+        note_memory(self.device, self.record)
         if self.batcher.release():
             for worker in self.workers:
                 worker.ring()
@@ -205,7 +211,7 @@ class Learner:
 
     def _begin(self) -> None:
         self.weights.allocate(self.network.flat.numel())
-        self.weights.publish(self._flat, self.update.version)
+        self.weights.publish(self._flat.fetch(), self.update.version)
         for bell in self.inference:
             bell.ring()
 
@@ -214,7 +220,7 @@ class Learner:
             self._save(message)
 
     def _publish(self, step: StepReport) -> None:
-        self.weights.publish(self._flat, step.version)
+        self.weights.publish(self._flat.fetch(), step.version)
         record = self.record
         record["version"] = step.version
         record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max

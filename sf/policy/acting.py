@@ -27,7 +27,7 @@ NOISE_ROWS = 1024
 
 def fastest_act(network: ActorCritic) -> Act:
     """Like `network.act`, but faster where it can be; the network is then for acting only, and has no gradients."""
-    if network.config.encoder != AUTO:
+    if network.config.encoder != AUTO or not network.flat.is_cpu:
         return network.act
     network.requires_grad_(False)
     try:

@@ -39,6 +39,24 @@ class ActorCritic(nn.Module):
     def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
         self.info, self.config = info, config
+        self._device = torch.device(device)
+        with self._device:
+            self._build(info, config)
+        self._variables = FlatVariables(self, self._device)
+        # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
+        # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
+        self._read_inputs = self.inputs.forward
+        self._encode = self.encoder.forward
+        self._encode_for_value = None if self.value_encoder is None else self.value_encoder.forward
+        self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
+        self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
+        self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
+        self._sample, self._mode = self.distribution.sample, self.distribution.mode
+        self._draw, self._best, self._noise = self.distribution.draw, self.distribution.best, self.distribution.noise
+        self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
+
+    def _build(self, info: EnvInfo, config: ModelConfig) -> None:
+        """The parts; everything that they create is on the device that is the default now."""
         self.inputs = Inputs(info.observations, config)
         self.encoder, num_features = make_encoder(self.inputs.shapes, config)
         self.value_encoder = None
@@ -57,19 +75,6 @@ class ActorCritic(nn.Module):
         self.state_size = config.memory_size
         self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
         self._masked = ACTION_MASK in info.observations
-        self._device = torch.device(device)
-        self._variables = FlatVariables(self, self._device)
-        # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
-        # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
-        self._read_inputs = self.inputs.forward
-        self._encode = self.encoder.forward
-        self._encode_for_value = None if self.value_encoder is None else self.value_encoder.forward
-        self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
-        self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
-        self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
-        self._sample, self._mode = self.distribution.sample, self.distribution.mode
-        self._draw, self._best, self._noise = self.distribution.draw, self.distribution.best, self.distribution.noise
-        self._denormalize = None if self.return_normalizer is None else self.return_normalizer.denormalize
 
     @property
     def flat(self) -> Tensor:

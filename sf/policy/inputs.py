@@ -49,7 +49,7 @@ class _OneHot(nn.Module):
     def forward(self, categories: Tensor) -> Tensor:
         """[B, *shape] int64 to [B, sum of the numbers of categories]."""
         places = categories.reshape(categories.shape[0], -1) + self._shift
-        return torch.zeros(places.shape[0], *self.shape).scatter_(-1, places, 1.0)
+        return places.new_zeros((places.shape[0], *self.shape), dtype=torch.float32).scatter_(-1, places, 1.0)
 
 
 class Numbers(nn.Module):

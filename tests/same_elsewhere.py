@@ -1,0 +1,82 @@
+"""Trains on the CPU and elsewhere, from the same weights and with the same random numbers, and prints what came out.
+
+In a process of its own, because what torch takes for its accelerator stays for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import sf.inference.worker as inference
+from sf.learner.checkpoint import load_newest
+from tests.elsewhere import install
+from tests.lab import make_lab, step_until
+
+ITERATIONS = 4
+
+
+class Outcome(NamedTuple):
+    states: list[dict[str, Tensor]]
+    """Of each learner."""
+    saved: list[dict[str, Tensor]]
+    """The same from its newest checkpoint."""
+    facts: dict[str, Any]
+    """For the test."""
+
+
+def trained(device: str, flags: dict[str, Any]) -> Outcome:
+    """What became of the policies after some iterations."""
+    with tempfile.TemporaryDirectory() as directory:
+        lab = make_lab(Path(directory), device=device, nonlinearity="relu", **flags)
+        roles = lab.build_all()
+        learners = roles[: lab.config.run.num_policies]
+        step_until(roles, lambda: all(learner.record["iterations"] >= ITERATIONS for learner in learners))
+        for learner in learners:
+            learner.close()
+        saved = [load_newest(learner.saver.directory) for learner in learners]
+    record = learners[0].record
+    return Outcome(
+        [{name: one.cpu() for name, one in learner.update.state_dict().items()} for learner in learners],
+        [dict(one.tensors) for one in saved if one is not None],
+        {
+            "device": learners[0].network.flat.device.type,
+            "memory": [record["gpu_mem"], record["gpu_cache"]],
+            "scalars": [message.scalars for message in lab.told],
+        },
+    )
+
+
+def largest_difference(one: list[dict[str, Tensor]], other: list[dict[str, Tensor]]) -> float:
+    return max(
+        float((tensor.double() - theirs[name].double()).abs().max())
+        for own, theirs in zip(one, other, strict=True)
+        for name, tensor in own.items()
+        if tensor.numel()
+    )
+
+
+def main() -> None:
+    libraries = install()
+    vars(inference)["fastest_act"] = lambda network: network.act  # both draw random numbers for one batch at a time
+    for flags in json.loads(sys.argv[1]):
+        on_cpu, on_device = trained("cpu", flags), trained("gpu", flags)
+        facts = {
+            "difference": largest_difference(on_cpu.states, on_device.states),
+            "difference_of_saved": largest_difference(on_device.states, on_device.saved),
+            "cpu": on_cpu.facts,
+            "gpu": on_device.facts,
+        }
+        print(json.dumps(facts))
+    del libraries
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

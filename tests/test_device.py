@@ -1,0 +1,146 @@
+"""Training on accelerators: here on one that is emulated, see `tests.elsewhere`; those marked gpu want a real one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sf.device import FlatOnHost, accelerators
+from sf.learner.checkpoint import load_newest
+from tests.commands import ROOT, Finished, run
+
+MANY_STEPS = {"num_batches_per_epoch": 4, "num_epochs": 2, "batch_size": 16, "max_policy_lag": 6}
+CASES: dict[str, dict[str, Any]] = {
+    "choice": {},
+    "minibatches": MANY_STEPS
+    | {"with_vtrace": True, "normalize_rewards": True, "lr_schedule": "kl_adaptive_minibatch"},
+    "policies": {"num_policies": 2},
+    "numbers": {"env": "Pendulum-v1", "adaptive_stddev": True, "ppo_clip_value": 0.2},
+    "image": {"env": "sf/CatchPixels-v0"},
+    "masks": {"env": "sf/Couriers-v0"},
+    "categories": {"env": "Taxi-v4"},
+    "separate": {"env": "Acrobot-v1", "actor_critic_share_weights": False, "obs_subtract_mean": 0.1},
+}
+EXPERIMENT = Path("train_dir/default_experiment")
+SMALL = ("--env=CartPole-v1", "--device=gpu", "--num_workers=2", "--num_envs_per_worker=4", "--batch_size=256")
+
+needs_one = pytest.mark.skipif("not torch.accelerator.is_available()", reason="there is no accelerator")
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, dict[str, Any]]:
+    """What the CPU and the other device made of each case."""
+    line = [sys.executable, "-m", "tests.same_elsewhere", json.dumps(list(CASES.values()))]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
+    """The same kernels compute, so that not even the last bit may differ."""
+    outcome = outcomes[name]
+    assert (outcome["cpu"]["device"], outcome["gpu"]["device"]) == ("cpu", "elsewhere")
+    assert outcome["difference"] == 0.0
+    assert outcome["difference_of_saved"] == 0.0
+    for of_cpu, of_gpu in zip(outcome["cpu"]["scalars"], outcome["gpu"]["scalars"], strict=True):
+        assert len(of_cpu) > 20
+        assert of_cpu == pytest.approx(of_gpu, rel=1e-12, nan_ok=True)
+    assert outcome["cpu"]["memory"] == [0, 0]
+    assert outcome["gpu"]["memory"] == [3, 5]
+
+
+def run_elsewhere(path: Path, *arguments: str) -> Finished:
+    """Every process of the run has the emulated accelerator."""
+    return run(path, *arguments, python_path=f"{ROOT}/tests/elsewhere_site{os.pathsep}{ROOT}")
+
+
+def test_a22_cx2_whole_run_on_another_device(tmp_path: Path) -> None:
+    finished = run_elsewhere(tmp_path, *SMALL, "--num_learners=2", "--train_for_env_steps=2000")
+    assert finished.code == 0, finished.err
+    assert "Accelerators: elsewhere:0." in finished.out
+    assert "learner-0-1" in finished.out
+    lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
+    stats = {tag: value for line in lines for tag, value in line.items() if tag.startswith("stats/gpu")}
+    assert stats == {
+        "stats/gpu_mem_learner": 3, "stats/gpu_cache_learner": 5,
+        "stats/gpu_mem_policy_worker": 3, "stats/gpu_cache_policy_worker": 5,
+    }  # fmt: skip
+    newest = load_newest(tmp_path / EXPERIMENT / "checkpoint_p0")
+    assert newest is not None
+    assert newest.env_steps >= 2000
+
+
+@pytest.mark.skipif("torch.accelerator.is_available()", reason="there is an accelerator")
+def test_machine_without_an_accelerator_is_told_before_anything_starts(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SMALL)
+    assert finished.code == 5
+    assert "device=gpu needs an accelerator" in finished.err
+    assert "--device=cpu" in finished.err
+    assert not (tmp_path / "train_dir").exists()
+
+
+@pytest.mark.parametrize("command", ["roofline", "train"])
+def test_cpu_time_says_nothing_about_other_devices(command: str, tmp_path: Path) -> None:
+    finished = run(tmp_path, command, "--env=CartPole-v1", "--device=gpu", module="sf.cli.bench")
+    assert finished.code == 2
+    assert f"sf-bench {command} compares CPU time" in finished.err
+
+
+def test_flat_vector_of_the_cpu_is_shared_with_its_array() -> None:
+    flat = torch.arange(5.0)
+    on_host = FlatOnHost(flat)
+    flat[2] = 7.0
+    assert on_host.fetch().tolist() == [0, 1, 7, 3, 4]
+    on_host.array[0] = 9.0
+    on_host.store()
+    assert flat.tolist() == [9, 1, 7, 3, 4]
+
+
+@pytest.mark.gpu
+@needs_one
+@pytest.mark.parametrize(
+    "flags", [(), ("--use_rnn=True",), ("--use_rnn=True", "--rnn_type=lstm"), ("--num_learners=2",)]
+)
+def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    finished = run(tmp_path, *SMALL, *flags, "--train_for_env_steps=20000", "--strict=True")
+    assert finished.code == 0, finished.err
+    assert f"Accelerators: {', '.join(accelerators())}." in finished.out
+    lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
+    assert any(line.get("stats/gpu_mem_learner", 0) > 0 for line in lines)
+
+
+@pytest.mark.gpu
+@needs_one
+@pytest.mark.parametrize("env", ["CartPole-v1", "sf/CatchPixels-v0"])
+def test_gpu_learns(tmp_path: Path, env: str) -> None:
+    target = {"CartPole-v1": 475.0, "sf/CatchPixels-v0": 0.95}[env]
+    finished = run(
+        tmp_path, f"--env={env}", "--device=gpu", f"--stop_at_reward={target}", "--train_for_env_steps=1000000",
+        timeout_s=600,
+    )  # fmt: skip
+    assert finished.code == 0, finished.err
+    summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
+    assert "stop_at_reward" in summary["exit_reason"]
+
+
+@pytest.mark.gpu
+@needs_one
+def test_gpu_flat_vector_goes_there_and_back() -> None:
+    device = torch.accelerator.current_accelerator()
+    flat = torch.arange(1000.0, device=device)
+    on_host = FlatOnHost(flat)
+    assert on_host.fetch().tolist() == list(range(1000))
+    on_host.array[:] = np.sqrt(np.arange(1000))
+    on_host.store()
+    assert flat.cpu()[4].item() == 2.0
+    assert math.isclose(flat.cpu()[999].item(), math.sqrt(999), rel_tol=1e-6)
