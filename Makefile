@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?= --env=CartPole-v1 --experiment=cartpole --restart_behavior=restart --stop_at_reward=475
 PYTEST_ARGS ?=
+GPU_ARGS ?=
 RESULTS_ARGS ?=
 CHAOS_ARGS ?=
 
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow results chaos clean
+.PHONY: install train check test test-slow bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -45,6 +46,11 @@ test: check $(EXTRAS_STAMP)
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+# What needs an accelerator, and a torch that was built for it: its tests, then a table.
+bench-gpu: $(EXTRAS_STAMP)
+	$(BIN)/pytest -m gpu $(PYTEST_ARGS)
+	$(BIN)/python benchmarks/gpu.py $(GPU_ARGS)
 
 # Three seeds of known tasks against published scores, hours; what is there already is kept.
 results: $(EXTRAS_STAMP)

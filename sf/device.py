@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def accelerators() -> list[str]:
     """Names of the accelerators that this installation of torch can compute on, such as cuda:0."""
-    device = torch.accelerator.current_accelerator(check_available=True)
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return [] if device is None else [f"{device.type}:{index}" for index in range(torch.accelerator.device_count())]
 
 
@@ -53,7 +53,7 @@ def use_device(accelerator: int | None, arena: Arena) -> torch.device:
         return CPU
     names = ensure_accelerators()
     device = torch.device(names[accelerator % len(names)])
-    torch.accelerator.set_device_index(device)
+    torch.get_device_module(device).set_device(device)
     if device.type == "cuda" and arena not in _registered:
         _register(arena)
     return device

@@ -90,13 +90,13 @@ def least_rollout_workers(config: Config, topology: Topology) -> int:
 
 
 def learner_threads(config: Config, info: EnvInfo) -> int:
-    """One, because the other cores belong to other roles; but with images the learner has nearly all the work.
+    """One, because the other cores belong to other roles; but with images the CPU spends nearly all its time there.
 
     Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one.
     """
     architecture = config.model.encoder_conv_architecture
     has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
-    if not has_images or config.run.serial_mode:
+    if not has_images or config.run.serial_mode or config.run.device != "cpu":
         return 1
     learners = config.run.num_policies * config.learner.num_learners
     return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // learners))
@@ -211,6 +211,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
                 "one_by_one": not config.run.async_rl and not serial,
                 "doorbell": inference_bells[p][j], "workers": rollout_bells,
                 "accelerator": len(policies) * len(learner_indices) + p * len(inference) + j if on_gpu else None,
+                "bf16": config.run.bf16,
             },
             "inference", p * len(inference) + j, models,
             {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S}, can_be_replaced=True,

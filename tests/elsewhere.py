@@ -131,6 +131,9 @@ class Device:
     def device_count(self) -> int:
         return 1
 
+    def set_device(self, device: torch.device) -> None:
+        assert device == torch.device(NAME, 0)
+
     def current_device(self) -> int:
         return 0
 

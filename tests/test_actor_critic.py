@@ -420,6 +420,25 @@ def test_a_copy_is_independent_and_flat() -> None:
     assert not torch.equal(before, twin.values(observations))
 
 
+def test_encoders_in_bfloat16_are_less_exact_and_everything_else_is_float32() -> None:
+    exact = make_policy(box(2), actor_critic_share_weights=False, normalize_input=False)
+    rough = ActorCritic(exact.info, exact.config, bf16=True)
+    rough.flat.copy_(exact.flat)
+    observations, actions = {"obs": torch.randn(256, 4)}, torch.randn(256, 2)
+    evaluations = [policy.evaluate(observations, actions) for policy in (exact, rough)]
+    for of_exact, of_rough in zip(*evaluations, strict=True):
+        assert of_rough.dtype == torch.float32
+        torch.testing.assert_close(of_rough, of_exact, atol=0.03, rtol=0.03)
+    assert not torch.equal(evaluations[0].normalized_values, evaluations[1].normalized_values)
+    for evaluation in evaluations:
+        torch.autograd.backward([evaluation.log_probs.sum(), evaluation.normalized_values.sum()])
+    gradients = exact.flat_gradient, rough.flat_gradient
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
+    assert rough.flat.dtype == rough.flat_gradient.dtype == torch.float32
+    features = copy.deepcopy(rough).values(observations)
+    assert torch.equal(features, rough.values(observations))
+
+
 def test_moving_a_policy_is_refused() -> None:
     with pytest.raises(TypeError, match="Give the device to the constructor"):
         make_policy(discrete(2)).to("cpu")

@@ -244,6 +244,11 @@ class TestRefusals:
             ("run", {"env": " "}, "env=' ' must be the id of an environment, for example --env=CartPole-v1."),
             ("run", {"train_dir": ""}, "train_dir='' must be a path, for example --train_dir=train_dir."),
             (
+                "run",
+                {"bf16": True},
+                "bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.",
+            ),
+            (
                 "learner",
                 {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
                 "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",
@@ -287,6 +292,13 @@ class TestRefusals:
         message = refusal(make(run={"env_kwargs": text}))
         assert message.startswith(f"env_kwargs={text!r} is not a JSON object")
         assert why in message
+
+    def test_bfloat16_is_too_rough_for_strict(self) -> None:
+        message = refusal(make(run={"device": "gpu", "bf16": True}, learner={"strict": True}))
+        assert message == (
+            "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "
+            "allows. Use --strict=False, or --bf16=False."
+        )
 
     def test_env_kwargs_become_arguments(self) -> None:
         config = make(run={"env_kwargs": '{"continuous": true, "gravity": -9.5}'})

@@ -31,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "separate": {"env": "Acrobot-v1", "actor_critic_share_weights": False, "obs_subtract_mean": 0.1},
 }
 EXPERIMENT = Path("train_dir/default_experiment")
-SMALL = ("--env=CartPole-v1", "--device=gpu", "--num_workers=2", "--num_envs_per_worker=4", "--batch_size=256")
+SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--batch_size=256")
 
 needs_one = pytest.mark.skipif("not torch.accelerator.is_available()", reason="there is no accelerator")
 
@@ -65,7 +65,7 @@ def run_elsewhere(path: Path, *arguments: str) -> Finished:
 
 
 def test_a22_cx2_whole_run_on_another_device(tmp_path: Path) -> None:
-    finished = run_elsewhere(tmp_path, *SMALL, "--num_learners=2", "--train_for_env_steps=2000")
+    finished = run_elsewhere(tmp_path, *SMALL, "--device=gpu", "--num_learners=2", "--train_for_env_steps=2000")
     assert finished.code == 0, finished.err
     assert "Accelerators: elsewhere:0." in finished.out
     assert "learner-0-1" in finished.out
@@ -78,11 +78,14 @@ def test_a22_cx2_whole_run_on_another_device(tmp_path: Path) -> None:
     newest = load_newest(tmp_path / EXPERIMENT / "checkpoint_p0")
     assert newest is not None
     assert newest.env_steps >= 2000
+    resumed = run(tmp_path, *SMALL, "--train_for_env_steps=3000")
+    assert resumed.code == 0, resumed.err
+    assert f"Total num frames: {newest.env_steps}." in resumed.lines[0]
 
 
 @pytest.mark.skipif("torch.accelerator.is_available()", reason="there is an accelerator")
 def test_machine_without_an_accelerator_is_told_before_anything_starts(tmp_path: Path) -> None:
-    finished = run(tmp_path, *SMALL)
+    finished = run(tmp_path, *SMALL, "--device=gpu")
     assert finished.code == 5
     assert "device=gpu needs an accelerator" in finished.err
     assert "--device=cpu" in finished.err
@@ -109,10 +112,11 @@ def test_flat_vector_of_the_cpu_is_shared_with_its_array() -> None:
 @pytest.mark.gpu
 @needs_one
 @pytest.mark.parametrize(
-    "flags", [(), ("--use_rnn=True",), ("--use_rnn=True", "--rnn_type=lstm"), ("--num_learners=2",)]
+    "flags", [(), ("--use_rnn=True",), ("--use_rnn=True", "--rnn_type=lstm"), ("--num_learners=2",), ("--bf16=True",)]
 )
 def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    finished = run(tmp_path, *SMALL, *flags, "--train_for_env_steps=20000", "--strict=True")
+    strict = f"--strict={'--bf16=True' not in flags}"
+    finished = run(tmp_path, *SMALL, "--device=gpu", *flags, "--train_for_env_steps=20000", strict)
     assert finished.code == 0, finished.err
     assert f"Accelerators: {', '.join(accelerators())}." in finished.out
     lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]

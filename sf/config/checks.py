@@ -109,6 +109,13 @@ def _combinations(config: Config) -> list[str]:
             f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
             "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
         )
+    if config.run.bf16 and config.run.device == "cpu":
+        problems.append("bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.")
+    if config.run.bf16 and learner.strict:
+        problems.append(
+            "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "
+            "allows. Use --strict=False, or --bf16=False."
+        )
     return problems
 
 

@@ -43,6 +43,8 @@ class RunConfig:
     """Policies trained at once; agents are dealt to them at random at the start of each episode."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Where inference and training run."""
+    bf16: bool = False
+    """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] = 10_000_000_000
     """Stop after this many environment frames, the frames before a resume included."""
     train_for_seconds: Annotated[int, AT_LEAST_1] = 10_000_000_000

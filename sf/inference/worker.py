@@ -65,6 +65,7 @@ class InferenceWorker:
         one_by_one: bool = False,
         incarnation: int = 0,
         accelerator: int | None = None,
+        bf16: bool = False,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -83,6 +84,7 @@ class InferenceWorker:
                 which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
             accelerator: to act on, see `sf.device`.
+            bf16: compute encoders in bfloat16.
 
         Raises:
             ResourceError: there is no accelerator.
@@ -92,7 +94,7 @@ class InferenceWorker:
         self.console = Console()
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.device = use_device(accelerator, arena)
-        self.network = ActorCritic(info, config, self.device)
+        self.network = ActorCritic(info, config, self.device, bf16)
         # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
         self.act = fastest_act(self.network)
         self.policy = CollectPolicy(

@@ -99,7 +99,7 @@ class Learner:
         torch.set_num_threads(num_threads)
         keep_freed_memory()
         self.device = use_device(accelerator, arena)
-        self.network = ActorCritic(info, config.model, self.device)
+        self.network = ActorCritic(info, config.model, self.device, config.run.bf16)
         self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)
         """Acts as the inference workers do."""
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))

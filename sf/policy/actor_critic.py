@@ -21,6 +21,8 @@ from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
 """[B, *shape] per leaf, as the environment gave them."""
+Encode = Callable[[dict[str, Tensor]], Tensor]
+"""From prepared leaves to features."""
 
 
 class ActorCritic(nn.Module):
@@ -36,9 +38,19 @@ class ActorCritic(nn.Module):
     With a memory each row has a state, which `act` takes and returns; who acts sets it to 0 where an episode begins.
     """
 
-    def __init__(self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, info: EnvInfo, config: ModelConfig, device: torch.device | str = "cpu", bf16: bool = False
+    ) -> None:
+        """Makes a network with random weights.
+
+        Args:
+            info: what the environments look like.
+            config: of the network.
+            device: that holds and computes it.
+            bf16: compute the encoders in bfloat16; parameters, heads and memories stay float32.
+        """
         super().__init__()
-        self.info, self.config = info, config
+        self.info, self.config, self._bf16 = info, config, bf16
         self._device = torch.device(device)
         with self._device:
             self._build(info, config)
@@ -46,8 +58,8 @@ class ActorCritic(nn.Module):
         # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
         # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
         self._read_inputs = self.inputs.forward
-        self._encode = self.encoder.forward
-        self._encode_for_value = None if self.value_encoder is None else self.value_encoder.forward
+        self._encode = self._encoding(self.encoder)
+        self._encode_for_value = None if self.value_encoder is None else self._encoding(self.value_encoder)
         self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
         self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
@@ -75,6 +87,10 @@ class ActorCritic(nn.Module):
         self.state_size = config.memory_size
         self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
         self._masked = ACTION_MASK in info.observations
+
+    def _encoding(self, encoder: nn.Module) -> Encode:
+        """What calls an encoder."""
+        return in_bfloat16(encoder.forward, self._device.type) if self._bf16 else encoder.forward
 
     @property
     def flat(self) -> Tensor:
@@ -224,7 +240,7 @@ class ActorCritic(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, object]) -> ActorCritic:
         """A network of its own, whose variables are views into a vector of its own."""
-        copied = ActorCritic(self.info, self.config, self.flat.device)
+        copied = ActorCritic(self.info, self.config, self.flat.device, self._bf16)
         with torch.no_grad():
             copied.flat.copy_(self.flat)
         return copied
@@ -234,3 +250,13 @@ class ActorCritic(nn.Module):
             "ActorCritic.to, .cuda, .float and the like would tear the variables out of the flat vector. "
             "Give the device to the constructor instead: ActorCritic(info, config, device)."
         )
+
+
+def in_bfloat16(encode: Encode, device_type: str) -> Encode:
+    """The same computed in bfloat16 where torch considers that safe; the features are float32."""
+
+    def encode_in_bfloat16(inputs: dict[str, Tensor]) -> Tensor:
+        with torch.autocast(device_type, torch.bfloat16):
+            return encode(inputs).float()
+
+    return encode_in_bfloat16
