@@ -26,6 +26,7 @@ from sf.arena import Arena
 from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
 from sf.models import register_models
+from sf.output import bound_output
 from sf.progress import Phase
 from sf.records import Record
 
@@ -147,6 +148,7 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
     end_with_parent(parent_pid)
     if spec.has_environments:
         lead_group()
+        bound_output()
     set_title(spec.name)
     leave_signals_to_parent()
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or sys.stderr, all_threads=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -11,13 +12,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sf.output import CHARACTERS_PER_SECOND, BoundedStream
 from tests.commands import Running, run, running
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -65,6 +67,7 @@ class Careless(Shaped):
         if self.habits:
             with contextlib.suppress(OSError):  # another environment of this process was faster
                 self.habits.pop(0)()
+        print("x" * 5000, file=sys.stderr)
         return super().step(action)
 
 
@@ -115,13 +118,35 @@ def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
 
 
 def test_fault_b18_careless_environment(tmp_path: Path) -> None:
-    """Streams, directory, mask, signals, timers, random state, threads, environment: the run does not notice."""
+    """Streams, directory, mask, signals, timers, random state, threads, environment: the run does not notice.
+
+    Of 5,000 characters in each step, some thousand times a second, little is shown.
+    """
     flags = "--env=tests.test_strange_envs:Careless-v0", *FLAGS, "--train_for_seconds=3", "--save_every_sec=1"
     finished = run(tmp_path, *flags)
     assert finished.code == 0, finished.err
     assert "Restart" not in finished.out
+    frames = int(re.findall(r"Collected {0: (\d+)}", finished.out)[-1])
+    assert len(finished.err) < min(2 * (finished.seconds + 1) * CHARACTERS_PER_SECOND, 5000 * frames)
+    assert re.search(r"\[[\d,]{7,} characters that an environment printed are left out\]", finished.err)
     (checkpoint, *_) = (tmp_path / "train_dir" / "default_experiment" / "checkpoint_p0").glob("checkpoint_*")
     assert (checkpoint / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_fault_b18_bounded_stream_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 7.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = io.StringIO()
+    stream = BoundedStream(shown, limit=10)
+    assert stream.write("12345") == 5
+    stream.writelines(["67", "890"])
+    assert stream.write("123456") == 6
+    print(file=cast(TextIO, stream))
+    assert shown.getvalue() == "1234567890"
+    now = 8.0
+    print("on", file=cast(TextIO, stream))
+    assert shown.getvalue() == "1234567890\n[7 characters that an environment printed are left out]\non\n"
+    assert stream.getvalue() == shown.getvalue()
 
 
 def rss_of(command: Running, title: str) -> float:
