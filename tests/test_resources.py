@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -225,9 +226,25 @@ def small_group() -> Iterator[Path]:
     try:
         yield group
     finally:
-        for pid in (group / "cgroup.procs").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
-        group.rmdir()
+        while pids := (group / "cgroup.procs").read_text().split():  # a process leaves it a moment after its end
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.02)
+        _remove(group)
+
+
+def _remove(group: Path, attempts: int = 100) -> None:
+    """Busy for a moment after its last process has left."""
+    for attempt in range(attempts):
+        try:
+            group.rmdir()
+        except OSError:
+            if attempt == attempts - 1:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def test_fault_c1_memory_of_a_container_is_what_counts(tmp_path: Path, small_group: Path) -> None:
