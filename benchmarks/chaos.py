@@ -320,7 +320,7 @@ def steps(count: int) -> str:
     """Frames until the target, clean and with a kill every five seconds and every second.
 
     With a kill every second no environment lives long enough, on a slow machine, for an episode of 500 steps, and the
-    mean counts whole episodes only.
+    mean counts whole episodes only; that is then a shortfall, and told as one.
     """
     pauses_s = {"clean": math.inf, "a kill every 5 s": 5.0, "a kill every second": 1.0}
     frames: dict[str, list[int]] = {name: [] for name in pauses_s}

@@ -6,6 +6,8 @@ driver, so that what they transfer goes straight from where the environments wer
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import weakref
 
 import numpy as np
@@ -16,27 +18,30 @@ from sf.arena import Arena, Array
 from sf.errors import ResourceError
 from sf.records import Record
 
+log = logging.getLogger(__name__)
+
 CPU = torch.device("cpu")
 
 
+MEGABYTE = 2**20
+PORTABLE = 1
+"""cudaHostRegisterPortable: for all devices that this process uses."""
+
+
 def accelerators() -> list[str]:
-    """Names of the accelerators that this installation of torch can compute on, such as cuda:0."""
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return [] if device is None else [f"{device.type}:{index}" for index in range(torch.accelerator.device_count())]
-
-
-def ensure_accelerators() -> list[str]:
-    """The same.
+    """Names of the accelerators that this installation of torch can compute on, such as cuda:0.
 
     Raises:
         ResourceError: there are none.
     """
-    if found := accelerators():
-        return found
-    raise ResourceError(
-        f"device=gpu needs an accelerator, but torch {torch.__version__} finds none on this machine. Install a build "
-        "of torch for your accelerator and its driver (https://pytorch.org/get-started/locally), or use --device=cpu."
-    )
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None:
+        raise ResourceError(
+            f"device=gpu needs an accelerator, but torch {torch.__version__} finds none on this machine. Install a "
+            "build of torch for your accelerator and its driver (https://pytorch.org/get-started/locally), or use "
+            "--device=cpu."
+        )
+    return [f"{device.type}:{index}" for index in range(torch.accelerator.device_count())]
 
 
 def use_device(accelerator: int | None, arena: Arena) -> torch.device:
@@ -47,42 +52,42 @@ def use_device(accelerator: int | None, arena: Arena) -> torch.device:
         arena: the memory that trajectories come from.
 
     Raises:
-        ResourceError: there is no accelerator, or it cannot read the memory.
+        ResourceError: there is no accelerator.
     """
     if accelerator is None:
         return CPU
-    names = ensure_accelerators()
+    names = accelerators()
     device = torch.device(names[accelerator % len(names)])
     torch.get_device_module(device).set_device(device)
-    if device.type == "cuda" and arena not in _registered:
-        _register(arena)
+    if device.type == "cuda":
+        # Else convolutions round to ten bits, and differently for batches of other sizes: ratios would not be 1.
+        torch.backends.cudnn.allow_tf32 = False
+        if arena not in _pinned:
+            _pin(arena, device)
     return device
 
 
-_registered: weakref.WeakSet[Arena] = weakref.WeakSet()
+_pinned: weakref.WeakSet[Arena] = weakref.WeakSet()
 
 
-def _register(arena: Arena) -> None:
+def _pin(arena: Arena, device: torch.device) -> None:
     """Has the driver pin the memory, so that the device reads it without a copy in between."""
+    _pinned.add(arena)
     memory, driver = np.frombuffer(arena.memory, np.uint8), torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    if error := int(driver.cudaHostRegister(memory.ctypes.data, memory.nbytes, 0)):
-        raise ResourceError(
-            f"The driver cannot pin the {memory.nbytes / 2**20:,.0f} MiB of shared memory (CUDA error {error}). Use a "
-            "smaller --rollout, --num_envs_per_worker, --num_workers or --batch_size, or --device=cpu."
-        )
-    _registered.add(arena)
+    if error := int(driver.cudaHostRegister(memory.ctypes.data, memory.nbytes, PORTABLE)):
+        log.warning("Shared memory cannot be pinned (CUDA error %d); its transfers take another copy.", error)
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=device)  # else the next operation would be blamed for the error
+        return
     weakref.finalize(arena, driver.cudaHostUnregister, memory.ctypes.data)
-
-
-MEGABYTE = 2**20
 
 
 def note_memory(device: torch.device, record: Record) -> None:
     """Writes down what tensors of this process take on an accelerator, and what torch has taken for them, in MB."""
     if device != CPU:
         module = torch.get_device_module(device)
-        record["gpu_mem"] = module.memory_allocated() / MEGABYTE
-        record["gpu_cache"] = module.memory_reserved() / MEGABYTE
+        record["gpu_mem"] = module.memory_allocated(device) / MEGABYTE
+        record["gpu_cache"] = module.memory_reserved(device) / MEGABYTE
 
 
 class FlatOnHost:

@@ -77,14 +77,3 @@ def one_thread_each() -> Iterator[None]:
     finally:
         for name in variables:
             os.environ.pop(name, None)
-
-
-def accelerators() -> list[str]:
-    """Names of the accelerators; for a process of its own, because it takes torch to find them.
-
-    Raises:
-        ResourceError: there are none.
-    """
-    from sf.device import ensure_accelerators
-
-    return ensure_accelerators()

@@ -82,8 +82,12 @@ def _count_of_memory_kills() -> int:
     return 0
 
 
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+"""What torch says on the CPU; the CUDA runtime; its libraries."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory could not be had, of the machine or of an accelerator."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch, on the CPU
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 CHARACTERS_PER_SECOND = 2**16
@@ -20,26 +21,37 @@ class BoundedStream:
         self._second, self._written, self._left_out = 0, 0, 0
 
     def write(self, text: str) -> int:
-        """Writes all of it, or nothing of it and of what follows in this second but a word about it in a later one."""
+        """Writes what there is room for in this second; the rest is told about in a later one."""
         second = int(time.monotonic())
         if second != self._second:
-            if self._left_out:
-                self._stream.write(f"\n[{self._left_out:,} characters that an environment printed are left out]\n")
-            self._second, self._written, self._left_out = second, 0, 0
-        if not self._left_out and self._written + len(text) <= self._limit:
-            self._written += len(text)
-            self._stream.write(text)
-        else:
-            self._left_out += len(text)
+            self._second, self._written = second, 0
+            self.tell_what_is_left_out()
+        shown = text[: self._limit - self._written]
+        self._stream.write(shown)
+        self._written += len(shown)
+        self._left_out += len(text) - len(shown)
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
+    def tell_what_is_left_out(self) -> None:
+        """Also called at the end of the process."""
+        if self._left_out:
+            self._stream.write(f"\n[{self._left_out:,} characters that an environment printed are left out]\n")
+        self._left_out = 0
+
     def __getattr__(self, name: str) -> Any:
         """Everything else is that of the stream."""
+        if name.startswith("_"):  # of an object that is being copied and has no stream yet
+            raise AttributeError(name)
         return getattr(self._stream, name)
+
+
+def unbounded(stream: TextIO) -> TextIO:
+    """For what the process itself has to say."""
+    return stream._stream if isinstance(stream, BoundedStream) else stream
 
 
 def bound_output() -> None:

@@ -26,7 +26,7 @@ from sf.arena import Arena
 from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
 from sf.models import register_models
-from sf.output import bound_output
+from sf.output import BoundedStream, bound_output
 from sf.progress import Phase
 from sf.records import Record
 
@@ -176,6 +176,8 @@ def leave(code: int) -> NoReturn:
     """Ends this process now; threads that environments have left behind would hold it up."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
+            if isinstance(stream, BoundedStream):
+                stream.tell_what_is_left_out()
             stream.flush()
     os._exit(code)
 

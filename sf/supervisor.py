@@ -23,10 +23,9 @@ from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe_and_time
 from sf.envs.step_time import StepTime
 from sf.envs.vectorization import choose_vectorization
-from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
+from sf.errors import EnvError, ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment
-from sf.limits import accelerators
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
@@ -36,7 +35,7 @@ from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, early_signals, noted_signals
 from sf.spaces import EnvInfo
-from sf.wiring import Shared, wire
+from sf.wiring import INIT_S, Shared, wire
 
 PROBE_GRACE_S = 30.0
 """For a first look at an environment, in addition to what its calls may take."""
@@ -142,8 +141,7 @@ def prepare(config: Config) -> Prepared:
     timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
     info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
     if config.run.device == "gpu":
-        found = in_disposable_child(accelerators, timeout_s=PROBE_GRACE_S, what="A first look at the accelerators")
-        Console().plain(f"Accelerators: {', '.join(found)}.")
+        Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
     if seconds:
         Console().plain(_sizes_line(step, config))
@@ -152,6 +150,27 @@ def prepare(config: Config) -> Prepared:
     for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
     return Prepared(config, source, info, early)
+
+
+def _found_accelerators() -> list[str]:
+    """Their names, found by a process of its own, because it takes torch.
+
+    Raises:
+        ResourceError: there are none, or looking for them does not end well.
+    """
+    try:
+        return in_disposable_child(_look_for_accelerators, timeout_s=INIT_S, what="A first look at the accelerators")
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ResourceError(
+            f"Torch could not say within {INIT_S:.0f} s which accelerators there are, or died of it ({error}). Try "
+            "python -c 'import torch; print(torch.accelerator.device_count())', or use --device=cpu."
+        ) from None
+
+
+def _look_for_accelerators() -> list[str]:
+    from sf.device import accelerators
+
+    return accelerators()
 
 
 def _sizes_line(step: StepTime, config: Config) -> str:

@@ -143,10 +143,10 @@ class Device:
     def manual_seed_all(self, seed: int) -> None:
         pass
 
-    def memory_allocated(self) -> int:
+    def memory_allocated(self, device: torch.device) -> int:
         return 3 * 2**20
 
-    def memory_reserved(self) -> int:
+    def memory_reserved(self, device: torch.device) -> int:
         return 5 * 2**20
 
 

@@ -6,6 +6,7 @@ In a process of its own, because what torch takes for its accelerator stays for 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -55,7 +56,7 @@ def trained(device: str, flags: dict[str, Any]) -> Outcome:
 
 def largest_difference(one: list[dict[str, Tensor]], other: list[dict[str, Tensor]]) -> float:
     return max(
-        float((tensor.double() - theirs[name].double()).abs().max())
+        float((tensor.double() - theirs[name].double()).abs().nan_to_num(nan=math.inf).max())
         for own, theirs in zip(one, other, strict=True)
         for name, tensor in own.items()
         if tensor.numel()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils import backend_registration
 
 from sf.device import FlatOnHost, accelerators
 from sf.learner.checkpoint import load_newest
@@ -24,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "minibatches": MANY_STEPS
     | {"with_vtrace": True, "normalize_rewards": True, "lr_schedule": "kl_adaptive_minibatch"},
     "policies": {"num_policies": 2},
+    "forwards without rows": {"num_policies": 2, "num_envs_per_worker": 2},
     "numbers": {"env": "Pendulum-v1", "adaptive_stddev": True, "ppo_clip_value": 0.2},
     "image": {"env": "sf/CatchPixels-v0"},
     "masks": {"env": "sf/Couriers-v0"},
@@ -33,6 +35,9 @@ CASES: dict[str, dict[str, Any]] = {
 EXPERIMENT = Path("train_dir/default_experiment")
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--batch_size=256")
 
+can_emulate = pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="this torch is too old"
+)
 needs_one = pytest.mark.skipif("not torch.accelerator.is_available()", reason="there is no accelerator")
 
 
@@ -45,6 +50,7 @@ def outcomes() -> dict[str, dict[str, Any]]:
     return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+@can_emulate
 @pytest.mark.parametrize("name", CASES)
 def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
     """The same kernels compute, so that not even the last bit may differ."""
@@ -52,6 +58,7 @@ def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str,
     assert (outcome["cpu"]["device"], outcome["gpu"]["device"]) == ("cpu", "elsewhere")
     assert outcome["difference"] == 0.0
     assert outcome["difference_of_saved"] == 0.0
+    assert outcome["cpu"]["scalars"]
     for of_cpu, of_gpu in zip(outcome["cpu"]["scalars"], outcome["gpu"]["scalars"], strict=True):
         assert len(of_cpu) > 20
         assert of_cpu == pytest.approx(of_gpu, rel=1e-12, nan_ok=True)
@@ -64,6 +71,7 @@ def run_elsewhere(path: Path, *arguments: str) -> Finished:
     return run(path, *arguments, python_path=f"{ROOT}/tests/elsewhere_site{os.pathsep}{ROOT}")
 
 
+@can_emulate
 def test_a22_cx2_whole_run_on_another_device(tmp_path: Path) -> None:
     finished = run_elsewhere(tmp_path, *SMALL, "--device=gpu", "--num_learners=2", "--train_for_env_steps=2000")
     assert finished.code == 0, finished.err
@@ -129,7 +137,8 @@ def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:
 def test_gpu_learns(tmp_path: Path, env: str) -> None:
     target = {"CartPole-v1": 475.0, "sf/CatchPixels-v0": 0.95}[env]
     finished = run(
-        tmp_path, f"--env={env}", "--device=gpu", f"--stop_at_reward={target}", "--train_for_env_steps=1000000",
+        tmp_path, f"--env={env}", "--device=gpu", "--strict=True", f"--stop_at_reward={target}",
+        "--train_for_env_steps=1000000",
         timeout_s=600,
     )  # fmt: skip
     assert finished.code == 0, finished.err

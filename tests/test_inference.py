@@ -91,8 +91,8 @@ def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_pa
         assert (slots.policy_version[0, version] == version).all()
         observations = {"obs": torch.from_numpy(slots.observations["obs"][0, version])}
         expected = policy.evaluate(observations, torch.from_numpy(slots.actions[0, version]))
-        np.testing.assert_allclose(slots.log_probs[0, version], expected.log_probs.detach(), rtol=1e-5)
-        np.testing.assert_allclose(slots.values[0, version], expected.normalized_values.detach(), rtol=1e-5)
+        np.testing.assert_allclose(slots.log_probs[0, version], expected.log_probs.detach(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(slots.values[0, version], expected.normalized_values.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) 
     final = lab.slots.observations["obs"][slot, 3].copy()
     final[:, 2] = 4  # the observation that was replaced by the first one of the next episode
     np.testing.assert_allclose(
-        lab.slots.final_values[slot, 3], policy.values({"obs": torch.from_numpy(final)}), rtol=1e-5
+        lab.slots.final_values[slot, 3], policy.values({"obs": torch.from_numpy(final)}), rtol=1e-5, atol=1e-6
     )
     last = {"obs": torch.from_numpy(lab.slots.observations["obs"][slot, 6])}
-    np.testing.assert_allclose(lab.slots.values[slot, 6], policy.values(last), rtol=1e-5)
+    np.testing.assert_allclose(lab.slots.values[slot, 6], policy.values(last), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("refreshes", "lines"), [(9, 0), (10, 1), (37, 3)])

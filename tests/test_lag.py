@@ -221,6 +221,17 @@ def test_a24_transitions_beyond_max_policy_lag_are_left_out(tmp_path: Path) -> N
     assert roles[0].frames > 8 * len(recorder.reports)  # some datasets were skipped, and counted
 
 
+def test_skipped_datasets_have_no_summary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lab = make_lab(tmp_path, async_rl=True, batch_size=8, max_policy_lag=2, num_envs_per_worker=8)
+    roles = lab.build_all()
+    roles[0]._wants_summary = lambda now: True
+    step_until(roles, lambda: roles[0].record["iterations"] >= 40)
+    skipped = caplog.text.count("Skipped a dataset")
+    assert 0 < skipped < 40
+    assert len(lab.told) == 40 - skipped
+    assert all(len(message.scalars) > 20 for message in lab.told)
+
+
 def test_sync_repeats_bit_by_bit(tmp_path: Path) -> None:
     flats = []
     for name in ("a", "b"):

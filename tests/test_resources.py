@@ -151,8 +151,13 @@ def test_fault_c7_out_of_memory_says_so(tmp_path: Path) -> None:
 
 
 def test_fault_c7_accelerators_too() -> None:
-    failure = failure_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
-    assert (failure.exit_code, failure.is_expected) == (5, True)
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ):
+        failure = failure_of(error)
+        assert (failure.exit_code, failure.is_expected) == (5, True)
     assert failure_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")).exit_code == 7
 
 

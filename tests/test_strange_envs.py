@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import os
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sf.output import CHARACTERS_PER_SECOND, BoundedStream
+from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
 from tests.commands import Running, run, running
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -147,6 +148,12 @@ def test_fault_b18_bounded_stream_says_what_it_leaves_out(monkeypatch: pytest.Mo
     print("on", file=cast(TextIO, stream))
     assert shown.getvalue() == "1234567890\n[7 characters that an environment printed are left out]\non\n"
     assert stream.getvalue() == shown.getvalue()
+    stream.write("0123456789")
+    stream.tell_what_is_left_out()  # as at the end of a process
+    stream.tell_what_is_left_out()
+    assert shown.getvalue().endswith("\non\n0123456\n[3 characters that an environment printed are left out]\n")
+    assert unbounded(cast(TextIO, stream)) is shown
+    copy.copy(stream)
 
 
 def rss_of(command: Running, title: str) -> float:

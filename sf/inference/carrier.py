@@ -12,6 +12,8 @@ from sf.arena import Array
 from sf.device import CPU
 from sf.policy import PolicyStep
 
+NO_MEMORY = np.empty((0, 0), np.float32)
+
 
 class Answers(NamedTuple):
     """Arrays of the host for B rows."""
@@ -23,7 +25,7 @@ class Answers(NamedTuple):
     values: Array
     """[B]."""
     memory: Array
-    """[B, S]."""
+    """[B, S], or `NO_MEMORY`."""
 
 
 class Carrier(Protocol):
@@ -50,33 +52,34 @@ class OnHost:
             step.action.numpy(),
             info.log_probability.numpy(),
             info.value_prediction.numpy(),
-            memory.numpy() if isinstance(memory, Tensor) else np.empty(0, np.float32),
+            memory.numpy() if isinstance(memory, Tensor) else NO_MEMORY,
         )
 
 
 class ToDevice:
-    """One transfer for each group and leaf, straight from pinned memory, and one for everything that comes back."""
+    """One transfer for each group and leaf, and one for everything that comes back."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def take(self, parts: list[Array]) -> Tensor:
         """See `Carrier`; does not wait. Nobody writes there before the answer, and the answer waits for it."""
-        return torch.cat([torch.from_numpy(part).to(self._device, non_blocking=True) for part in parts])
+        there = [torch.from_numpy(part).to(self._device, non_blocking=True) for part in parts]
+        return there[0] if len(there) == 1 else torch.cat(there)
 
     def bring(self, step: PolicyStep) -> Answers:
         """See `Carrier`. Side by side in float64, which holds every float32 and every choice exactly."""
         info, memory = step.info, step.state
         columns = [step.action, info.log_probability, info.value_prediction]
         columns += [memory] if isinstance(memory, Tensor) else []
-        wide = [column.to(torch.float64).reshape(len(column), -1) for column in columns]
+        wide = [(column if column.dim() > 1 else column.unsqueeze(1)).to(torch.float64) for column in columns]
         together = torch.cat(wide, 1).cpu().numpy()
         actions, log_probs, values, *rest = np.split(together, np.cumsum([part.shape[1] for part in wide])[:-1], 1)
         return Answers(
             actions.reshape(step.action.shape),
             log_probs[:, 0],
             values[:, 0],
-            rest[0] if rest else np.empty(0, np.float32),
+            rest[0] if rest else NO_MEMORY,
         )
 
 

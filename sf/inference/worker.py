@@ -154,7 +154,11 @@ class InferenceWorker:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
-        self.generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+        saved = torch.tensor(state["generator"], dtype=torch.uint8)
+        if saved.shape != self.generator.get_state().shape:
+            self.console.line("The run was on another device before; the random numbers of its actions begin anew.")
+            return
+        self.generator.set_state(saved)
         if isinstance(self.act, FastAct):
             self.act.load_state(state["noise"], self.generator)
 
@@ -170,7 +174,8 @@ class InferenceWorker:
             if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0:
                 seconds = self.record["refresh_seconds"] / refreshes
                 self.console.line(weight_line(self.policy_id, self.version, seconds))
-            note_memory(self.device, self.record)
+            if refreshes % REFRESHES_PER_LINE == 1:
+                note_memory(self.device, self.record)
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 

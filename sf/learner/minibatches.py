@@ -60,8 +60,9 @@ class Selection:
         # Trajectory after trajectory, so that without shuffling a minibatch holds whole trajectories where it can.
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
-        self._ages: Array = ages.cpu().numpy().ravel()
-        self._young = (ages.cpu() < max_age).flatten()
+        ages = ages.cpu()
+        self._ages: Array = ages.numpy().ravel()
+        self._young = (ages < max_age).flatten()
         self._num_total, self._num_own = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())
         self.num_total, self.num_own, self.num_trained = map(

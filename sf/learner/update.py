@@ -184,7 +184,7 @@ class Update:
         """The transitions of a minibatch, and what the policy now says of them."""
         if part.num_trained == 0:  # only other learners have some; not every network takes none
             nothing = torch.empty(0, device=self.policy.flat.device)
-            return Evaluation(nothing, nothing, nothing, nothing), transitions.take(part.counted[:0])
+            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.counted[:0])
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
             return self.policy.evaluate(minibatch.observations, minibatch.actions), minibatch

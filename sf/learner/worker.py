@@ -179,13 +179,13 @@ class Learner:
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
-        note_memory(self.device, self.record)
         if self.batcher.release():
             for worker in self.workers:
                 worker.ring()
-        if self.update.want_summary:
+        if self.update.want_summary and (scalars := self.update.summary()):  # nothing of a dataset that was skipped
             self.last_summary_s = now
-            self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, self.update.summary()))
+            note_memory(self.device, self.record)
+            self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars))
         if self.frames >= self.frames_wanted:
             self.supervisor.ring()
         self.record.lap("batch")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from sf.learner.reporter import prefix
+from sf.output import unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -48,5 +49,6 @@ def output_may_be_lost() -> Iterator[None]:
 
 def _write(text: str) -> None:
     # On a terminal the line takes the place of the main process's bar, which is drawn again below it.
-    sys.stdout.write(ERASE_LINE + text if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+    stream = unbounded(sys.stdout)
+    stream.write(ERASE_LINE + text if stream.isatty() else text)
+    stream.flush()

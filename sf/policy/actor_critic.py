@@ -254,9 +254,10 @@ class ActorCritic(nn.Module):
 
 def in_bfloat16(encode: Encode, device_type: str) -> Encode:
     """The same computed in bfloat16 where torch considers that safe; the features are float32."""
+    bfloat16 = torch.autocast(device_type, torch.bfloat16)
 
     def encode_in_bfloat16(inputs: dict[str, Tensor]) -> Tensor:
-        with torch.autocast(device_type, torch.bfloat16):
+        with bfloat16:
             return encode(inputs).float()
 
     return encode_in_bfloat16

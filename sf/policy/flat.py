@@ -25,7 +25,7 @@ class FlatVariables:
         variables = list(named_variables(module))
         wrong = [f"{name} ({variable.dtype})" for name, variable in variables if variable.dtype != torch.float32]
         assert not wrong, f"a policy holds float32 only, found {', '.join(wrong)}"
-        self.vector = torch.cat([variable.detach().reshape(-1) for _, variable in variables]).to(device)
+        self.vector = torch.cat([variable.detach().reshape(-1).to(device) for _, variable in variables])
         num_trainable = sum(p.numel() for p in module.parameters())
         self.parameters = nn.Parameter(self.vector[:num_trainable])
         self.gradient = self.parameters.grad = torch.zeros(num_trainable, device=device)
