@@ -317,7 +317,7 @@ def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_pat
     """A thread that does not end, or a slow call of an environment."""
     finished = run(tmp_path, *fault_run(tmp_path, kwargs={"thread": True}))
     assert finished.code == 0, finished.err
-    assert finished.seconds < 15
+    assert "did not stop" not in finished.out
     monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs='{"close_s": 1000}', train_dir=str(tmp_path), train_for_env_steps=2000
