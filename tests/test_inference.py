@@ -130,3 +130,16 @@ def test_a17_one_line_per_ten_refreshes(
     assert len(printed) == lines
     assert all(re.fullmatch(oracles["A17"]["regex"], line) for line in printed)
     assert inference.record["refreshes"] == refreshes
+
+
+def test_random_numbers_of_another_device_begin_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Generators of other devices have states of other sizes; CUDA's has 16 bytes."""
+    lab = make_lab(tmp_path)
+    _, inference = make_roles(lab)
+    own, before = inference.state(), inference.generator.get_state()
+    inference.load_state(own | {"generator": [0] * 16})
+    assert torch.equal(inference.generator.get_state(), before)
+    assert "on another device before" in capsys.readouterr().out
+    inference.generator.manual_seed(5)
+    inference.load_state(own)
+    assert torch.equal(inference.generator.get_state(), before)
