@@ -1,7 +1,7 @@
 """Where networks compute: on the CPU, or on accelerators that learners and inference workers share.
 
 Trajectories stay in shared memory of the host, whatever computes. On CUDA the processes register that memory with the
-driver, so that what they transfer goes straight from where the environments were written to the device.
+driver, so that what they transfer goes straight from where observations were written to the device.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from sf.records import Record
 log = logging.getLogger(__name__)
 
 CPU = torch.device("cpu")
-
-
 MEGABYTE = 2**20
 PORTABLE = 1
 """cudaHostRegisterPortable: for all devices that this process uses."""
@@ -83,7 +81,7 @@ def _pin(arena: Arena, device: torch.device) -> None:
 
 
 def note_memory(device: torch.device, record: Record) -> None:
-    """Writes down what tensors of this process take on an accelerator, and what torch has taken for them, in MB."""
+    """Writes down what tensors of this process take on an accelerator, and what torch has taken for them, in MiB."""
     if device != CPU:
         module = torch.get_device_module(device)
         record["gpu_mem"] = module.memory_allocated(device) / MEGABYTE
