@@ -1,7 +1,8 @@
-"""A bound on what the environments of a process may print, so that a flood fills no disk and hides no report."""
+"""Where what is printed goes: bounded, so that a flood fills no disk and hides no report, or nowhere."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -59,3 +60,8 @@ def bound_output() -> None:
     for name in ("stdout", "stderr"):
         if (stream := getattr(sys, name)) is not None:
             setattr(sys, name, BoundedStream(stream))
+
+
+def discard_output() -> None:
+    """From now on standard output goes nowhere, Python's own flush at the end included: its reader has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -251,7 +251,7 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySna
 
 
 def _memory_of_accelerators(learner: Counters, inferences: list[Counters]) -> dict[str, float]:
-    """In MB, the mean of all inference workers; empty where nothing runs on accelerators."""
+    """In MiB, the mean of all inference workers; empty where nothing runs on accelerators."""
     if not learner["gpu_cache"]:
         return {}
     return {

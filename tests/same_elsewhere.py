@@ -9,18 +9,34 @@ import json
 import math
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import sf.inference.worker as inference
+from sf.config import ModelConfig
 from sf.learner.checkpoint import load_newest
 from tests.elsewhere import install
 from tests.lab import make_lab, step_until
 
 ITERATIONS = 4
+
+
+class Halved(nn.Module):
+    """An encoder with a constant that no function of torch has made."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(shapes["obs"][0], 8)
+        self.register_buffer("halves", torch.from_numpy(np.full(8, 0.5, np.float32)))
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(observations["obs"]) * self.halves
+        return features
 
 
 class Outcome(NamedTuple):

@@ -30,6 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "image": {"env": "sf/CatchPixels-v0"},
     "masks": {"env": "sf/Couriers-v0"},
     "categories": {"env": "Taxi-v4"},
+    "encoder of the user": {"encoder": "tests.same_elsewhere:Halved"},
     "separate": {"env": "Acrobot-v1", "actor_critic_share_weights": False, "obs_subtract_mean": 0.1},
 }
 EXPERIMENT = Path("train_dir/default_experiment")

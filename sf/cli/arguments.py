@@ -7,7 +7,6 @@ mistypes deserves a sentence that names the flag, all of them at once, and becau
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import tyro
 
 from sf.config.fields import alternatives, strip, typed_fields
 from sf.errors import ExitCode, UsageError
+from sf.output import discard_output
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -77,7 +77,7 @@ def parse(
             use_underscores=True,
         )
     except BrokenPipeError:  # whoever reads the help has seen enough, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # also for the flush at the end
+        discard_output()
         sys.exit(ExitCode.SIGPIPE)
     return parsed
 

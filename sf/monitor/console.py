@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from sf.learner.reporter import prefix
-from sf.output import unbounded
+from sf.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -43,8 +43,7 @@ def output_may_be_lost() -> Iterator[None]:
     except ValueError:
         pass  # an environment has closed it
     except OSError:
-        # Also for Python's own flush at the end, which would change the exit code.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
 def _write(text: str) -> None:
