@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,6 +87,10 @@ def _moment(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
     states = [role.state() for role in roles]
     if None in states:
         return {}
-    text = torch.frombuffer(bytearray(json.dumps(states).encode()), dtype=torch.uint8)
     fields = {f"{MOMENT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}
-    return fields | {_ROLES: text, _RANDOM: torch.get_rng_state()}
+    return fields | {_ROLES: as_text(states), _RANDOM: torch.get_rng_state()}
+
+
+def as_text(states: Sequence[Mapping[str, Any] | None]) -> Tensor:
+    """Bytes that do not depend on the order in which dictionaries came to have their keys."""
+    return torch.frombuffer(bytearray(json.dumps(states, sort_keys=True).encode()), dtype=torch.uint8)

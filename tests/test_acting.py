@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sf.models import register_model
+from sf.moment import as_text
 from sf.policy import ActorCritic
 from sf.policy.acting import NOISE_ROWS, FastAct, fastest_act
 from sf.policy.distributions import Categorical
@@ -182,6 +183,26 @@ def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
     generators[1].set_state(generators[0].get_state())
     assert act_once.action.shape == (3, 1)
     assert draw(first, generators[0]) == draw(second, generators[1])
+
+
+def test_d9_stop_between_two_drawings_leaves_no_trace() -> None:
+    """What is used up is not in the state, and comes back behind the others."""
+    network, generator = make_policy(box(1)).requires_grad_(False), torch.Generator().manual_seed(0)
+
+    def draw(act: FastAct, num_rows: int) -> None:
+        act({"obs": torch.zeros(num_rows, 4)}, torch.zeros(num_rows, 0), generator)
+
+    first, second = FastAct(network), FastAct(network)
+    for _ in range(NOISE_ROWS // 8):
+        draw(first, 8)
+    draw(first, 16)
+    second.load_state(first.state(), generator)
+    before = generator.get_state()
+    draw(first, 8)
+    generator.set_state(before)
+    draw(second, 8)
+    assert list(first.state()) != list(second.state())
+    assert torch.equal(as_text([first.state()]), as_text([second.state()]))
 
 
 def test_encoders_of_users_are_not_recorded() -> None:
