@@ -15,19 +15,20 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from sf.child import Child, Place, what_hangs
 from sf.config import FaultConfig
-from sf.errors import EnvCrashed, LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed
-from sf.hangs import Hang, HangWatch
+from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError
+from sf.fork_server import NAME, ForkedProcess, ForkServer
+from sf.hangs import HangWatch
 from sf.limits import one_thread_each
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
-from sf.process import STOPPING, Failure, Ready, RoleSpec, as_exception, run_child, stop_signals_blocked
+from sf.process import STOPPING, RoleSpec, run_child, stop_signals_blocked
 from sf.progress import Phase, Progress
 from sf.records import inference_record
 from sf.restarts import Restarts
@@ -47,106 +48,6 @@ STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
 
-@dataclass
-class Child:
-    """One process, what it has told so far, and whether it gets on."""
-
-    spec: RoleSpec
-    incarnation: int
-    process: SpawnProcess
-    pidfd: int
-    """Readable when it has ended; the sentinel of multiprocessing waits for whatever was forked from it as well."""
-    reports: Connection
-    watch: HangWatch
-    mark: str
-    """What the simulators of its environments have in their environment variables."""
-    work_before: int
-    """How much its place had delivered when it came."""
-    is_ready: bool = False
-    failure: Failure | None = None
-    hang: Hang | None = None
-    kill_s: float = math.inf
-    """When to kill it, because it hangs."""
-    exit_code: int | None = None
-    """Once it was reaped; negative if a signal ended it."""
-    lacked_memory: bool = False
-    """The kernel killed a process for its memory when this one was killed."""
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-    def hear(self) -> list[Any]:
-        """Reads what the child has reported; returns what is for the session."""
-        messages = []
-        try:
-            while self.reports.poll():
-                message = self.reports.recv()
-                if isinstance(message, Failure):
-                    self.failure = message
-                elif isinstance(message, Ready):
-                    self.is_ready = True
-                else:
-                    messages.append(message)
-        except (EOFError, OSError):
-            pass  # its end tells the rest
-        return messages
-
-    def has_ended(self, timeout_s: float = 0.0) -> bool:
-        """Whether the process is no more, or not within so many seconds; it need not have been reaped."""
-        return bool(connection.wait([self.pidfd], timeout=timeout_s))
-
-    def ending(self) -> SfError:
-        """The error that says how this child ended, although nobody had told it to."""
-        who = f"{self.name} (pid {self.pid})"
-        if self.hang is not None:
-            return WorkerCrashed(f"{who} {_what_hangs(self.hang, self.spec)}, and was killed.")
-        if self.failure is not None:
-            return as_exception(self.failure, who)
-        code = self.exit_code
-        if self.lacked_memory:
-            return ResourceError(
-                f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
-                "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
-            )
-        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        return WorkerCrashed(f"{who} {how} without being told to, and left no traceback.")
-
-    @property
-    def may_be_luck(self) -> bool:
-        """Whether a successor can do better: not where the user was told what is wrong with the environment."""
-        return self.failure is None or not self.failure.is_expected or self.failure.kind == EnvCrashed.__name__
-
-
-def _what_hangs(hang: Hang, spec: RoleSpec) -> str:
-    limit = f"longer than {hang.deadline_s:g} s"
-    if hang.phase is Phase.WAIT:
-        return f"did nothing at all for {limit}"
-    if not spec.has_environments or (hang.phase is Phase.STEP and spec.kind != "rollout"):
-        return f"was busy for {limit} without getting on"
-    call = {Phase.INIT: "make", Phase.RESET: "reset", Phase.STEP: "step"}[hang.phase]
-    return f"took {limit} to {call} environment {hang.environment} (--env_{'init' if call == 'make' else call}_timeout)"
-
-
-@dataclass
-class Place:
-    """Where one role belongs, whoever fills it."""
-
-    spec: RoleSpec
-    restarts: Restarts
-    child: Child | None = None
-    start_s: float = math.inf
-    """When the successor is to be started."""
-    is_given_up: bool = False
-    last_failure: str = ""
-    """Shown in full already."""
-
-
 class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
@@ -155,6 +56,9 @@ class Processes:
         self.console = Console()
         self.places: list[Place] = []
         self.simulators: Simulators | None = None
+        self.fork_server: ForkServer | None = None
+        self.lost_births = Restarts(faults.max_restarts)
+        """How often it died when it was to fork."""
         self.memory_kills = MemoryKills()
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
@@ -167,7 +71,7 @@ class Processes:
         """Every role was ready once; before, whatever fails is told at once and not tried again."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
-        """Spawns one process per role; they report when they are ready."""
+        """Starts one process per role; they report when they are ready."""
         self.simulators = Simulators()
         self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
         for place in self.places:
@@ -181,14 +85,16 @@ class Processes:
         """
         bell = self.shared.supervisor_bell
         others: list[Any] = [bell.fileno(), signals.fileno()]
+        servers = [] if self.fork_server is None else [self.fork_server.fileno()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
         timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
-        readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
+        readable = connection.wait([*self._waitables(), *others, *servers], timeout=timeout_s)
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
         if any(waitable not in others for waitable in readable):
             self._check()
+        self._look_at_fork_server()
         now = time.monotonic()
         for place in self.places:
             if place.child is not None:
@@ -209,7 +115,7 @@ class Processes:
     def is_ready(self) -> bool:
         """Whether every role has been built; counters mean something from then on."""
         if not self.has_begun:
-            self.has_begun = all(child.is_ready for child in self.children)
+            self.has_begun = all(place.is_given_up or (place.child and place.child.is_ready) for place in self.places)
         return self.has_begun
 
     @property
@@ -230,28 +136,69 @@ class Processes:
         }
 
     def _spawn(self, place: Place) -> None:
+        """Starts a process for this place; later, if it comes from a fork server that is not ready."""
         assert self.simulators is not None
-        spec, incarnation = place.spec, place.restarts.total
         place.start_s = math.inf
+        if not place.spec.has_environments and not self._can_fork():
+            place.waits_for_fork_server = True
+            return
+        spec, incarnation = place.spec, place.restarts.total
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
         progress.enter(Phase.INIT)
         if incarnation:
             spec = spec.successor(incarnation)
         mark = self.simulators.mark_of(spec.name, incarnation)
-        context = multiprocessing.get_context("spawn")
-        reports, child_end = context.Pipe(duplex=False)
-        process = context.Process(
-            target=run_child, args=(spec, os.getpid(), self.shared.arena, child_end), name=spec.name
-        )
-        with stop_signals_blocked(), one_thread_each(), marked(mark):
-            process.start()
-        child_end.close()
+        reports, child_end = multiprocessing.Pipe(duplex=False)
+        with child_end:
+            process = self._born(spec, child_end, mark)
+        if process is None:
+            reports.close()
+            self._drop_fork_server()
+            if self.lost_births.delay_s(time.monotonic(), delivered=False) is None:
+                raise RestartsSpent(f"The {NAME} died again and again when it was to fork {spec.name}.")
+            self._spawn(place)
+            return
         assert process.pid is not None
         pidfd = os.pidfd_open(process.pid)
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
         place.child = Child(spec, incarnation, process, pidfd, reports, watch, mark, self._work_of(spec))
         if spec.has_environments:
             self.simulators.watch(place.child.pid)
+
+    def _born(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
+        """A process that runs a role; None if the fork server has died."""
+        arguments = spec, os.getpid(), self.shared.arena, reports
+        if not spec.has_environments:
+            assert self.fork_server is not None
+            return self.fork_server.fork(run_child, *arguments)
+        process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
+        with stop_signals_blocked(), one_thread_each(), marked(mark):
+            process.start()
+        return process
+
+    def _can_fork(self) -> bool:
+        """Whether there is a fork server that is ready; if there is none, one is started."""
+        assert self.simulators is not None
+        if self.fork_server is None:
+            self.fork_server = ForkServer(self.simulators.mark_of(NAME, 0))
+        return self.fork_server.is_ready
+
+    def _look_at_fork_server(self) -> None:
+        """Starts whoever waits for it; a dead one is replaced when somebody needs it."""
+        if self.fork_server is None:
+            return
+        if not self.fork_server.look():
+            self._drop_fork_server()
+        elif self.fork_server.is_ready:
+            for place in self.places:
+                if place.waits_for_fork_server:
+                    place.waits_for_fork_server = False
+                    self._spawn(place)
+
+    def _drop_fork_server(self) -> None:
+        if self.fork_server is not None:
+            self.fork_server.close()
+            self.fork_server = None
 
     def _waitables(self) -> list[Any]:
         """What becomes readable when a child reports or ends."""
@@ -272,7 +219,7 @@ class Processes:
         """First its stacks are printed, then it is killed; its end tells the rest."""
         if child.hang is None and (hang := child.watch.look(now)):
             child.hang, child.kill_s = hang, now + STACKS_GRACE_S
-            self.console.line(f"{child.name} (pid {child.pid}) {_what_hangs(hang, child.spec)}. Its stacks follow.")
+            self.console.line(f"{child.name} (pid {child.pid}) {what_hangs(hang, child.spec)}. Its stacks follow.")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGUSR1)
         if now >= child.kill_s:
@@ -379,6 +326,7 @@ class Processes:
             self._bury(child, 0.0)
             if child.failure is not None:
                 late.append((child, str(child.ending())))
+        self._drop_fork_server()
         for child, what in late:
             if child.spec.kind == "learner":
                 problems.append(what)

@@ -140,7 +140,7 @@ def ensure_room_for_processes(config: Config, topology: Topology, threads_of_lea
         ResourceError: too few open files, processes or threads are allowed.
     """
     each_policy = topology.inference_per_policy + topology.num_learners
-    with_torch = topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
+    with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
     num_processes = topology.num_workers + with_torch
     ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
     ensure_processes(num_processes, (threads_of_learner - 1) * topology.num_policies * topology.num_learners)

@@ -62,8 +62,8 @@ def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ResourceError, match=r"no more files, processes or memory.*ulimit"):
         train(config)
     assert not [child for child in multiprocessing.active_children() if child.name in names]
-    (saved,) = (tmp_path / "runs").rglob("checkpoint_0*")
-    assert (saved.name == "checkpoint_000000000_0") == (refused == 1)
+    saved = list((tmp_path / "runs").rglob("checkpoint_0*"))
+    assert len(saved) == refused - 1, "there is something to save when all have begun"
 
 
 def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""One place in a run and the process that fills it: what it has told, whether it gets on, and how it ended."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from sf.errors import EnvCrashed, ResourceError, SfError, WorkerCrashed
+from sf.fork_server import ForkedProcess
+from sf.hangs import Hang, HangWatch
+from sf.process import Failure, Ready, RoleSpec, as_exception
+from sf.progress import Phase
+from sf.restarts import Restarts
+
+
+@dataclass
+class Child:
+    """One process, what it has told so far, and whether it gets on."""
+
+    spec: RoleSpec
+    incarnation: int
+    process: SpawnProcess | ForkedProcess
+    pidfd: int
+    """Readable when it has ended; the sentinel of multiprocessing waits for whatever was forked from it as well."""
+    reports: Connection
+    watch: HangWatch
+    mark: str
+    """What the simulators of its environments have in their environment variables."""
+    work_before: int
+    """How much its place had delivered when it came."""
+    is_ready: bool = False
+    failure: Failure | None = None
+    hang: Hang | None = None
+    kill_s: float = math.inf
+    """When to kill it, because it hangs."""
+    exit_code: int | None = None
+    """Once it was reaped; negative if a signal ended it."""
+    lacked_memory: bool = False
+    """The kernel killed a process for its memory when this one was killed."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def hear(self) -> list[Any]:
+        """Reads what the child has reported; returns what is for the session."""
+        messages = []
+        try:
+            while self.reports.poll():
+                message = self.reports.recv()
+                if isinstance(message, Failure):
+                    self.failure = message
+                elif isinstance(message, Ready):
+                    self.is_ready = True
+                else:
+                    messages.append(message)
+        except (EOFError, OSError):
+            pass  # its end tells the rest
+        return messages
+
+    def has_ended(self, timeout_s: float = 0.0) -> bool:
+        """Whether the process is no more, or not within so many seconds; it need not have been reaped."""
+        return bool(connection.wait([self.pidfd], timeout=timeout_s))
+
+    def ending(self) -> SfError:
+        """The error that says how this child ended, although nobody had told it to."""
+        who = f"{self.name} (pid {self.pid})"
+        if self.hang is not None:
+            return WorkerCrashed(f"{who} {what_hangs(self.hang, self.spec)}, and was killed.")
+        if self.failure is not None:
+            return as_exception(self.failure, who)
+        code = self.exit_code
+        if self.lacked_memory:
+            return ResourceError(
+                f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
+                "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
+            )
+        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
+        return WorkerCrashed(f"{who} {how} without being told to, and left no traceback.")
+
+    @property
+    def may_be_luck(self) -> bool:
+        """Whether a successor can do better: not where the user was told what is wrong with the environment."""
+        return self.failure is None or not self.failure.is_expected or self.failure.kind == EnvCrashed.__name__
+
+
+def what_hangs(hang: Hang, spec: RoleSpec) -> str:
+    """What a process has been doing for too long, as a part of a sentence, with the flag that allows it more time."""
+    limit = f"longer than {hang.deadline_s:g} s"
+    if hang.phase is Phase.WAIT:
+        return f"did nothing at all for {limit}"
+    if not spec.has_environments or (hang.phase is Phase.STEP and spec.kind != "rollout"):
+        return f"was busy for {limit} without getting on"
+    call = {Phase.INIT: "make", Phase.RESET: "reset", Phase.STEP: "step"}[hang.phase]
+    return f"took {limit} to {call} environment {hang.environment} (--env_{'init' if call == 'make' else call}_timeout)"
+
+
+@dataclass
+class Place:
+    """Where one role belongs, whoever fills it."""
+
+    spec: RoleSpec
+    restarts: Restarts
+    child: Child | None = None
+    start_s: float = math.inf
+    """When the successor is to be started."""
+    waits_for_fork_server: bool = False
+    is_given_up: bool = False
+    last_failure: str = ""
+    """Shown in full already."""

@@ -1,0 +1,159 @@
+"""The fork server: what it forks belongs to who asked, whatever becomes of the server."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sf.arena import Arena, Field
+from sf.doorbell import Doorbell
+from sf.fork_server import MOST_DESCRIPTORS, ForkedProcess, ForkServer
+from sf.simulators import Subreaper
+from tests.commands import ROOT, Running, run, running
+
+CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    subreaper = Subreaper()
+    server = ForkServer("tests/fork-server/0/")
+    wait_until_ready(server)
+    yield server
+    server.close()
+    subreaper.close()
+
+
+def wait_until_ready(server: ForkServer) -> None:
+    deadline = time.monotonic() + 60
+    while not server.is_ready:
+        assert server.look()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def born(server: ForkServer, function: Any, *arguments: Any) -> ForkedProcess:
+    process = server.fork(function, *arguments)
+    assert process is not None
+    return process
+
+
+def exit_code(process: ForkedProcess) -> int:
+    deadline = time.monotonic() + 60
+    while process.exitcode is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process.exitcode
+
+
+def tell_parent(reports: Connection) -> None:
+    reports.send((os.getpid(), os.getppid()))
+
+
+def add_up(arena: Arena, doorbells: list[Doorbell]) -> None:
+    assert len({bell.fileno() for bell in doorbells}) == len(doorbells)
+    arena["sum"][:] = arena["numbers"].sum()
+    for bell in doorbells:
+        bell.ring()
+
+
+def sleep_for_ever() -> None:
+    time.sleep(1000)
+
+
+def raise_something() -> None:
+    raise ValueError("on purpose")
+
+
+def test_child_belongs_to_who_asked_for_it(server: ForkServer) -> None:
+    reports, child_end = Pipe(duplex=False)
+    process = born(server, tell_parent, child_end)
+    assert reports.recv() == (process.pid, os.getpid())
+    assert exit_code(process) == 0
+
+
+def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer) -> None:
+    arena = Arena({"numbers": Field((100,), "float32"), "sum": Field((1,), "float64")})
+    arena["numbers"][:] = np.arange(100)
+    doorbells = [Doorbell() for _ in range(2 * MOST_DESCRIPTORS + 1)]
+    assert exit_code(born(server, add_up, arena, doorbells)) == 0
+    assert arena["sum"][0] == 4950
+    assert all(bell.wait(0.0) for bell in doorbells)
+
+
+def test_it_keeps_no_descriptor(server: ForkServer) -> None:
+    open_before = len(os.listdir(f"/proc/{server.pid}/fd"))
+    for _ in range(3):
+        exit_code(
+            born(server, add_up, Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()])
+        )
+    assert len(os.listdir(f"/proc/{server.pid}/fd")) == open_before
+
+
+def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
+    killed = born(server, sleep_for_ever)
+    assert killed.exitcode is None
+    killed.kill()
+    assert exit_code(killed) == -signal.SIGKILL
+    killed.kill()  # its pid may be somebody else's by now
+    assert exit_code(born(server, raise_something)) == 1
+
+
+def test_child_outlives_the_server() -> None:
+    subreaper = Subreaper()
+    server = ForkServer("tests/fork-server/0/")
+    wait_until_ready(server)
+    child = born(server, sleep_for_ever)
+    os.kill(server.pid, signal.SIGKILL)
+    assert server.fork(sleep_for_ever) is None
+    assert not server.look()
+    server.close()
+    assert child.exitcode is None
+    child.kill()
+    assert exit_code(child) == -signal.SIGKILL
+    subreaper.close()
+
+
+def has_successor(command: Running, old_pid: int) -> bool:
+    return any(one.pid != old_pid for one in command.named("sf-inference"))
+
+
+def test_fault_a9_fork_server_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
+    """It may die or be stopped; the run notices when a successor is due."""
+    with running(tmp_path, *CARTPOLE, "--train_for_env_steps=10_000_000") as command:
+        for number, how in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+            command.wait_for(partial(command.named, "sf-fork-server"), "the fork server")
+            server = command.named("sf-fork-server")[0]
+            command.wait_for(lambda: re.search(r"Samples: [1-9]", command.out), "training")
+            server.send_signal(how)
+            victim = command.named("sf-inference-0-0")[0]
+            victim.kill()
+            command.wait_for_text(f"Restart {number + 1} of inference-0-0 follows")
+            command.wait_for(partial(has_successor, command, victim.pid), "another inference worker")
+            assert server.pid not in {one.pid for one in command.named("sf-fork-server")}
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish()
+    assert finished.code == 130, finished.err
+    assert "Slots: " in finished.out
+
+
+def test_fault_e_torch_that_cannot_be_loaded_is_told_before_anything_trains(tmp_path: Path) -> None:
+    package = tmp_path / "broken" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('libbroken.so: cannot open shared object file')\n")
+    path = f"{package.parent}{os.pathsep}{ROOT}"
+    finished = run(tmp_path, *CARTPOLE, "--train_for_env_steps=1000", python_path=path)
+    assert finished.code != 0
+    assert "libbroken.so" in finished.err
+    assert not list(tmp_path.rglob("checkpoint_0*"))
