@@ -23,7 +23,7 @@ from typing import Any
 from sf.child import Child, Place, what_hangs
 from sf.config import FaultConfig
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError
-from sf.fork_server import NAME, ForkedProcess, ForkServer
+from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
 from sf.limits import one_thread_each
 from sf.memory import MemoryKills
@@ -51,14 +51,12 @@ STACKS_GRACE_S = 0.5
 class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
-    def __init__(self, shared: Shared, faults: FaultConfig):
+    def __init__(self, shared: Shared, faults: FaultConfig, fork_server: ForkServer):
         self.shared, self.faults_config = shared, faults
+        self.fork_server = fork_server
         self.console = Console()
         self.places: list[Place] = []
         self.simulators: Simulators | None = None
-        self.fork_server: ForkServer | None = None
-        self.lost_births = Restarts(faults.max_restarts)
-        """How often it died when it was to fork."""
         self.memory_kills = MemoryKills()
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
@@ -72,7 +70,8 @@ class Processes:
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
-        self.simulators = Simulators()
+        self.simulators = Simulators(self.fork_server.run)
+        self.fork_server.start()
         self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
         for place in self.places:
             self._spawn(place)
@@ -84,22 +83,21 @@ class Processes:
             SfError: a child has failed or ended and cannot be replaced.
         """
         bell = self.shared.supervisor_bell
-        others: list[Any] = [bell.fileno(), signals.fileno()]
-        servers = [] if self.fork_server is None else [self.fork_server.fileno()]
+        others: list[Any] = [bell.fileno(), signals.fileno(), self.fork_server.fileno()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
         timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
-        readable = connection.wait([*self._waitables(), *others, *servers], timeout=timeout_s)
+        readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
         if any(waitable not in others for waitable in readable):
             self._check()
-        self._look_at_fork_server()
+        self.fork_server.look()
         now = time.monotonic()
         for place in self.places:
             if place.child is not None:
                 self._kill_if_it_hangs(place.child, now)
-            elif place.start_s <= now:
+            elif place.start_s <= now or (place.waits_for_fork_server and self.fork_server.is_ready):
                 self._spawn(place)
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
@@ -138,10 +136,6 @@ class Processes:
     def _spawn(self, place: Place) -> None:
         """Starts a process for this place; later, if it comes from a fork server that is not ready."""
         assert self.simulators is not None
-        place.start_s = math.inf
-        if not place.spec.has_environments and not self._can_fork():
-            place.waits_for_fork_server = True
-            return
         spec, incarnation = place.spec, place.restarts.total
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
         progress.enter(Phase.INIT)
@@ -150,13 +144,10 @@ class Processes:
         mark = self.simulators.mark_of(spec.name, incarnation)
         reports, child_end = multiprocessing.Pipe(duplex=False)
         with child_end:
-            process = self._born(spec, child_end, mark)
+            process = self._begun(spec, child_end, mark)
+        place.start_s, place.waits_for_fork_server = math.inf, process is None
         if process is None:
             reports.close()
-            self._drop_fork_server()
-            if self.lost_births.delay_s(time.monotonic(), delivered=False) is None:
-                raise RestartsSpent(f"The {NAME} died again and again when it was to fork {spec.name}.")
-            self._spawn(place)
             return
         assert process.pid is not None
         pidfd = os.pidfd_open(process.pid)
@@ -176,29 +167,15 @@ class Processes:
             process.start()
         return process
 
-    def _can_fork(self) -> bool:
-        """Whether there is a fork server that is ready; if there is none, one is started."""
-        assert self.simulators is not None
-        if self.fork_server is None:
-            self.fork_server = ForkServer(self.simulators.mark_of(NAME, 0))
-        return self.fork_server.is_ready
-
-    def _look_at_fork_server(self) -> None:
-        """Starts whoever waits for it; a dead one is replaced when somebody needs it."""
-        if self.fork_server is None:
-            return
-        if not self.fork_server.look():
-            self._drop_fork_server()
-        elif self.fork_server.is_ready:
-            for place in self.places:
-                if place.waits_for_fork_server:
-                    place.waits_for_fork_server = False
-                    self._spawn(place)
-
-    def _drop_fork_server(self) -> None:
-        if self.fork_server is not None:
-            self.fork_server.close()
-            self.fork_server = None
+    def _begun(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
+        """A process that runs a role; None if the fork server cannot fork now."""
+        arguments = spec, os.getpid(), self.shared.arena, reports
+        if not spec.has_environments:
+            return self.fork_server.fork(run_child, *arguments)
+        process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
+        with stop_signals_blocked(), one_thread_each(), marked(mark):
+            process.start()
+        return process
 
     def _waitables(self) -> list[Any]:
         """What becomes readable when a child reports or ends."""
@@ -326,7 +303,6 @@ class Processes:
             self._bury(child, 0.0)
             if child.failure is not None:
                 late.append((child, str(child.ending())))
-        self._drop_fork_server()
         for child, what in late:
             if child.spec.kind == "learner":
                 problems.append(what)

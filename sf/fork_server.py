@@ -21,11 +21,13 @@ import signal
 import socket
 import struct
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, context, reduction
+from multiprocessing.context import SpawnProcess
 from typing import Any, NoReturn
 
-from sf.errors import ExitCode, WorkerCrashed
+from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
 from sf.limits import one_thread_each
 from sf.process import (
     Failure,
@@ -37,6 +39,7 @@ from sf.process import (
     set_title,
     stop_signals_blocked,
 )
+from sf.restarts import Restarts
 from sf.simulators import marked
 
 NAME = "fork-server"
@@ -52,70 +55,98 @@ _NUMBERS = struct.Struct("=q")
 
 
 class ForkServer:
-    """Held by the supervisor. It takes a while to be ready; its file descriptor becomes readable then."""
+    """Serves one run, restarts of its learner included; a context. It takes a while to be ready."""
 
-    def __init__(self, mark: str) -> None:
-        """Starts to load; the caller must be a subreaper.
+    def __init__(self, max_restarts: int) -> None:
+        """Starts nothing yet.
 
         Args:
-            mark: what its children have in their environment variables, too.
+            max_restarts: how often within a minute it may die.
         """
-        self._deadline_s = time.monotonic() + INIT_S
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        spawning = multiprocessing.get_context("spawn")
-        self._process = spawning.Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
-        with stop_signals_blocked(), one_thread_each(), marked(mark), theirs:
-            self._process.start()
+        self.run = uuid.uuid4().hex
+        """Marks everything that belongs to the run, see `sf.simulators`."""
         self.is_ready = False
+        self._restarts = Restarts(max_restarts)
+        self._process: SpawnProcess | None = None
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+    def pid(self) -> int | None:
+        """None if it has not been started."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Begins to load, unless it has been started; who forks must be a subreaper."""
+        if self._process is not None:
+            return
+        self._deadline_s = time.monotonic() + INIT_S
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
+        with stop_signals_blocked(), one_thread_each(), marked(f"{self.run}/{NAME}/"), theirs:
+            process.start()
+        self._process = process
 
     def fileno(self) -> int:
         """Readable when it is ready, or has ended."""
         return self._socket.fileno()
 
-    def look(self) -> bool:
-        """Whether it lives, as far as is known without waiting; says in `is_ready` whether it can fork.
+    def look(self) -> None:
+        """Takes note, without waiting, of whether it is ready, and starts it again if it has died.
 
         Raises:
-            SfError: it could not load what it needs.
+            SfError: it could not load torch, or died too often.
         """
         if not connection.wait([self._socket], timeout=0.0):
             if not self.is_ready and time.monotonic() > self._deadline_s:
                 raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
-            return True
+            return
         message = self._receive()
-        if message is None and not self.is_ready:
-            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
         if isinstance(message, Failure):
             raise as_exception(message, f"The {NAME}")
-        self.is_ready = message is not None
-        return self.is_ready
+        if message is None:
+            self._start_again()
+        else:
+            self.is_ready = True
 
     def fork(self, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
-        """Has a child of this process call `function(*arguments)` and end; None if the server cannot fork any more.
+        """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
 
         Raises:
             OSError: the kernel refuses another process.
+            RestartsSpent: the server died too often.
         """
-        parcel = _Parcel((function, arguments))
-        try:
-            parcel.send(self._socket)
-        except OSError:
+        if not self.is_ready:
             return None
-        answer = self._receive() if connection.wait([self._socket], timeout=BIRTH_S) else None
+        parcel, answer = _Parcel((function, arguments)), None
+        with contextlib.suppress(OSError):
+            parcel.send(self._socket)
+            if connection.wait([self._socket], timeout=BIRTH_S):
+                answer = self._receive()
         if isinstance(answer, OSError):
             raise answer
-        return None if answer is None else ForkedProcess(answer)
+        if answer is None:
+            self._start_again()
+            return None
+        return ForkedProcess(answer)
 
     def close(self) -> None:
         """Ends it; its children do not notice."""
-        self._socket.close()
-        self._process.kill()
-        self._process.join()
+        if self._process is not None:
+            self._socket.close()
+            self._process.kill()
+            self._process.join()
+        self._process, self.is_ready = None, False
+
+    def _start_again(self) -> None:
+        self.close()
+        if self._restarts.delay_s(time.monotonic(), delivered=False) is None:
+            raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
+        self.start()
 
     def _receive(self) -> Any:
         """A message; None at the end of the process."""

@@ -26,6 +26,7 @@ from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvError, ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment
+from sf.fork_server import ForkServer
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
@@ -73,11 +74,15 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
-    return train_prepared(prepare(config), callbacks)
+    with ForkServer(config.faults.max_restarts) as fork_server:
+        return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
 
 
 def train_prepared(
-    prepared: Prepared, callbacks: Callbacks | None = None, change: ChangeSpecs | None = None
+    prepared: Prepared,
+    callbacks: Callbacks | None = None,
+    change: ChangeSpecs | None = None,
+    fork_server: ForkServer | None = None,
 ) -> Outcome:
     """Runs a training that nothing refuses.
 
@@ -85,11 +90,15 @@ def train_prepared(
         prepared: configuration and environment.
         callbacks: told what happens.
         change: returns other specifications for the wired roles, for whoever wants to look into them.
+        fork_server: of the caller, who closes it; None for one of its own.
 
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
     config, source, info, early = prepared
+    if fork_server is None:
+        with ForkServer(config.faults.max_restarts) as own:
+            return train_prepared(prepared, callbacks, change, own)
     with noted_signals(config.run.serial_mode, early) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
@@ -99,7 +108,7 @@ def train_prepared(
                 if change is not None:
                     specs = change(shared, specs)
                 try:
-                    return run(config, shared, specs, experiment, signals, callbacks)
+                    return run(config, shared, specs, experiment, signals, fork_server, callbacks)
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
                     if not may_begin_again or restarts.delay_s(time.monotonic(), delivered=True) is None:
@@ -126,8 +135,12 @@ def _for_the_rest(config: Config, seconds: float) -> Config:
     return replace(config, run=replace(config.run, train_for_seconds=left_s))
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """Refuses what can be refused, looks at the environment, and fills in what follows from it.
+
+    Args:
+        config: not resolved.
+        fork_server: begins to load torch as soon as only the environment can still be refused.
 
     Raises:
         SfError: the configuration or the environment is refused.
@@ -136,6 +149,8 @@ def prepare(config: Config) -> Prepared:
     check_encoder(config.model.encoder)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
+    if fork_server is not None and not config.run.serial_mode:
+        fork_server.start()
     seconds = CALIBRATION_S if wants_step_time(config) else 0.0
     what, faults = f"A first look at {source.env_id}", config.faults
     timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
@@ -200,10 +215,11 @@ def run(
     specs: Sequence[RoleSpec],
     experiment: Experiment,
     signals: Signals,
+    fork_server: ForkServer,
     callbacks: Callbacks | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
-    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults)
+    roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
     session = Session(config, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None

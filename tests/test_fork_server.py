@@ -18,6 +18,7 @@ import pytest
 
 from sf.arena import Arena, Field
 from sf.doorbell import Doorbell
+from sf.errors import RestartsSpent
 from sf.fork_server import MOST_DESCRIPTORS, ForkedProcess, ForkServer
 from sf.simulators import Subreaper
 from tests.commands import ROOT, Running, run, running
@@ -28,17 +29,17 @@ CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
     subreaper = Subreaper()
-    server = ForkServer("tests/fork-server/0/")
-    wait_until_ready(server)
-    yield server
-    server.close()
+    with ForkServer(max_restarts=0) as server:
+        server.start()
+        wait_until_ready(server)
+        yield server
     subreaper.close()
 
 
 def wait_until_ready(server: ForkServer) -> None:
     deadline = time.monotonic() + 60
     while not server.is_ready:
-        assert server.look()
+        server.look()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -110,19 +111,32 @@ def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
     assert exit_code(born(server, raise_something)) == 1
 
 
-def test_child_outlives_the_server() -> None:
+def test_child_outlives_the_server_which_is_started_again_so_many_times() -> None:
     subreaper = Subreaper()
-    server = ForkServer("tests/fork-server/0/")
-    wait_until_ready(server)
-    child = born(server, sleep_for_ever)
-    os.kill(server.pid, signal.SIGKILL)
-    assert server.fork(sleep_for_ever) is None
-    assert not server.look()
-    server.close()
+    with ForkServer(max_restarts=1) as server:
+        server.start()
+        wait_until_ready(server)
+        child = born(server, sleep_for_ever)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.fork(sleep_for_ever) is None
+        assert not server.is_ready
+        wait_until_ready(server)
+        born(server, sleep_for_ever).kill()
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(RestartsSpent, match="loads torch, died again and again"):
+            wait_for_death(server)
     assert child.exitcode is None
     child.kill()
     assert exit_code(child) == -signal.SIGKILL
     subreaper.close()
+
+
+def wait_for_death(server: ForkServer) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        server.look()
+        time.sleep(0.01)
 
 
 def has_successor(command: Running, old_pid: int) -> bool:

@@ -17,6 +17,7 @@ from sf.arena import Arena
 from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
+from sf.fork_server import ForkServer
 from sf.process import RoleSpec
 from sf.records import learner_record
 from sf.signals import noted_signals
@@ -48,8 +49,9 @@ def run_with(
         shared, specs = wire(config, info, source, experiment)
         if killer is not None:
             killer.arena = shared.arena
-        with noted_signals(second_one_exits=False) as signals:
-            assert run(config, shared, [changed(spec) for spec in specs], experiment, signals).code == 0
+        with noted_signals(second_one_exits=False) as signals, ForkServer(max_restarts=0) as fork_server:
+            specs = [changed(spec) for spec in specs]
+            assert run(config, shared, specs, experiment, signals, fork_server).code == 0
     finally:
         experiment.close()
     facts: dict[str, Any] = json.loads(report.read_text())
