@@ -13,22 +13,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import io
 import multiprocessing
 import os
 import pickle
 import signal
 import socket
-import struct
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from multiprocessing import connection, context, reduction
+from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, NoReturn
 
 from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
 from sf.limits import one_thread_each
+from sf.parcel import Parcel, opened, receive
 from sf.process import (
     Failure,
     as_exception,
@@ -47,11 +46,10 @@ LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
 """Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""
+KILL_GRACE_S = 5.0
+"""Time for the kernel to confirm a kill."""
 BIRTH_S = 10.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
-MOST_DESCRIPTORS = 200
-"""In one message; the kernel takes 253."""
-_NUMBERS = struct.Struct("=q")
 
 
 class ForkServer:
@@ -65,7 +63,7 @@ class ForkServer:
         """
         self.run = uuid.uuid4().hex
         """Marks everything that belongs to the run, see `sf.simulators`."""
-        self.is_ready = False
+        self.is_ready = self._was_ready = False
         self._restarts = Restarts(max_restarts)
         self._process: SpawnProcess | None = None
 
@@ -108,10 +106,12 @@ class ForkServer:
         message = self._receive()
         if isinstance(message, Failure):
             raise as_exception(message, f"The {NAME}")
+        if message is None and not self._was_ready:
+            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
         if message is None:
             self._start_again()
         else:
-            self.is_ready = True
+            self.is_ready = self._was_ready = True
 
     def fork(self, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
         """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
@@ -122,7 +122,7 @@ class ForkServer:
         """
         if not self.is_ready:
             return None
-        parcel, answer = _Parcel((function, arguments)), None
+        parcel, answer = Parcel((function, arguments)), None
         with contextlib.suppress(OSError):
             parcel.send(self._socket)
             if connection.wait([self._socket], timeout=BIRTH_S):
@@ -139,7 +139,7 @@ class ForkServer:
         if self._process is not None:
             self._socket.close()
             self._process.kill()
-            self._process.join()
+            self._process.join(KILL_GRACE_S)
         self._process, self.is_ready = None, False
 
     def _start_again(self) -> None:
@@ -181,75 +181,6 @@ class ForkedProcess:
         return self._exit_code
 
 
-class _Parcel:
-    """Something pickled, with the file descriptors in it. In the meantime it plays the process being started."""
-
-    def __init__(self, content: Any) -> None:
-        self._descriptors: list[int] = []
-        text = io.BytesIO()
-        context.set_spawning_popen(self)  # type: ignore[arg-type]  # asks no more of it than what is here
-        try:
-            reduction.dump(content, text)
-        finally:
-            context.set_spawning_popen(None)
-        self._text = text.getvalue()
-
-    def duplicate_for_child(self, descriptor: int) -> int:
-        """Called while pickling; returns what stands for the descriptor."""
-        self._descriptors.append(descriptor)
-        return len(self._descriptors) - 1
-
-    @staticmethod
-    def DupFd(index: int) -> _Received:
-        """Called while pickling; what the other side finds in place of the descriptor."""
-        return _Received(index)
-
-    def send(self, to: socket.socket) -> None:
-        """The text travels as a file, so that a large one does not wait for its reader."""
-        file = os.memfd_create(NAME)
-        try:
-            with open(file, "wb", closefd=False) as text:
-                text.write(self._text)
-            descriptors = [file, *self._descriptors]
-            for start in range(0, len(descriptors), MOST_DESCRIPTORS):
-                some = descriptors[start : start + MOST_DESCRIPTORS]
-                socket.send_fds(to, [_NUMBERS.pack(len(descriptors))], some)
-        finally:
-            os.close(file)
-
-    @staticmethod
-    def receive(sender: socket.socket) -> list[int]:
-        """The descriptors, that of the text first; empty at the end of the sender."""
-        descriptors: list[int] = []
-        while True:
-            number, some, _, _ = socket.recv_fds(sender, _NUMBERS.size, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-            if not number:
-                return []
-            descriptors += some
-            if len(descriptors) == _NUMBERS.unpack(number)[0]:
-                return descriptors
-
-    @staticmethod
-    def open(descriptors: Sequence[int]) -> Any:
-        """What was sent; it owns its descriptors."""
-        _Received.descriptors = list(descriptors[1:])
-        with open(descriptors[0], "rb") as text:
-            text.seek(0)
-            return pickle.load(text)
-
-
-class _Received:
-    """Stands for a file descriptor in what is pickled."""
-
-    descriptors: Sequence[int] = ()
-
-    def __init__(self, index: int) -> None:
-        self._index = index
-
-    def detach(self) -> int:
-        return self.descriptors[self._index]
-
-
 def _serve(requests: socket.socket, supervisor_pid: int) -> None:
     """The main function of the fork server."""
     end_with_parent(supervisor_pid)
@@ -264,7 +195,7 @@ def _serve(requests: socket.socket, supervisor_pid: int) -> None:
     gc.collect()
     gc.freeze()  # what the collector does not look at stays one copy for all
     requests.send(pickle.dumps(NAME))
-    while descriptors := _Parcel.receive(requests):
+    while descriptors := receive(requests):
         try:
             between = os.fork()
         except OSError as error:
@@ -296,6 +227,6 @@ def _bear(requests: socket.socket, descriptors: Sequence[int]) -> NoReturn:
     requests.close()
     while os.getppid() == between:
         time.sleep(0.0005)
-    function, arguments = _Parcel.open(descriptors)
+    function, arguments = opened(descriptors)
     function(*arguments)
     leave(ExitCode.FINISHED)

@@ -60,7 +60,7 @@ class Running:
         found = []
         for process in self.members():
             with contextlib.suppress(psutil.Error):
-                if process.cmdline() and process.cmdline()[0].startswith(title):
+                if "".join(process.cmdline()[:1]).startswith(title):  # nothing of one that has just died
                     found.append(process)
         return found
 

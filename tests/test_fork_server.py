@@ -19,7 +19,8 @@ import pytest
 from sf.arena import Arena, Field
 from sf.doorbell import Doorbell
 from sf.errors import RestartsSpent
-from sf.fork_server import MOST_DESCRIPTORS, ForkedProcess, ForkServer
+from sf.fork_server import ForkedProcess, ForkServer
+from sf.parcel import MOST_DESCRIPTORS
 from sf.simulators import Subreaper
 from tests.commands import ROOT, Running, run, running
 
@@ -162,12 +163,20 @@ def test_fault_a9_fork_server_is_replaced_when_it_is_needed(tmp_path: Path) -> N
     assert "Slots: " in finished.out
 
 
-def test_fault_e_torch_that_cannot_be_loaded_is_told_before_anything_trains(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("raise ImportError('libbroken.so: cannot open shared object file')", "libbroken.so"),
+        ("import os; os.abort()", "The fork-server died while it loaded torch"),
+    ],
+    ids=["error", "crash"],
+)
+def test_fault_a9_torch_that_cannot_be_loaded_ends_the_run(tmp_path: Path, fault: str, text: str) -> None:
     package = tmp_path / "broken" / "torch"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise ImportError('libbroken.so: cannot open shared object file')\n")
+    (package / "__init__.py").write_text(fault)
     path = f"{package.parent}{os.pathsep}{ROOT}"
     finished = run(tmp_path, *CARTPOLE, "--train_for_env_steps=1000", python_path=path)
-    assert finished.code != 0
-    assert "libbroken.so" in finished.err
+    assert finished.code == 7, finished.err
+    assert text in finished.err
     assert not list(tmp_path.rglob("checkpoint_0*"))
