@@ -25,15 +25,14 @@ from sf.config import FaultConfig
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
-from sf.limits import one_thread_each
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
-from sf.process import STOPPING, RoleSpec, run_child, stop_signals_blocked
+from sf.process import STOPPING, RoleSpec, run_child
 from sf.progress import Phase, Progress
 from sf.records import inference_record
 from sf.restarts import Restarts
 from sf.signals import Signals
-from sf.simulators import Simulators, marked
+from sf.simulators import Simulators, starting
 from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
@@ -163,7 +162,7 @@ class Processes:
             assert self.fork_server is not None
             return self.fork_server.fork(run_child, *arguments)
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
-        with stop_signals_blocked(), one_thread_each(), marked(mark):
+        with starting(mark):
             process.start()
         return process
 
@@ -173,7 +172,7 @@ class Processes:
         if not spec.has_environments:
             return self.fork_server.fork(run_child, *arguments)
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
-        with stop_signals_blocked(), one_thread_each(), marked(mark):
+        with starting(mark):
             process.start()
         return process
 

@@ -9,9 +9,8 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
-from sf.limits import one_thread_each
-from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, stop_signals_blocked
-from sf.simulators import Simulators, marked
+from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child
+from sf.simulators import Simulators, starting
 
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""
@@ -42,7 +41,7 @@ class DisposableChild:
         self._simulators = Simulators()
         self._mark = self._simulators.mark_of(what, 0)
         self._process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()))
-        with stop_signals_blocked(), one_thread_each(), marked(self._mark):
+        with starting(self._mark):
             self._process.start()
         child_end.close()
         assert self._process.pid is not None

@@ -26,7 +26,6 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, NoReturn
 
 from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
-from sf.limits import one_thread_each
 from sf.parcel import Parcel, opened, receive
 from sf.process import (
     Failure,
@@ -36,10 +35,9 @@ from sf.process import (
     leave,
     leave_signals_to_parent,
     set_title,
-    stop_signals_blocked,
 )
 from sf.restarts import Restarts
-from sf.simulators import marked
+from sf.simulators import starting
 
 NAME = "fork-server"
 LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
@@ -85,7 +83,7 @@ class ForkServer:
         self._deadline_s = time.monotonic() + INIT_S
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
-        with stop_signals_blocked(), one_thread_each(), marked(f"{self.run}/{NAME}/"), theirs:
+        with starting(f"{self.run}/{NAME}/"), theirs:
             process.start()
         self._process = process
 

@@ -39,6 +39,9 @@ LOOK_AGAIN_S = 1.0
 NOT_GUARDED = 66
 """Exit code of a child that found the training in the script that it had to import."""
 
+PREFIX = "sf-"
+"""How the names of our processes begin in the process list."""
+
 MARK = "SF_WORKER"
 """Environment variable of everything that the environments of a worker start."""
 
@@ -241,7 +244,7 @@ def set_title(name: str) -> None:
     os.environ["SPT_NOENV"] = "1"  # else the title is written over the mark that forks of this process inherit
     import setproctitle
 
-    setproctitle.setproctitle(f"sf-{name}")
+    setproctitle.setproctitle(f"{PREFIX}{name}")
 
 
 def call_in_child(

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from sf import watchdog
+from sf.limits import one_thread_each
 from sf.process import MARK, stop_signals_blocked
 
 LONGEST_CLEANING_S = 2.0
@@ -168,3 +169,10 @@ def marked(mark: str) -> Iterator[None]:
             del os.environ[MARK]
         else:
             os.environ[MARK] = before
+
+
+@contextlib.contextmanager
+def starting(mark: str) -> Iterator[None]:
+    """Around the start of a child that is a program: it has the mark, and no signal reaches it without its handlers."""
+    with marked(mark), stop_signals_blocked(), one_thread_each():  # marked first: the resource tracker unblocks signals
+        yield

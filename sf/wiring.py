@@ -15,32 +15,28 @@ everyone  ── records ──────────────────�
 
 from __future__ import annotations
 
-import math
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sf.arena import Arena, Array, Field
-from sf.config import Config, trajectories_per_dataset
+from sf.config import Config
 from sf.control import ControlEnd, connect
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.exchange import exchange_fields
 from sf.experiment import Experiment
-from sf.limits import ensure_descriptors, ensure_processes
 from sf.models import models_to_send
 from sf.process import RoleSpec
 from sf.progress import Phase
 from sf.records import mark_lag_unknown, record_fields
-from sf.slots import Slots, Topology, slot_fields, slots_per_group
-from sf.spaces import EnvInfo, image_layout
+from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
+from sf.slots import Slots, Topology, slot_fields
+from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
-MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20
-"""Bytes that a process takes at least, whatever the run is like."""
-MOST_THREADS = 8
-"""Cores that a learner may take from the other roles; more than two have not been measured."""
 INIT_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0
@@ -49,57 +45,6 @@ LEARN_S = 600.0
 """Longest optimizer step of a learner, and longest saving of a checkpoint."""
 WAIT_S = 60.0
 """A process that waits looks around every second; one that does not for so long has been stopped."""
-
-
-def topology_of(config: Config, info: EnvInfo) -> Topology:
-    """The sizes that follow from a resolved configuration."""
-    rollout, run = config.rollout, config.run
-    assert rollout.num_workers is not None
-    assert rollout.num_envs_per_worker is not None
-    envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
-    return Topology(
-        num_workers=rollout.num_workers,
-        groups_per_worker=rollout.worker_num_splits,
-        envs_per_group=envs_per_group,
-        agents_per_env=info.num_agents,
-        rollout=rollout.rollout,
-        slots_per_group=slots_per_group(
-            trajectories_per_dataset(config) // config.learner.num_learners,
-            envs_per_group * info.num_agents,
-            rollout.num_workers * rollout.worker_num_splits // config.learner.num_learners,
-            config.datasets_in_flight,
-        ),
-        num_policies=run.num_policies,
-        inference_per_policy=config.inference.policy_workers_per_policy,
-        memory_size=config.model.memory_size,
-        num_learners=config.learner.num_learners,
-    )
-
-
-def least_rollout_workers(config: Config, topology: Topology) -> int:
-    """How many rollout workers fill the datasets: half of them, if the slots of so many hold a dataset.
-
-    A synchronous run needs all of them, and so do several learners, each of which has workers of its own.
-    """
-    if not config.run.async_rl or topology.num_learners > 1:
-        return topology.num_workers
-    each = topology.groups_per_worker * topology.slots_per_group * topology.rows
-    dataset = trajectories_per_dataset(config)
-    needed = dataset + topology.rows - math.gcd(dataset, topology.rows)
-    return max(-(-topology.num_workers // 2), -(-needed // each))
-
-
-def learner_threads(config: Config, info: EnvInfo) -> int:
-    """One, because the other cores belong to other roles; but with images the CPU spends nearly all its time there.
-
-    Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one.
-    """
-    architecture = config.model.encoder_conv_architecture
-    has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
-    if not has_images or config.run.serial_mode or config.run.device != "cpu":
-        return 1
-    learners = config.run.num_policies * config.learner.num_learners
-    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // learners))
 
 
 def learner_name(policy_id: int, index: int) -> str:
@@ -133,18 +78,162 @@ class Shared:
     """So many must be left for the run to go on."""
 
 
-def ensure_room_for_processes(config: Config, topology: Topology, threads_of_learner: int) -> int:
-    """Compares the processes and threads with the limits of the system; returns the bytes that they take at least.
+@dataclass(frozen=True)
+class Wires:
+    """Everything that is shared, and what each role gets of it."""
 
-    Raises:
-        ResourceError: too few open files, processes or threads are allowed.
-    """
-    each_policy = topology.inference_per_policy + topology.num_learners
-    with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
-    num_processes = topology.num_workers + with_torch
-    ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
-    ensure_processes(num_processes, (threads_of_learner - 1) * topology.num_policies * topology.num_learners)
-    return with_torch * MEMORY_WITH_TORCH + topology.num_workers * MEMORY_WITHOUT_TORCH
+    config: Config
+    info: EnvInfo
+    source: EnvSource
+    experiment: Experiment
+    topology: Topology
+    arena: Arena
+    learner_threads: int
+    weights: list[PublishedWeights]
+    """Of each policy."""
+    rollout_bells: list[Doorbell]
+    inference_bells: list[list[Doorbell]]
+    """By policy, then worker."""
+    learner_bells: list[list[Doorbell]]
+    """By policy, then learner."""
+    supervisor_bell: Doorbell
+    eval_bell: Doorbell
+    learner_ends: list[ControlEnd]
+    """Of the first learner of each policy."""
+    models: Mapping[str, Any]
+    """Encoders that the user has registered."""
+
+    def learner(self, policy_id: int, index: int) -> RoleSpec:
+        """One of the learners of a policy."""
+        place = policy_id + index * self.topology.num_policies
+        return RoleSpec(
+            learner_name(policy_id, index),
+            "sf.learner.worker:FurtherLearner" if index else "sf.learner.worker:Learner",
+            self._common()
+            | {
+                "policy_id": policy_id,
+                "index": index,
+                "config": self.config,
+                "weights": self.weights[policy_id],
+                "learners": self.learner_bells[policy_id],
+                "workers": self.rollout_bells,
+                "inference": self.inference_bells[policy_id],
+                "supervisor": self.supervisor_bell,
+                "control": self.learner_ends[policy_id],
+                "checkpoints": self.experiment.checkpoints(policy_id),
+                "num_threads": self.learner_threads,
+                "accelerator": self._accelerator(place),
+            },
+            "learner",
+            place,
+            self.models,
+            {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
+        )
+
+    def inference(self, policy_id: int, index: int) -> RoleSpec:
+        """One of the inference workers of a policy."""
+        topology, run = self.topology, self.config.run
+        place = policy_id * topology.inference_per_policy + index
+        return RoleSpec(
+            f"inference-{policy_id}-{index}",
+            "sf.inference.worker:InferenceWorker",
+            self._common()
+            | {
+                "policy_id": policy_id,
+                "index": index,
+                "config": self.config.model,
+                "weights": self.weights[policy_id],
+                "doorbell": self.inference_bells[policy_id][index],
+                "workers": self.rollout_bells,
+                "one_by_one": not run.async_rl and not run.serial_mode,
+                "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
+                "bf16": run.bf16,
+            },
+            "inference",
+            place,
+            self.models,
+            {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
+            can_be_replaced=True,
+        )
+
+    def rollout(self, index: int) -> RoleSpec:
+        """One of the rollout workers."""
+        topology, policies = self.topology, range(self.topology.num_policies)
+        return RoleSpec(
+            f"rollout-{index}",
+            "sf.rollout.worker:RolloutWorker",
+            self._common()
+            | {
+                "index": index,
+                "config": self.config.rollout,
+                "drop_nonfinite": self.config.faults.on_nonfinite == "drop",
+                "repeatable": self.config.run.serial_mode,
+                "source": self.source,
+                "doorbell": self.rollout_bells[index],
+                "inference": [self.inference_bells[p][index % topology.inference_per_policy] for p in policies],
+                "learners": [self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
+            },
+            "rollout",
+            index,
+            {},
+            self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
+            has_environments=True,
+            can_be_replaced=True,
+        )
+
+    def evaluator(self) -> RoleSpec:
+        """The one that plays the evaluations."""
+        policies = range(self.topology.num_policies)
+        return RoleSpec(
+            "eval-0",
+            "sf.evaluator.worker:Evaluator",
+            self._common()
+            | {
+                "config": self.config,
+                "source": self.source,
+                "weights": self.weights,
+                "doorbell": self.eval_bell,
+                "supervisor": self.supervisor_bell,
+                "checkpoints": [self.experiment.checkpoints(p) for p in policies],
+            },
+            "eval",
+            0,
+            self.models,
+            {Phase.INIT: INIT_S} | self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
+            has_environments=True,
+            can_be_replaced=True,
+        )
+
+    def shared(self, controls: list[ControlEnd]) -> Shared:
+        """The supervisor's part."""
+        by_policy = [bell for row in self.learner_bells + self.inference_bells for bell in row]
+        return Shared(
+            topology=self.topology,
+            arena=self.arena,
+            slots=Slots(self.topology, self.arena, self.info),
+            run_state=self.arena["run_state"],
+            doorbells=[self.eval_bell, *by_policy, *self.rollout_bells],
+            learner_bells=[row[0] for row in self.learner_bells],
+            supervisor_bell=self.supervisor_bell,
+            controls=controls,
+            least_rollout_workers=least_rollout_workers(self.config, self.topology),
+        )
+
+    def _common(self) -> dict[str, Any]:
+        seed = run_seed(self.config.run.seed or 0, self.experiment.num_earlier_starts)
+        return {"topology": self.topology, "info": self.info, "seed": seed, "arena": self.arena}
+
+    def _accelerator(self, number: int) -> int | None:
+        """Learners and inference workers take the devices in turn."""
+        return number if self.config.run.device == "gpu" else None
+
+    def _env_deadlines_s(self) -> dict[Phase, float]:
+        faults = self.config.faults
+        return {
+            Phase.INIT: faults.env_init_timeout,
+            Phase.RESET: faults.env_reset_timeout,
+            Phase.STEP: faults.env_step_timeout,
+        }
 
 
 def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
@@ -154,107 +243,44 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
-    topology = topology_of(config, info)
+    topology, serial = topology_of(config, info), config.run.serial_mode
     policies, workers = range(topology.num_policies), range(topology.num_workers)
-    inference, learner_indices = range(topology.inference_per_policy), range(topology.num_learners)
-    fields = slot_fields(topology, info)
-    fields |= record_fields(topology.num_workers, len(policies) * len(inference), len(policies), topology.num_learners)
-    fields |= exchange_fields(len(policies), topology.num_learners)
+    inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)
-    others = 0 if config.run.serial_mode else ensure_room_for_processes(config, topology, num_threads)
+    controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
+    wires = Wires(
+        config=config,
+        info=info,
+        source=source,
+        experiment=experiment,
+        topology=topology,
+        arena=_arena(config, info, topology, num_threads),
+        learner_threads=num_threads,
+        weights=[PublishedWeights() for _ in policies],
+        rollout_bells=[Doorbell() for _ in workers],
+        inference_bells=[[Doorbell() for _ in inference] for _ in policies],
+        learner_bells=[[Doorbell() for _ in learners] for _ in policies],
+        supervisor_bell=Doorbell(),
+        eval_bell=Doorbell(),
+        learner_ends=[ControlEnd(f"learner-{p}", serial) for p in policies],
+        models=models_to_send(),
+    )
+    for control, learner_end in zip(controls, wires.learner_ends, strict=True):
+        connect(control, learner_end)
+    specs = [wires.learner(p, k) for p in policies for k in learners]
+    specs += [wires.inference(p, j) for p in policies for j in inference]
+    specs += [wires.rollout(i) for i in workers]
+    specs += [wires.evaluator()] if config.evaluation.eval_every_steps > 0 else []
+    return wires.shared(controls), specs
+
+
+def _arena(config: Config, info: EnvInfo, topology: Topology, threads_of_learner: int) -> Arena:
+    num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
+    fields = slot_fields(topology, info)
+    fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
+    fields |= exchange_fields(num_policies, topology.num_learners)
+    serial = config.run.serial_mode
+    others = 0 if serial else ensure_room_for_processes(config, topology, threads_of_learner)
     arena = Arena(fields | {"run_state": Field((1,), "int64")}, others=others)
     mark_lag_unknown(arena)
-    weights = [PublishedWeights() for _ in policies]
-    rollout_bells = [Doorbell() for _ in workers]
-    inference_bells = [[Doorbell() for _ in inference] for _ in policies]
-    learner_bells = [[Doorbell() for _ in learner_indices] for _ in policies]
-    supervisor_bell = Doorbell()
-    serial = config.run.serial_mode
-    controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
-    learner_ends = [ControlEnd(f"learner-{p}", serial) for p in policies]
-    for control, learner_end in zip(controls, learner_ends, strict=True):
-        connect(control, learner_end)
-    seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
-    common = {"topology": topology, "info": info, "seed": seed, "arena": arena}
-    models = models_to_send()
-    faults, on_gpu = config.faults, config.run.device == "gpu"
-    env_deadlines_s = {
-        Phase.INIT: faults.env_init_timeout,
-        Phase.RESET: faults.env_reset_timeout,
-        Phase.STEP: faults.env_step_timeout,
-    }
-
-    learners = [
-        RoleSpec(
-            learner_name(p, k),
-            "sf.learner.worker:FurtherLearner" if k else "sf.learner.worker:Learner",
-            common
-            | {
-                "policy_id": p, "index": k, "config": config, "weights": weights[p], "learners": learner_bells[p],
-                "workers": rollout_bells, "inference": inference_bells[p], "supervisor": supervisor_bell,
-                "control": learner_ends[p], "checkpoints": experiment.checkpoints(p), "num_threads": num_threads,
-                "accelerator": p + k * len(policies) if on_gpu else None,
-            },
-            "learner", p + k * len(policies), models,
-            {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
-        )
-        for p in policies
-        for k in learner_indices
-    ]  # fmt: skip
-    inferences = [
-        RoleSpec(
-            f"inference-{p}-{j}",
-            "sf.inference.worker:InferenceWorker",
-            common
-            | {
-                "policy_id": p, "index": j, "config": config.model, "weights": weights[p],
-                "one_by_one": not config.run.async_rl and not serial,
-                "doorbell": inference_bells[p][j], "workers": rollout_bells,
-                "accelerator": len(policies) * len(learner_indices) + p * len(inference) + j if on_gpu else None,
-                "bf16": config.run.bf16,
-            },
-            "inference", p * len(inference) + j, models,
-            {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S}, can_be_replaced=True,
-        )
-        for p in policies
-        for j in inference
-    ]  # fmt: skip
-    rollouts = [
-        RoleSpec(
-            f"rollout-{i}",
-            "sf.rollout.worker:RolloutWorker",
-            common
-            | {
-                "index": i, "config": config.rollout, "drop_nonfinite": faults.on_nonfinite == "drop",
-                "repeatable": serial,
-                "source": source, "doorbell": rollout_bells[i],
-                "inference": [inference_bells[p][i % len(inference)] for p in policies],
-                "learners": [learner_bells[p][k] for p in policies for k in topology.learners_of_worker(i)],
-            },
-            "rollout", i, {}, env_deadlines_s | {Phase.WAIT: WAIT_S}, has_environments=True, can_be_replaced=True,
-        )
-        for i in workers
-    ]  # fmt: skip
-    eval_bell = Doorbell()
-    evaluators = [
-        RoleSpec(
-            "eval-0",
-            "sf.evaluator.worker:Evaluator",
-            common
-            | {
-                "config": config, "source": source, "weights": weights, "doorbell": eval_bell,
-                "supervisor": supervisor_bell,
-                "checkpoints": [experiment.checkpoints(p) for p in policies],
-            },
-            "eval", 0, models, {Phase.INIT: INIT_S} | env_deadlines_s | {Phase.WAIT: WAIT_S},
-            has_environments=True, can_be_replaced=True,
-        )
-        for _ in range(config.evaluation.eval_every_steps > 0)
-    ]  # fmt: skip
-    bells = [eval_bell, *(bell for row in learner_bells + inference_bells for bell in row), *rollout_bells]
-    first_bells = [row[0] for row in learner_bells]
-    shared = Shared(
-        topology, arena, Slots(topology, arena, info), arena["run_state"], bells, first_bells, supervisor_bell,
-        controls, least_rollout_workers(config, topology),
-    )  # fmt: skip
-    return shared, [*learners, *inferences, *rollouts, *evaluators]
+    return arena

@@ -29,9 +29,9 @@ from sf.errors import ResourceError, SfError
 from sf.limits import one_thread_each
 from sf.models import register_model
 from sf.process import failure_of
+from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
-from sf.wiring import MOST_THREADS, learner_threads
 from tests import fault_envs
 from tests.commands import ROOT, Running, run, running
 from tests.lab import make_config, make_lab

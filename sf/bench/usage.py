@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ from sf.bench.probes import make_probes
 from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
 from sf.config import Config
 from sf.monitor.time_shares import WAIT, Seconds, shares_text
-from sf.process import RoleSpec
+from sf.process import PREFIX, RoleSpec
 from sf.run_records import RunRecords
 from sf.wiring import Shared
 
@@ -85,15 +85,19 @@ class Meter:
 def cpu_by_process() -> dict[str, float]:
     """CPU seconds of this process and of its children by name, each with the processes that it has started itself."""
     main = psutil.Process()
-    names = {main.pid: MAIN}
-    names |= {child.pid: child.name for child in multiprocessing.active_children() if child.pid is not None}
-    seconds = dict.fromkeys(names.values(), 0.0)
+    names, seconds = {main.pid: MAIN}, defaultdict[str, float](float)
     for process in [main, *main.children(recursive=True)]:  # parents come before their children
         with contextlib.suppress(psutil.Error):  # it has ended
-            name = names.setdefault(process.pid, names.get(process.ppid(), MAIN))
+            name = names.setdefault(process.pid, _role_of(process) or names.get(process.ppid(), MAIN))
             times = process.cpu_times()
             seconds[name] += times.user + times.system
     return seconds
+
+
+def _role_of(process: psutil.Process) -> str:
+    """The name that it shows in the process list; empty if it is none of ours."""
+    words = " ".join(process.cmdline()).split()
+    return words[0].removeprefix(PREFIX) if words and words[0].startswith(PREFIX) else ""
 
 
 def machine_cpu() -> float:
