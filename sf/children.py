@@ -69,8 +69,8 @@ class Processes:
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
-        self.simulators = Simulators(self.fork_server.run)
         self.fork_server.start()
+        self.simulators = self.fork_server.simulators
         self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
         for place in self.places:
             self._spawn(place)
@@ -307,8 +307,6 @@ class Processes:
                 problems.append(what)
             elif not signals.is_urgent:
                 self.console.line(f"At the end: {what}. Nothing that was learned is lost.")
-        if self.simulators is not None:
-            self.simulators.close()
         return problems
 
     def ended_well(self, prefix: str) -> bool:

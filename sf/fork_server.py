@@ -19,7 +19,6 @@ import pickle
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
@@ -37,7 +36,7 @@ from sf.process import (
     set_title,
 )
 from sf.restarts import Restarts
-from sf.simulators import starting
+from sf.simulators import Simulators, starting
 
 NAME = "fork-server"
 LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
@@ -59,8 +58,8 @@ class ForkServer:
         Args:
             max_restarts: how often within a minute it may die.
         """
-        self.run = uuid.uuid4().hex
-        """Marks everything that belongs to the run, see `sf.simulators`."""
+        self.simulators: Simulators | None = None
+        """Of the run, once it has processes."""
         self.is_ready = self._was_ready = False
         self._restarts = Restarts(max_restarts)
         self._process: SpawnProcess | None = None
@@ -69,7 +68,9 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._end()
+        if self.simulators is not None:
+            self.simulators.close()
 
     @property
     def pid(self) -> int | None:
@@ -77,13 +78,14 @@ class ForkServer:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Begins to load, unless it has been started; who forks must be a subreaper."""
+        """Begins to load, unless it has been started."""
         if self._process is not None:
             return
+        self.simulators = self.simulators or Simulators()  # also makes this process the parent of what is forked
         self._deadline_s = time.monotonic() + INIT_S
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
-        with starting(f"{self.run}/{NAME}/"), theirs:
+        with starting(self.simulators.mark_of(NAME, self._restarts.total)), theirs:
             process.start()
         self._process = process
 
@@ -132,8 +134,8 @@ class ForkServer:
             return None
         return ForkedProcess(answer)
 
-    def close(self) -> None:
-        """Ends it; its children do not notice."""
+    def _end(self) -> None:
+        """Its children do not notice."""
         if self._process is not None:
             self._socket.close()
             self._process.kill()
@@ -141,7 +143,7 @@ class ForkServer:
         self._process, self.is_ready = None, False
 
     def _start_again(self) -> None:
-        self.close()
+        self._end()
         if self._restarts.delay_s(time.monotonic(), delivered=False) is None:
             raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
         self.start()

@@ -36,13 +36,8 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 class Simulators:
     """Held by the supervisor while a run has processes."""
 
-    def __init__(self, run: str | None = None) -> None:
-        """Starts the watchdog.
-
-        Args:
-            run: what the marks of the run begin with; None for one of its own.
-        """
-        self.run = run or uuid.uuid4().hex
+    def __init__(self) -> None:
+        self.run = uuid.uuid4().hex
         self._subreaper = Subreaper()
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
         with stop_signals_blocked():  # until it ignores them

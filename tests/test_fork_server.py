@@ -21,7 +21,6 @@ from sf.doorbell import Doorbell
 from sf.errors import RestartsSpent
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.parcel import MOST_DESCRIPTORS
-from sf.simulators import Subreaper
 from tests.commands import ROOT, Running, run, running
 
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -29,12 +28,10 @@ CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    subreaper = Subreaper()
     with ForkServer(max_restarts=0) as server:
         server.start()
         wait_until_ready(server)
         yield server
-    subreaper.close()
 
 
 def wait_until_ready(server: ForkServer) -> None:
@@ -113,7 +110,6 @@ def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
 
 
 def test_child_outlives_the_server_which_is_started_again_so_many_times() -> None:
-    subreaper = Subreaper()
     with ForkServer(max_restarts=1) as server:
         server.start()
         wait_until_ready(server)
@@ -130,7 +126,6 @@ def test_child_outlives_the_server_which_is_started_again_so_many_times() -> Non
     assert child.exitcode is None
     child.kill()
     assert exit_code(child) == -signal.SIGKILL
-    subreaper.close()
 
 
 def wait_for_death(server: ForkServer) -> None:
