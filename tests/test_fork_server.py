@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sf import fork_server
 from sf.arena import Arena, Field
 from sf.doorbell import Doorbell
 from sf.errors import RestartsSpent
@@ -128,6 +129,21 @@ def test_child_outlives_the_server_which_is_started_again_so_many_times() -> Non
     assert exit_code(child) == -signal.SIGKILL
 
 
+def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would fork later is killed at birth: nobody waits for it any more."""
+    monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
+    with ForkServer(max_restarts=1) as server:
+        server.start()
+        wait_until_ready(server)
+        stopped = server.pid
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        assert server.fork(sleep_for_ever) is None
+        assert server.pid != stopped
+        with pytest.raises(ProcessLookupError):
+            os.kill(stopped, 0)
+
+
 def wait_for_death(server: ForkServer) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -139,19 +155,16 @@ def has_successor(command: Running, old_pid: int) -> bool:
     return any(one.pid != old_pid for one in command.named("sf-inference"))
 
 
-def test_fault_a9_fork_server_is_replaced_when_it_is_needed(tmp_path: Path) -> None:
-    """It may die or be stopped; the run notices when a successor is due."""
+def test_fault_a9_killed_fork_server_is_replaced(tmp_path: Path) -> None:
+    """Nobody depends on it; the next process that is needed comes from another one."""
     with running(tmp_path, *CARTPOLE, "--train_for_env_steps=10_000_000") as command:
-        for number, how in enumerate((signal.SIGKILL, signal.SIGSTOP)):
-            command.wait_for(partial(command.named, "sf-fork-server"), "the fork server")
-            server = command.named("sf-fork-server")[0]
-            command.wait_for(lambda: re.search(r"Samples: [1-9]", command.out), "training")
-            server.send_signal(how)
-            victim = command.named("sf-inference-0-0")[0]
-            victim.kill()
-            command.wait_for_text(f"Restart {number + 1} of inference-0-0 follows")
-            command.wait_for(partial(has_successor, command, victim.pid), "another inference worker")
-            assert server.pid not in {one.pid for one in command.named("sf-fork-server")}
+        command.wait_for(lambda: re.search(r"Samples: [1-9]", command.out), "training")
+        (server,), (victim,) = command.named("sf-fork-server"), command.named("sf-inference-0-0")
+        server.kill()
+        victim.kill()
+        command.wait_for_text("Restart 1 of inference-0-0 follows")
+        command.wait_for(partial(has_successor, command, victim.pid), "another inference worker")
+        assert server.pid not in {one.pid for one in command.named("sf-fork-server")}
         command.process.send_signal(signal.SIGINT)
         finished = command.finish()
     assert finished.code == 130, finished.err
