@@ -82,7 +82,7 @@ class Processes:
             SfError: a child has failed or ended and cannot be replaced.
         """
         bell = self.shared.supervisor_bell
-        others: list[Any] = [bell.fileno(), signals.fileno(), self.fork_server.fileno()]
+        others: list[Any] = [bell.fileno(), signals.fileno(), *self.fork_server.waitables()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
         timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
         readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
@@ -155,22 +155,11 @@ class Processes:
         if spec.has_environments:
             self.simulators.watch(place.child.pid)
 
-    def _born(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
-        """A process that runs a role; None if the fork server has died."""
-        arguments = spec, os.getpid(), self.shared.arena, reports
-        if not spec.has_environments:
-            assert self.fork_server is not None
-            return self.fork_server.fork(run_child, *arguments)
-        process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
-        with starting(mark):
-            process.start()
-        return process
-
     def _begun(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
         """A process that runs a role; None if the fork server cannot fork now."""
         arguments = spec, os.getpid(), self.shared.arena, reports
         if not spec.has_environments:
-            return self.fork_server.fork(run_child, *arguments)
+            return self.fork_server.fork(spec.name, run_child, *arguments)
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
         with starting(mark):
             process.start()

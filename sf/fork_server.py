@@ -16,13 +16,19 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
-from multiprocessing import connection
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import connection, spawn
 from multiprocessing.context import SpawnProcess
 from typing import Any, NoReturn
+
+import numpy as np
 
 from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
 from sf.parcel import Parcel, opened, receive
@@ -43,10 +49,10 @@ LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
 """Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""
+BIRTH_S = 3.0
+"""Longest time from a request to the process; a fork server that takes longer has been stopped."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""
-BIRTH_S = 10.0
-"""Longest time from a request to the process; a fork server that takes longer has been stopped."""
 
 
 class ForkServer:
@@ -56,11 +62,12 @@ class ForkServer:
         """Starts nothing yet.
 
         Args:
-            max_restarts: how often within a minute it may die.
+            max_restarts: how often within a minute, or in a row without a fork, it may be replaced.
         """
         self.simulators: Simulators | None = None
         """Of the run, once it has processes."""
-        self.is_ready = self._was_ready = False
+        self.is_ready = False
+        self._has_forked = False
         self._restarts = Restarts(max_restarts)
         self._process: SpawnProcess | None = None
 
@@ -74,31 +81,36 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """None if it has not been started."""
+        """None if there is none."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Begins to load, unless it has been started."""
+        """Begins to load, unless that has begun."""
         if self._process is not None:
             return
         self.simulators = self.simulators or Simulators()  # also makes this process the parent of what is forked
+        mark = self.simulators.mark_of(NAME, self._restarts.total)
         self._deadline_s = time.monotonic() + INIT_S
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
-        with starting(self.simulators.mark_of(NAME, self._restarts.total)), theirs:
+        with starting(mark), _without_main(), theirs:
             process.start()
-        self._process = process
+            self._process = process
+        assert process.pid is not None
+        self._pidfd = os.pidfd_open(process.pid)
 
-    def fileno(self) -> int:
-        """Readable when it is ready, or has ended."""
-        return self._socket.fileno()
+    def waitables(self) -> list[int]:
+        """What becomes readable when it is ready, or has ended; nothing if there is none."""
+        return [] if self._process is None else [self._socket.fileno()]
 
     def look(self) -> None:
-        """Takes note, without waiting, of whether it is ready, and starts it again if it has died.
+        """Takes note, without waiting, of whether it is ready or has died; the next fork replaces a dead one.
 
         Raises:
-            SfError: it could not load torch, or died too often.
+            SfError: it could not load torch.
         """
+        if self._process is None:
+            return
         if not connection.wait([self._socket], timeout=0.0):
             if not self.is_ready and time.monotonic() > self._deadline_s:
                 raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
@@ -106,47 +118,66 @@ class ForkServer:
         message = self._receive()
         if isinstance(message, Failure):
             raise as_exception(message, f"The {NAME}")
-        if message is None and not self._was_ready:
+        if message is None and not self.is_ready:
             raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
         if message is None:
-            self._start_again()
+            self._end()
         else:
-            self.is_ready = self._was_ready = True
+            self.is_ready = True
 
-    def fork(self, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
+    def fork(self, name: str, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
         """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
 
         Raises:
             OSError: the kernel refuses another process.
             RestartsSpent: the server died too often.
         """
+        if self._process is None:
+            self._replace()
         if not self.is_ready:
             return None
-        parcel, answer = Parcel((function, arguments)), None
-        with contextlib.suppress(OSError):
+        # What this process does not accept never runs: a second one may have been born in its place.
+        permission, permit = multiprocessing.Pipe(duplex=False)
+        with permission, permit:
+            pid = self._born(Parcel((spawn.get_preparation_data(name), permission), (function, arguments)))
+            if pid is None:
+                self._end()
+                self._replace()
+                return None
+            permit.send(pid)
+        self._has_forked = True
+        return ForkedProcess(pid)
+
+    def _born(self, parcel: Parcel) -> int | None:
+        """The process that the server forks; None if it cannot any more."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
+        try:
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limit)
             parcel.send(self._socket)
-            if connection.wait([self._socket], timeout=BIRTH_S):
-                answer = self._receive()
+        except (BrokenPipeError, ConnectionResetError, ProcessLookupError):
+            return None
+        answer = self._receive() if connection.wait([self._socket], timeout=BIRTH_S) else None
         if isinstance(answer, OSError):
             raise answer
-        if answer is None:
-            self._start_again()
-            return None
-        return ForkedProcess(answer)
+        return answer
+
+    def _replace(self) -> None:
+        if self._restarts.delay_s(time.monotonic(), delivered=self._has_forked) is None:
+            raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
+        self._has_forked = False
+        self.start()
 
     def _end(self) -> None:
         """Its children do not notice."""
         if self._process is not None:
-            self._socket.close()
             self._process.kill()
-            self._process.join(KILL_GRACE_S)
+            connection.wait([self._pidfd], KILL_GRACE_S)  # the sentinel waits for the children as well
+            self._process.exitcode  # noqa: B018  (reaps it)
+            os.close(self._pidfd)
+            self._socket.close()
         self._process, self.is_ready = None, False
-
-    def _start_again(self) -> None:
-        self._end()
-        if self._restarts.delay_s(time.monotonic(), delivered=False) is None:
-            raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
-        self.start()
 
     def _receive(self) -> Any:
         """A message; None at the end of the process."""
@@ -155,6 +186,20 @@ class ForkServer:
         except OSError:
             return None
         return pickle.loads(message) if message else None
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Inside the block a child that is started does not import the script of the user; what is forked from it does.
+
+    The script may begin what no fork survives, on an accelerator for instance.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 class ForkedProcess:
@@ -189,44 +234,63 @@ def _serve(requests: socket.socket, supervisor_pid: int) -> None:
     try:
         for module in LOADED_BEFORE:
             importlib.import_module(module)
+        gc.collect()
+        gc.freeze()  # what the collector does not look at stays one copy for all
+        answer: str | Failure = NAME
     except BaseException as error:
-        requests.send(pickle.dumps(failure_of(error)))
-        leave(ExitCode.INTERNAL)
-    gc.collect()
-    gc.freeze()  # what the collector does not look at stays one copy for all
-    requests.send(pickle.dumps(NAME))
-    while descriptors := receive(requests):
-        try:
-            between = os.fork()
-        except OSError as error:
-            requests.send(pickle.dumps(error))
-        else:
-            if between == 0:
-                _bear(requests, descriptors)
-            os.waitpid(between, 0)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        answer = failure_of(error)
+    with contextlib.suppress(OSError):  # nobody is there any more
+        requests.send(pickle.dumps(answer))
+        while answer == NAME and (descriptors := receive(requests)):
+            _fork_twice(requests, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
     leave(ExitCode.FINISHED)
 
 
-def _bear(requests: socket.socket, descriptors: Sequence[int]) -> NoReturn:
-    """Forks once more, says which process came of it, and ends, so that the supervisor becomes its parent."""
+def _fork_twice(requests: socket.socket, descriptors: Sequence[int]) -> None:
+    """Says which process came of it. The one in between ends, so that the supervisor becomes the parent."""
+    try:
+        between = os.fork()
+    except OSError as error:
+        requests.send(pickle.dumps(error))
+        return
+    if between:
+        os.waitpid(between, 0)
+        return
     between = os.getpid()
     answer: int | OSError
     try:
         answer = os.fork()
     except OSError as error:
         answer = error
-    if answer:
-        try:
-            requests.send(pickle.dumps(answer))
-        except OSError:  # nobody waits for it any more
-            if isinstance(answer, int):
-                os.kill(answer, signal.SIGKILL)
-        os._exit(0)
-    requests.close()
+    if answer == 0:
+        requests.close()
+        _live(descriptors, between)
+    with contextlib.suppress(OSError):  # then nobody permits the child to live either
+        requests.send(pickle.dumps(answer))
+    os._exit(0)
+
+
+def _live(descriptors: Sequence[int], between: int) -> NoReturn:
+    """What a newborn process does: the same as one that is spawned."""
+    contents = opened(descriptors)
+    try:
+        preparation, permission = next(contents)
+        permission.recv()
+    except EOFError:
+        os._exit(ExitCode.INTERNAL)  # the supervisor does not know this process
     while os.getppid() == between:
         time.sleep(0.0005)
-    function, arguments = opened(descriptors)
-    function(*arguments)
+    try:
+        np.random.seed()
+        own = vars(multiprocessing.current_process())
+        own["_inheriting"] = True  # as the standard library says while it imports the script of the user
+        spawn.prepare(preparation)
+        del own["_inheriting"]
+        function, arguments = next(contents)
+        function(*arguments)
+    except BaseException:
+        traceback.print_exc()
+        leave(ExitCode.INTERNAL)
     leave(ExitCode.FINISHED)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import context, reduction
 from typing import Any
 
@@ -19,12 +20,13 @@ _NUMBER = struct.Struct("=q")
 class Parcel:
     """Something packed that can be pickled for a child process; meanwhile this plays the child that is started."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, *contents: Any) -> None:
         self._descriptors: list[int] = []
         text = io.BytesIO()
         context.set_spawning_popen(self)  # type: ignore[arg-type]  # asks no more of it than what is here
         try:
-            reduction.dump(content, text)
+            for content in contents:
+                reduction.dump(content, text)
         finally:
             context.set_spawning_popen(None)
         self._text = text.getvalue()
@@ -58,10 +60,16 @@ class Parcel:
 
 
 def receive(sender: socket.socket) -> list[int]:
-    """The descriptors of a parcel, that of the text first; empty if the sender has gone."""
+    """The descriptors of a parcel, that of the text first; empty if the sender has gone.
+
+    Raises:
+        OSError: this process may not have so many.
+    """
     descriptors: list[int] = []
     while True:
-        number, some, _, _ = socket.recv_fds(sender, _NUMBER.size, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        number, some, flags, _ = socket.recv_fds(sender, _NUMBER.size, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "Too many open files")
         if not number:
             return []
         descriptors += some
@@ -69,12 +77,13 @@ def receive(sender: socket.socket) -> list[int]:
             return descriptors
 
 
-def opened(descriptors: Sequence[int]) -> Any:
-    """The content of a parcel; it owns its descriptors."""
+def opened(descriptors: Sequence[int]) -> Iterator[Any]:
+    """The contents of a parcel, each unpickled when it is asked for; they own their descriptors."""
     _Received.descriptors = descriptors[1:]
     with open(descriptors[0], "rb") as text:
         text.seek(0)
-        return pickle.load(text)
+        while True:
+            yield pickle.load(text)
 
 
 class _Received:

@@ -149,7 +149,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     check_encoder(config.model.encoder)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
-    if fork_server is not None and not config.run.serial_mode:
+    has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
+    if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
     seconds = CALIBRATION_S if wants_step_time(config) else 0.0
     what, faults = f"A first look at {source.env_id}", config.faults

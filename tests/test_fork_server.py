@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.spawn import get_preparation_data
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,9 @@ import pytest
 from sf import fork_server
 from sf.arena import Arena, Field
 from sf.doorbell import Doorbell
-from sf.errors import RestartsSpent
+from sf.errors import ExitCode, RestartsSpent
 from sf.fork_server import ForkedProcess, ForkServer
-from sf.parcel import MOST_DESCRIPTORS
+from sf.parcel import MOST_DESCRIPTORS, Parcel
 from tests.commands import ROOT, Running, run, running
 
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -35,25 +38,30 @@ def server() -> Iterator[ForkServer]:
         yield server
 
 
-def wait_until_ready(server: ForkServer) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
-    while not server.is_ready:
-        server.look()
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
+def wait_until_ready(server: ForkServer) -> None:
+    def is_ready() -> bool:
+        server.look()
+        return server.is_ready
+
+    wait_until(is_ready)
+
+
 def born(server: ForkServer, function: Any, *arguments: Any) -> ForkedProcess:
-    process = server.fork(function, *arguments)
+    process = server.fork("newborn", function, *arguments)
     assert process is not None
     return process
 
 
 def exit_code(process: ForkedProcess) -> int:
-    deadline = time.monotonic() + 60
-    while process.exitcode is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: process.exitcode is not None)
+    assert process.exitcode is not None
     return process.exitcode
 
 
@@ -93,12 +101,14 @@ def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer) ->
 
 
 def test_it_keeps_no_descriptor(server: ForkServer) -> None:
-    open_before = len(os.listdir(f"/proc/{server.pid}/fd"))
-    for _ in range(3):
-        exit_code(
-            born(server, add_up, Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()])
-        )
-    assert len(os.listdir(f"/proc/{server.pid}/fd")) == open_before
+    arena, doorbells = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()]
+    folder = Path(f"/proc/{server.pid}/fd")
+    exit_code(born(server, add_up, arena, doorbells))
+    time.sleep(0.2)  # the server closes its own a moment after the child has begun
+    before = len(list(folder.iterdir()))
+    for _ in range(20):
+        exit_code(born(server, add_up, arena, doorbells))
+    wait_until(lambda: len(list(folder.iterdir())) <= before + 2)
 
 
 def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
@@ -107,48 +117,78 @@ def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
     killed.kill()
     assert exit_code(killed) == -signal.SIGKILL
     killed.kill()  # its pid may be somebody else's by now
-    assert exit_code(born(server, raise_something)) == 1
+    assert exit_code(born(server, raise_something)) == ExitCode.INTERNAL
 
 
-def test_child_outlives_the_server_which_is_started_again_so_many_times() -> None:
+def test_what_nobody_has_accepted_never_runs(server: ForkServer) -> None:
+    """As when the process between the two forks is killed before it can say what was born."""
+    arena = Arena({"numbers": Field((1,), "int8", fill=1), "sum": Field((1,), "int8")})
+    permission, permit = Pipe(duplex=False)
+    pid = server._born(Parcel((get_preparation_data("newborn"), permission), (add_up, (arena, []))))
+    assert pid is not None
+    permission.close()
+    permit.close()
+    assert exit_code(ForkedProcess(pid)) == ExitCode.INTERNAL
+    assert arena["sum"][0] == 0
+
+
+def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> None:
+    """It may begin what no fork survives."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "print('imported by', multiprocessing.current_process().name, flush=True)\n"
+        "def work():\n"
+        "    print('worked', flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    from tests.test_fork_server import ForkServer, born, exit_code, wait_until_ready\n"
+        "    with ForkServer(max_restarts=0) as server:\n"
+        "        server.start()\n"
+        "        wait_until_ready(server)\n"
+        "        exit_code(born(server, work))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    finished = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
+    assert finished.stdout.splitlines() == ["imported by MainProcess", "imported by newborn", "worked"], finished.stderr
+
+
+def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
     with ForkServer(max_restarts=1) as server:
         server.start()
         wait_until_ready(server)
         child = born(server, sleep_for_ever)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
-        assert server.fork(sleep_for_ever) is None
+        assert server.fork("newborn", sleep_for_ever) is None
         assert not server.is_ready
         wait_until_ready(server)
-        born(server, sleep_for_ever).kill()
+        another = born(server, sleep_for_ever)
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(RestartsSpent, match="loads torch, died again and again"):
-            wait_for_death(server)
-    assert child.exitcode is None
-    child.kill()
-    assert exit_code(child) == -signal.SIGKILL
+            server.fork("newborn", sleep_for_ever)
+    for process in (child, another):
+        assert process.exitcode is None
+        process.kill()
+        assert exit_code(process) == -signal.SIGKILL
 
 
 def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it would fork later is killed at birth: nobody waits for it any more."""
+    """Its end is noticed although a child lives that has its descriptors."""
     monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
+    monkeypatch.setattr(fork_server, "KILL_GRACE_S", 1000.0)
     with ForkServer(max_restarts=1) as server:
         server.start()
         wait_until_ready(server)
+        child = born(server, sleep_for_ever)
         stopped = server.pid
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
-        assert server.fork(sleep_for_ever) is None
+        assert server.fork("newborn", sleep_for_ever) is None
         assert server.pid != stopped
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)
-
-
-def wait_for_death(server: ForkServer) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        server.look()
-        time.sleep(0.01)
+    child.kill()
+    assert exit_code(child) == -signal.SIGKILL
 
 
 def has_successor(command: Running, old_pid: int) -> bool:
