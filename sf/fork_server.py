@@ -95,9 +95,9 @@ class ForkServer:
         process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
         with starting(mark), _without_main(), theirs:
             process.start()
+            assert process.pid is not None
+            self._pidfd = os.pidfd_open(process.pid)
             self._process = process
-        assert process.pid is not None
-        self._pidfd = os.pidfd_open(process.pid)
 
     def waitables(self) -> list[int]:
         """What becomes readable when it is ready, or has ended; nothing if there is none."""
@@ -154,7 +154,8 @@ class ForkServer:
         assert self._process.pid is not None
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
         try:
-            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limit)
+            with contextlib.suppress(PermissionError):  # then what is too much for it ends it
+                resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limit)
             parcel.send(self._socket)
         except (BrokenPipeError, ConnectionResetError, ProcessLookupError):
             return None
