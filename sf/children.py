@@ -149,7 +149,7 @@ class Processes:
             reports.close()
             return
         assert process.pid is not None
-        pidfd = os.pidfd_open(process.pid)
+        pidfd = process.pidfd if isinstance(process, ForkedProcess) else os.pidfd_open(process.pid)
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
         place.child = Child(spec, incarnation, process, pidfd, reports, watch, mark, self._work_of(spec))
         if spec.has_environments:

@@ -40,6 +40,7 @@ from sf.process import (
     leave,
     leave_signals_to_parent,
     set_title,
+    stop_signals_blocked,
 )
 from sf.restarts import Restarts
 from sf.simulators import Simulators, starting
@@ -49,7 +50,7 @@ LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
 """Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""
-BIRTH_S = 3.0
+BIRTH_S = 10.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""
@@ -66,7 +67,7 @@ class ForkServer:
         """
         self.simulators: Simulators | None = None
         """Of the run, once it has processes."""
-        self.is_ready = False
+        self.is_ready = self._was_ready = False
         self._has_forked = False
         self._restarts = Restarts(max_restarts)
         self._process: SpawnProcess | None = None
@@ -75,9 +76,10 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-        if self.simulators is not None:
-            self.simulators.close()
+        with stop_signals_blocked():
+            self._end()
+            if self.simulators is not None:
+                self.simulators.close()
 
     @property
     def pid(self) -> int | None:
@@ -93,11 +95,17 @@ class ForkServer:
         self._deadline_s = time.monotonic() + INIT_S
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
-        with starting(mark), _without_main(), theirs:
-            process.start()
-            assert process.pid is not None
-            self._pidfd = os.pidfd_open(process.pid)
-            self._process = process
+        try:
+            with starting(mark), _without_main(), theirs:
+                process.start()
+                assert process.pid is not None
+                self._pidfd = os.pidfd_open(process.pid)
+                self._process = process
+        except BaseException:
+            if process.pid is not None:
+                process.kill()
+            self._socket.close()
+            raise
 
     def waitables(self) -> list[int]:
         """What becomes readable when it is ready, or has ended; nothing if there is none."""
@@ -118,12 +126,14 @@ class ForkServer:
         message = self._receive()
         if isinstance(message, Failure):
             raise as_exception(message, f"The {NAME}")
-        if message is None and not self.is_ready:
-            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
-        if message is None:
+        if message is not None:
+            self.is_ready = self._was_ready = True
+        elif self.is_ready:
             self._end()
+        elif self._was_ready:
+            self._replace()
         else:
-            self.is_ready = True
+            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
 
     def fork(self, name: str, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
         """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
@@ -141,12 +151,12 @@ class ForkServer:
         with permission, permit:
             pid = self._born(Parcel((spawn.get_preparation_data(name), permission), (function, arguments)))
             if pid is None:
-                self._end()
                 self._replace()
                 return None
+            process = ForkedProcess(pid)
             permit.send(pid)
         self._has_forked = True
-        return ForkedProcess(pid)
+        return process
 
     def _born(self, parcel: Parcel) -> int | None:
         """The process that the server forks; None if it cannot any more."""
@@ -165,6 +175,7 @@ class ForkServer:
         return answer
 
     def _replace(self) -> None:
+        self._end()
         if self._restarts.delay_s(time.monotonic(), delivered=self._has_forked) is None:
             raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
         self._has_forked = False
@@ -176,6 +187,7 @@ class ForkServer:
             self._process.kill()
             connection.wait([self._pidfd], KILL_GRACE_S)  # the sentinel waits for the children as well
             self._process.exitcode  # noqa: B018  (reaps it)
+            multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # the exit would wait
             os.close(self._pidfd)
             self._socket.close()
         self._process, self.is_ready = None, False
@@ -207,7 +219,7 @@ class ForkedProcess:
     """A child of this process that it has not started itself."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
+        self.pid, self.pidfd = pid, os.pidfd_open(pid)
         self._exit_code: int | None = None
 
     def kill(self) -> None:
@@ -236,6 +248,7 @@ def _serve(requests: socket.socket, supervisor_pid: int) -> None:
         for module in LOADED_BEFORE:
             importlib.import_module(module)
         gc.collect()
+        sys.stdout.flush()  # else every child would print it again
         gc.freeze()  # what the collector does not look at stays one copy for all
         answer: str | Failure = NAME
     except BaseException as error:
@@ -257,7 +270,8 @@ def _fork_twice(requests: socket.socket, descriptors: Sequence[int]) -> None:
         requests.send(pickle.dumps(error))
         return
     if between:
-        os.waitpid(between, 0)
+        with contextlib.suppress(ChildProcessError):  # the kernel reaps by itself where SIGCHLD is ignored
+            os.waitpid(between, 0)
         return
     between = os.getpid()
     answer: int | OSError
@@ -278,8 +292,9 @@ def _live(descriptors: Sequence[int], between: int) -> NoReturn:
     contents = opened(descriptors)
     try:
         preparation, permission = next(contents)
-        permission.recv()
-    except EOFError:
+        with permission:
+            permission.recv()
+    except BaseException:
         os._exit(ExitCode.INTERNAL)  # the supervisor does not know this process
     while os.getppid() == between:
         time.sleep(0.0005)
@@ -288,8 +303,10 @@ def _live(descriptors: Sequence[int], between: int) -> NoReturn:
         own = vars(multiprocessing.current_process())
         own["_inheriting"] = True  # as the standard library says while it imports the script of the user
         spawn.prepare(preparation)
-        del own["_inheriting"]
         function, arguments = next(contents)
+        del own["_inheriting"]
+        multiprocessing.set_start_method("spawn", force=True)
+        contents.close()
         function(*arguments)
     except BaseException:
         traceback.print_exc()

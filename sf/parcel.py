@@ -8,7 +8,7 @@ import os
 import pickle
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing import context, reduction
 from typing import Any
 
@@ -77,7 +77,7 @@ def receive(sender: socket.socket) -> list[int]:
             return descriptors
 
 
-def opened(descriptors: Sequence[int]) -> Iterator[Any]:
+def opened(descriptors: Sequence[int]) -> Generator[Any]:
     """The contents of a parcel, each unpickled when it is asked for; they own their descriptors."""
     _Received.descriptors = descriptors[1:]
     with open(descriptors[0], "rb") as text:

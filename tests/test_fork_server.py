@@ -153,7 +153,7 @@ def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> No
 
 
 def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
-    with ForkServer(max_restarts=1) as server:
+    with ForkServer(max_restarts=2) as server:
         server.start()
         wait_until_ready(server)
         child = born(server, sleep_for_ever)
@@ -161,6 +161,7 @@ def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
         os.kill(server.pid, signal.SIGKILL)
         assert server.fork("newborn", sleep_for_ever) is None
         assert not server.is_ready
+        os.kill(server.pid, signal.SIGKILL)  # the one that loads
         wait_until_ready(server)
         another = born(server, sleep_for_ever)
         os.kill(server.pid, signal.SIGKILL)
