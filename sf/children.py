@@ -1,7 +1,7 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
 Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
-module starts, kills and waits for them, and only for those it has started. All but the learners are replaced by
+module has them started, kills and waits for them. All but the learners are replaced by
 successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
 discarded first. The end of a learner is the end of the run.
 """
@@ -55,7 +55,6 @@ class Processes:
         self.fork_server = fork_server
         self.console = Console()
         self.places: list[Place] = []
-        self.simulators: Simulators | None = None
         self.memory_kills = MemoryKills()
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
@@ -70,7 +69,6 @@ class Processes:
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
         self.fork_server.start()
-        self.simulators = self.fork_server.simulators
         self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
         for place in self.places:
             self._spawn(place)
@@ -107,6 +105,11 @@ class Processes:
         """What the children have told the session since the last call."""
         messages, self.messages = self.messages, []
         return messages
+
+    @property
+    def simulators(self) -> Simulators | None:
+        """What keeps watch over what environments start; None before the start."""
+        return self.fork_server.simulators
 
     @property
     def is_ready(self) -> bool:

@@ -237,7 +237,7 @@ class Wires:
 
 
 def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
-    """Allocates what is shared and lists the roles, learners first because they take longest to start.
+    """Allocates what is shared and lists the roles, learners first because all others wait for their weights.
 
     Raises:
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
