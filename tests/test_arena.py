@@ -14,6 +14,7 @@ import pytest
 from sf.arena import Arena, Field, SharedBlock
 from sf.doorbell import Doorbell
 from sf.errors import ResourceError
+from tests.commands import expect_no_shared_memory_but, shared_memory
 
 
 def _write_through_another_view(arena: Arena, bell: Doorbell, reply: Doorbell) -> None:
@@ -49,10 +50,10 @@ def test_arrays_do_not_overlap() -> None:
 
 
 def test_memory_has_no_name() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     arena = Arena({"big": Field((1 << 20,), "float32")})
     arena["big"][:] = 1
-    assert set(os.listdir("/dev/shm")) == before
+    expect_no_shared_memory_but(before)
 
 
 def test_too_much_memory_is_refused_with_advice() -> None:
@@ -74,11 +75,11 @@ def _hold(arena: Arena, up: Connection) -> None:
 
 
 def test_killed_process_leaves_nothing_behind() -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     context = multiprocessing.get_context("spawn")
     parent, child = context.Pipe(duplex=False)
     process = context.Process(target=_hold, args=(Arena({"x": Field((1000,), "int64")}), child), daemon=True)
     process.start()
     os.kill(parent.recv(), signal.SIGKILL)
     process.join()
-    assert set(os.listdir("/dev/shm")) == before
+    expect_no_shared_memory_but(before)

@@ -24,7 +24,7 @@ from sf import children
 from sf.errors import InternalError
 from sf.simulators import Simulators
 from sf.supervisor import prepare, train, train_prepared
-from tests.commands import Finished, Running, run, running
+from tests.commands import Finished, Running, expect_no_shared_memory_but, run, running, shared_memory
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
@@ -252,7 +252,7 @@ END: dict[str, Callable[[Running], object]] = {
 @pytest.mark.parametrize("end", END)
 def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end: str) -> None:
     """Programs, shells and forks, in the group of the worker and out of it. A fork hides no death of its parent."""
-    shared_before = set(os.listdir("/dev/shm"))
+    shared_before = shared_memory()
     with running(tmp_path, *fault_run(tmp_path, num_workers=1, kwargs={"sleepers": True})[:-1]) as command:
         wait_for_training(command)
         (worker,) = command.named("sf-rollout-0")[:1]
@@ -270,7 +270,7 @@ def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, e
         if end in ("sigterm", "worker"):
             assert command.finish(20).code == 143
             assert not left_of(family, 5)
-    assert set(os.listdir("/dev/shm")) <= shared_before
+    expect_no_shared_memory_but(shared_before)
 
 
 @pytest.mark.parametrize("mode", ["--serial_mode=True", "--serial_mode=False"])
