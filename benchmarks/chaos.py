@@ -41,8 +41,8 @@ import psutil
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.ledger import Ledger
-from sf.process import RoleSpec
 from sf.progress import Phase, phase_of
+from sf.role import RoleSpec
 from sf.supervisor import prepare, train_prepared
 from sf.wiring import Shared
 

@@ -20,6 +20,7 @@ import numpy as np
 from sf.config import Config, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
+from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import CollectPolicy
 from sf.policy.acting import FastAct
@@ -56,21 +57,21 @@ def main() -> None:
     workers = [role for name, role in built.items() if name.startswith("rollout")]
     inference = built["inference-0-0"]
     assert isinstance(inference, InferenceWorker)
-    fast = inference.act
+    actor = inference.actor
+    assert isinstance(actor, NetworkActor)
+    fast = actor.fast_act
     assert isinstance(fast, FastAct), "a network of ours"
-    eager = CollectPolicy(
-        inference.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False
-    )
-    ways = {"as written": (eager, 0), "recorded": (inference.policy, 0)}
+    eager = CollectPolicy(actor.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False)
+    ways = {"as written": (eager, 0), "recorded": (actor.policy, 0)}
     if fast.most_small_rows >= options.groups * options.envs_per_group:
-        ways["in NumPy"] = (inference.policy, fast.most_small_rows)
+        ways["in NumPy"] = (actor.policy, fast.most_small_rows)
     slots = Slots(shared.topology, shared.arena, info)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     end_s = time.monotonic() + options.seconds
     for way in itertools.cycle(way for way in ways for _ in range(BLOCK_STEPS)):
         if time.monotonic() > end_s:
             break
-        inference.policy, fast.most_small_rows = ways[way]
+        actor.policy, fast.most_small_rows = ways[way]
         for worker in workers:
             worker.step()
         before, started = inference.record["forward"], time.thread_time()

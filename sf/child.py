@@ -13,9 +13,10 @@ from typing import Any
 from sf.errors import EnvCrashed, ResourceError, SfError, WorkerCrashed
 from sf.fork_server import ForkedProcess
 from sf.hangs import Hang, HangWatch
-from sf.process import Failure, Ready, RoleSpec, as_exception
+from sf.process import Failure, Ready, as_exception
 from sf.progress import Phase
 from sf.restarts import Restarts
+from sf.role import RoleSpec
 
 
 @dataclass

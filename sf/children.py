@@ -27,10 +27,11 @@ from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
-from sf.process import STOPPING, RoleSpec, run_child
+from sf.process import STOPPING, run_child
 from sf.progress import Phase, Progress
 from sf.records import inference_record
 from sf.restarts import Restarts
+from sf.role import RoleSpec
 from sf.signals import Signals
 from sf.simulators import Simulators, starting
 from sf.wiring import Shared

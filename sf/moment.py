@@ -19,7 +19,7 @@ from sf.errors import EnvError
 from sf.learner.saving import MOMENT, Saver
 from sf.learner.worker import Learner
 from sf.monitor.console import Console
-from sf.process import Role, RoleSpec
+from sf.role import Role, RoleSpec
 
 MOST_BYTES = 256 * 2**20
 """A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""

@@ -1,7 +1,6 @@
 """The life of a child process: name, ties to its parent, build, ready, loop, and what it says when it fails.
 
-A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run
-in turn in one process in serial mode. What goes wrong in a child travels home as text over a pipe of its own, because
+What it does is a role, see `sf.role`. What goes wrong in a child travels home as text over a pipe of its own, because
 an exception may not survive pickling; the exit code says it a second time.
 """
 
@@ -11,24 +10,22 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
-import importlib
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from sf.arena import Arena
 from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
-from sf.models import register_models
 from sf.output import BoundedStream, bound_output
 from sf.progress import Phase
-from sf.records import Record
+from sf.role import RoleSpec
 
 RUNNING, STOPPING = 0, 1
 """Values of the run-state word that every loop looks at."""
@@ -55,65 +52,6 @@ OOM_SCORE = 500
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-
-
-class Role(Protocol):
-    """What a process does, apart from being a process."""
-
-    record: Record
-    """Its counters."""
-    tell: Callable[[Any], None]
-    """How it sends a message to the supervisor; set by whoever runs the role, after it was built."""
-
-    def step(self) -> bool:
-        """Does what can be done now; False if nothing could be done."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Sleeps until there may be something to do."""
-
-    def close(self) -> None:
-        """Ends in order."""
-
-    def state(self) -> dict[str, Any] | None:
-        """What a resumed run needs beside shared memory, in plain JSON types; None if that would not be enough."""
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on where `state` was taken."""
-
-
-@dataclass(frozen=True)
-class RoleSpec:
-    """How to build a role in its own process, without importing its module here."""
-
-    name: str
-    factory: str | Callable[..., Role]
-    """`module:Class`, imported in the child, or something that can be pickled."""
-    arguments: dict[str, Any]
-    kind: str
-    """Which records are its own, see `sf.records`."""
-    index: int
-    """Among the records of this kind."""
-    models: Mapping[str, Any] = field(default_factory=dict)
-    """Encoders that the user has registered."""
-    deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
-    """The longest that one piece of work may take in each phase, where there is a limit."""
-    has_environments: bool = False
-    """They may start processes of their own."""
-    can_be_replaced: bool = False
-    """A successor can go on where it died, because nobody shares a lock with it."""
-
-    def successor(self, incarnation: int) -> RoleSpec:
-        """The specification of what takes its place when it has died for the n-th time."""
-        return replace(self, arguments=self.arguments | {"incarnation": incarnation})
-
-    def build(self) -> Role:
-        register_models(self.models)
-        factory: Any = self.factory
-        if isinstance(factory, str):
-            module, _, name = factory.partition(":")
-            factory = getattr(importlib.import_module(module), name)
-        role: Role = factory(**self.arguments)
-        return role
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sf.monitor.time_shares import ACT, WAIT
 from sf.records import (
     EVALUATION_COUNTERS,
     INFERENCE_ACTIVITIES,
@@ -36,14 +37,27 @@ class RunRecords:
         self.first_learners = [self.learners[learner_name(p, 0)] for p in policies]
         """The one of each policy that speaks for all."""
         self.evaluators = {"eval-0": evaluation_record(arena)} if has_evaluator else {}
+        self._workers_act = topology.workers_act
 
     def seconds(self) -> dict[str, dict[str, float]]:
         """Seconds by activity, for every process."""
         shares = {name: _seconds(record, ROLLOUT_ACTIVITIES) for name, record in self.rollouts.items()}
         for records in self.inferences:
-            shares |= {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
+            of_inference = {name: _seconds(record, INFERENCE_ACTIVITIES) for name, record in records.items()}
+            if self._workers_act:
+                for own, acting in zip(shares.values(), of_inference.values(), strict=True):
+                    _add_acting(own, acting)
+            else:
+                shares |= of_inference
         shares |= {name: _seconds(record, LEARNER_ACTIVITIES) for name, record in self.learners.items()}
         return shares | {name: _seconds(record, EVALUATION_COUNTERS) for name, record in self.evaluators.items()}
+
+
+def _add_acting(own: dict[str, float], acting: dict[str, float]) -> None:
+    """What its own inference worker does counts as a wait of the rollout worker; here it becomes an activity."""
+    seconds = sum(acting.values()) - acting[WAIT]
+    own[ACT] = own.get(ACT, 0.0) + seconds
+    own[WAIT] = max(0.0, own[WAIT] - seconds)
 
 
 def _seconds(record: Record, activities: tuple[str, ...]) -> dict[str, float]:

@@ -22,6 +22,7 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     assert rollout.num_workers is not None
     assert rollout.num_envs_per_worker is not None
     envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
+    workers_act = config.inference.policy_workers_per_policy == 0
     return Topology(
         num_workers=rollout.num_workers,
         groups_per_worker=rollout.worker_num_splits,
@@ -35,9 +36,10 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
             config.datasets_in_flight,
         ),
         num_policies=run.num_policies,
-        inference_per_policy=config.inference.policy_workers_per_policy,
+        inference_per_policy=rollout.num_workers if workers_act else config.inference.policy_workers_per_policy,
         memory_size=config.model.memory_size,
         num_learners=config.learner.num_learners,
+        workers_act=workers_act,
     )
 
 
@@ -73,7 +75,7 @@ def ensure_room_for_processes(config: Config, topology: Topology, threads_of_lea
     Raises:
         ResourceError: too few open files, processes or threads are allowed.
     """
-    each_policy = topology.inference_per_policy + topology.num_learners
+    each_policy = config.inference.policy_workers_per_policy + topology.num_learners
     with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
     num_processes = topology.num_workers + with_torch
     ensure_descriptors(num_processes, num_doorbells=num_processes + 1)

@@ -79,6 +79,8 @@ class Topology:
     """Numbers in the memory of one agent."""
     num_learners: int = 1
     """Of each policy; they share the groups evenly."""
+    workers_act: bool = False
+    """Rollout worker i has inference worker i of each policy in its own process."""
 
     @property
     def rows(self) -> int:

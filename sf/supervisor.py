@@ -30,8 +30,8 @@ from sf.fork_server import ForkServer
 from sf.models import check_encoder
 from sf.monitor import Monitor
 from sf.monitor.console import Console
-from sf.process import RoleSpec
 from sf.restarts import Restarts
+from sf.role import RoleSpec
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, early_signals, noted_signals

@@ -2,6 +2,7 @@
 
 rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
 rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
+              without doorbells, if rollout-i acts for itself: then inference-p-i is in its process
 rollout-i ── slot full + doorbell ─────► learner-p            the one of its learners that owns the group
 rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
@@ -29,9 +30,9 @@ from sf.envs import EnvSource
 from sf.exchange import exchange_fields
 from sf.experiment import Experiment
 from sf.models import models_to_send
-from sf.process import RoleSpec
 from sf.progress import Phase
 from sf.records import mark_lag_unknown, record_fields
+from sf.role import RoleSpec
 from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.slots import Slots, Topology, slot_fields
 from sf.spaces import EnvInfo
@@ -134,6 +135,8 @@ class Wires:
         """One of the inference workers of a policy."""
         topology, run = self.topology, self.config.run
         place = policy_id * topology.inference_per_policy + index
+        number = topology.num_policies * topology.num_learners + place
+        computing = {"accelerator": self._accelerator(number), "bf16": run.bf16}
         return RoleSpec(
             f"inference-{policy_id}-{index}",
             "sf.inference.worker:InferenceWorker",
@@ -144,11 +147,10 @@ class Wires:
                 "config": self.config.model,
                 "weights": self.weights[policy_id],
                 "doorbell": self.inference_bells[policy_id][index],
-                "workers": self.rollout_bells,
+                "workers": [] if topology.workers_act else self.rollout_bells,
                 "one_by_one": not run.async_rl and not run.serial_mode,
-                "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
-                "bf16": run.bf16,
-            },
+            }
+            | ({"without_torch": True} if topology.workers_act else computing),
             "inference",
             place,
             self.models,
@@ -157,8 +159,9 @@ class Wires:
         )
 
     def rollout(self, index: int) -> RoleSpec:
-        """One of the rollout workers."""
+        """One of the rollout workers, with inference workers of its own if it acts for itself."""
         topology, policies = self.topology, range(self.topology.num_policies)
+        bells = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
         return RoleSpec(
             f"rollout-{index}",
             "sf.rollout.worker:RolloutWorker",
@@ -170,7 +173,7 @@ class Wires:
                 "repeatable": self.config.run.serial_mode,
                 "source": self.source,
                 "doorbell": self.rollout_bells[index],
-                "inference": [self.inference_bells[p][index % topology.inference_per_policy] for p in policies],
+                "inference": [] if topology.workers_act else bells,
                 "learners": [self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
             },
             "rollout",
@@ -179,6 +182,7 @@ class Wires:
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,
+            companions=tuple(self.inference(p, index) for p in policies) if topology.workers_act else (),
         )
 
     def evaluator(self) -> RoleSpec:
@@ -247,6 +251,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)
+    rollout_bells = [Doorbell() for _ in workers]
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
     wires = Wires(
         config=config,
@@ -257,8 +262,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         arena=_arena(config, info, topology, num_threads),
         learner_threads=num_threads,
         weights=[PublishedWeights() for _ in policies],
-        rollout_bells=[Doorbell() for _ in workers],
-        inference_bells=[[Doorbell() for _ in inference] for _ in policies],
+        rollout_bells=rollout_bells,
+        inference_bells=[rollout_bells if topology.workers_act else [Doorbell() for _ in inference] for _ in policies],
         learner_bells=[[Doorbell() for _ in learners] for _ in policies],
         supervisor_bell=Doorbell(),
         eval_bell=Doorbell(),
@@ -268,7 +273,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     for control, learner_end in zip(controls, wires.learner_ends, strict=True):
         connect(control, learner_end)
     specs = [wires.learner(p, k) for p in policies for k in learners]
-    specs += [wires.inference(p, j) for p in policies for j in inference]
+    specs += [wires.inference(p, j) for p in policies for j in inference if not topology.workers_act]
     specs += [wires.rollout(i) for i in workers]
     specs += [wires.evaluator()] if config.evaluation.eval_every_steps > 0 else []
     return wires.shared(controls), specs

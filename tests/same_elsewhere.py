@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import sf.inference.worker as inference
 from sf.config import ModelConfig
+from sf.inference import network_actor
 from sf.learner.checkpoint import load_newest
 from tests.elsewhere import install
 from tests.lab import make_lab, step_until
@@ -81,7 +81,7 @@ def largest_difference(one: list[dict[str, Tensor]], other: list[dict[str, Tenso
 
 def main() -> None:
     libraries = install()
-    vars(inference)["fastest_act"] = lambda network: network.act  # both draw random numbers for one batch at a time
+    vars(network_actor)["fastest_act"] = lambda network: network.act  # both draw random numbers for one batch at a time
     for flags in json.loads(sys.argv[1]):
         on_cpu, on_device = trained("cpu", flags), trained("gpu", flags)
         facts = {

@@ -13,9 +13,9 @@ from torch import Tensor
 from sf.models import register_model
 from sf.moment import as_text
 from sf.policy import ActorCritic
-from sf.policy.acting import NOISE_ROWS, FastAct, fastest_act
+from sf.policy.acting import NOISE_ROWS, FastAct, fastest_act, most_rows, small_program
 from sf.policy.distributions import Categorical
-from sf.policy.small import ACTIVATIONS, most_rows, small_program
+from sf.small_network import ACTIVATIONS, layout
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
 from tests.test_actor_critic import box, discrete, make_policy
 from tests.test_models import OneLayer
@@ -79,6 +79,14 @@ WRITTEN_OUT: dict[str, tuple[ActionSpec, dict[str, Any], LeafSpec]] = {
     "matrix": (discrete(40), {}, LeafSpec((2, 3), "float32")),
     "separate": (box(3), {"adaptive_stddev": True, "actor_critic_share_weights": False}, LeafSpec((4,), "float32")),
 }
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_layout_of_a_small_network_is_that_of_the_flat_vector(name: str) -> None:
+    action, config, leaf = WRITTEN_OUT[name]
+    network = make_policy(action, {"obs": leaf}, **{**SMALL, **config})
+    expected = {key: tuple(variable.shape) for key, variable in network.variables().items()}
+    assert list(layout(network.info, network.config).items()) == list(expected.items())
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)

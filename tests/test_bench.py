@@ -26,7 +26,8 @@ from sf.cli.bench import main
 from sf.config import RunConfig
 from sf.errors import ExitCode, UsageError
 from sf.monitor import Lag
-from sf.process import RUNNING, STOPPING, RoleSpec
+from sf.process import RUNNING, STOPPING
+from sf.role import RoleSpec
 from sf.slots import Topology
 from tests import commands
 from tests.lab import Lab, make_config, make_lab
@@ -78,6 +79,7 @@ class TestRoofline:
             ("CartPole-v1", {"num_policies": 2}),
             ("sf/Couriers-v0", {"num_policies": 2}),
             ("CartPole-v1", {"async_rl": True, "num_workers": 2}),
+            ("Pendulum-v1", {"policy_workers_per_policy": 0, "worker_num_splits": 2}),
         ],
     )
     def test_every_part_costs_something(self, env: str, flags: dict[str, Any], tmp_path: Path) -> None:
@@ -220,10 +222,27 @@ class TestUsage:
         assert found.used == pytest.approx(0.9)
         assert found.others == pytest.approx(0.05)
         assert found.idle == pytest.approx(0.05)
-        assert found.rollout == pytest.approx((0.375, 0.225, 0.4))  # three quarters of a step are inside
+        assert found.rollout == pytest.approx((0.375, 0.225, 0.4, 0.0))  # three quarters of a step are inside
         assert found.busy == pytest.approx({"rollout": 0.6, "inference": 0.3, "learner": 0.8})
         parts = {"environments": 0.625 / 1.8, "framework": 0.375 / 1.8, "inference": 0.25 / 1.8, "learner": 0.5 / 1.8}
         assert found.cpu == pytest.approx(parts | {"other": 0.05 / 1.8})
+
+    def test_rollout_workers_that_act_do_the_work_of_inference(self) -> None:
+        changed = []
+        for usage, acting in ((START, 1.0), (END, 4.0)):
+            cpu = {name: seconds for name, seconds in usage.cpu.items() if name != "inference-0-0"}
+            activities = {name: dict(own) for name, own in usage.activities.items() if name in cpu}
+            for name in ("rollout-0", "rollout-1"):
+                activities[name]["wait"] -= acting
+                activities[name]["act"] = acting
+            changed.append(replace(usage, cpu=cpu, activities=activities))
+        found = shares_of(changed[1].since(changed[0]), cores=2, mode="async")
+        assert found.rollout == pytest.approx((0.375, 0.225, 0.1, 0.3))
+        assert found.busy == pytest.approx({"rollout": 0.9, "learner": 0.8})
+        rollout, total = 10.0, 15.5
+        assert found.cpu["inference"] == pytest.approx(rollout / total / 3)
+        assert found.cpu["environments"] == pytest.approx(rollout / total * 0.375 / 0.9)
+        assert sum(found.cpu.values()) == pytest.approx(1)
 
     def test_one_process_divides_its_time_by_what_the_roles_did(self) -> None:
         main_only = replace(START, cpu={"supervisor": 0.0}), replace(END, cpu={"supervisor": 10.0})
@@ -345,28 +364,32 @@ def tiny_config(**flags: Any) -> Any:
 
 
 @pytest.mark.usefixtures("own_signals")
-@pytest.mark.parametrize("serial", [False, True])
-def test_train_measures_a_run(serial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("serial", "inference"), [(False, 1), (True, 1), (False, 0)])
+def test_train_measures_a_run(serial: bool, inference: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurements, "_blocks", lambda *_: [Block(5e-6, 2e-6, 3e-6)])
-    printed = "\n".join(measurements.train(tiny_config(serial_mode=serial)))
+    config = tiny_config(serial_mode=serial, policy_workers_per_policy=inference)
+    printed = "\n".join(measurements.train(config))
     assert (found := re.search(r"CartPole-v1: ([\d,]+) samples/s over [\d.]+ s, (\d+)% of the limit$", printed, re.M))
     assert int(found[1].replace(",", "")) > 0
-    names = {"rollout-0", "rollout-1", "inference-0-0", "learner-0", "supervisor"}
+    names = {"rollout-0", "rollout-1", "learner-0", "supervisor"} | ({"inference-0-0"} if inference else set())
     rows = {line.split()[0]: line for line in printed.splitlines() if line.split()[:1] and line.split()[0] in names}
     assert rows.keys() == names
     shares_of_cores = [row.split()[1] for row in rows.values()]
     assert all("%" in share for share in shares_of_cores) or serial
     cpu = [float(row[2].rstrip("%")) for row in map(str.split, rows.values()) if "%" in row[1] and "%" in row[2]]
     assert sum(cpu) == pytest.approx(100, abs=1)
-    assert (rollout := re.search(r"rollout workers: ([\d.]+)% .*, ([\d.]+)% .*, ([\d.]+)% waiting", printed))
-    assert sum(map(float, rollout.groups())) == pytest.approx(100, abs=1)
-    assert float(rollout[1]) > 0
+    line = next(line for line in printed.splitlines() if line.startswith("rollout workers: "))
+    shares = [float(share) for share in re.findall(r"([\d.]+)%", line)]
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert shares[0] > 0
+    assert len(shares) == (3 if inference else 4)
     assert printed.splitlines()[-1].startswith("verdict: ")
 
 
 @pytest.mark.usefixtures("own_signals")
-def test_latency_gives_all_percentiles() -> None:
-    header, *rows = measurements.latency(tiny_config())
+@pytest.mark.parametrize("inference", [1, 0])
+def test_latency_gives_all_percentiles(inference: int) -> None:
+    header, *rows = measurements.latency(tiny_config(policy_workers_per_policy=inference))
     assert header.split() == ["milliseconds", "p50", "p90", "p99", "max", "events"]
     assert [row[:23].strip() for row in rows] == ["publication → first use", "request → action"]
     for row in rows:

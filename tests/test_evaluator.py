@@ -16,7 +16,7 @@ from sf.evaluator.last import evaluate_last
 from sf.evaluator.worker import Evaluator
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.policy.checkpoints import load_newest
-from sf.process import RoleSpec
+from sf.role import RoleSpec
 from sf.signals import noted_signals
 from tests.commands import run, running
 from tests.lab import Lab, make_lab, step_until

@@ -73,9 +73,9 @@ def wait_for_new(command: Running, title: str, old: int) -> None:
     command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
 
 
-@pytest.mark.parametrize("role", ["rollout-1", "inference-0-0"])
-def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str) -> None:
-    with running(tmp_path, *CARTPOLE) as command:
+@pytest.mark.parametrize(("role", "inference"), [("rollout-1", 1), ("inference-0-0", 1), ("rollout-1", 0)])
+def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str, inference: int) -> None:
+    with running(tmp_path, *CARTPOLE, f"--policy_workers_per_policy={inference}") as command:
         wait_for_training(command)
         victims = []
         for _ in range(2):

@@ -13,6 +13,7 @@ import torch
 from sf_envs.counter import Counter
 
 from sf.envs import register_env
+from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
@@ -52,13 +53,13 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
     weights.publish(policy.flat.numpy(), 0)
     (worker,), inference = make_roles(lab)
     sizes: list[int] = []
-    action = inference.policy.action
+    act = inference.actor.act
 
-    def spy(time_step: Any, *arguments: Any) -> Any:
-        sizes.append(len(time_step.observation["obs"]))
-        return action(time_step, *arguments)
+    def spy(observations: Any, *arguments: Any) -> Any:
+        sizes.append(sum(map(len, observations["obs"])))
+        return act(observations, *arguments)
 
-    inference.policy.action = spy  # type: ignore[assignment,method-assign]
+    inference.actor.act = spy  # type: ignore[assignment,method-assign]
     for _ in range(3):
         worker.step()
         assert inference.step()
@@ -136,10 +137,12 @@ def test_random_numbers_of_another_device_begin_anew(tmp_path: Path, capsys: pyt
     """Generators of other devices have states of other sizes; CUDA's has 16 bytes."""
     lab = make_lab(tmp_path)
     _, inference = make_roles(lab)
-    own, before = inference.state(), inference.generator.get_state()
+    actor = inference.actor
+    assert isinstance(actor, NetworkActor)
+    own, before = inference.state(), actor.generator.get_state()
     inference.load_state(own | {"generator": [0] * 16})
-    assert torch.equal(inference.generator.get_state(), before)
+    assert torch.equal(actor.generator.get_state(), before)
     assert "on another device before" in capsys.readouterr().out
-    inference.generator.manual_seed(5)
+    actor.generator.manual_seed(5)
     inference.load_state(own)
-    assert torch.equal(inference.generator.get_state(), before)
+    assert torch.equal(actor.generator.get_state(), before)

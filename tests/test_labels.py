@@ -18,8 +18,8 @@ from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.fork_server import ForkServer
-from sf.process import RoleSpec
 from sf.records import learner_record
+from sf.role import RoleSpec
 from sf.signals import noted_signals
 from sf.supervisor import run
 from sf.wiring import wire
@@ -79,9 +79,11 @@ def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any])
         assert facts["labels"] == [[n * expected["F"]] * 2 for n in range(iterations)]
 
 
-def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inference", [1, 0])
+def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path, inference: int) -> None:
     """The learner publishes hundreds of versions per dataset while others act; a million transitions."""
-    facts = stamped_run(tmp_path, transitions=1_000_000, publications=200)
+    flags = {"policy_workers_per_policy": inference}
+    facts = stamped_run(tmp_path, transitions=1_000_000, publications=200, **flags)
     assert facts["wrong"] == 0
     assert facts["checked"] > 990_000
     assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
@@ -133,8 +135,9 @@ def test_a3_a14_millions_of_transitions(tmp_path: Path) -> None:
     assert facts["checked"] > 4_990_000
 
 
-def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path) -> None:
-    flags = {"async_rl": False, "batch_size": 1024, "num_envs_per_worker": 64}
+@pytest.mark.parametrize("inference", [1, 0])
+def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path, inference: int) -> None:
+    flags = {"async_rl": False, "batch_size": 1024, "num_envs_per_worker": 64, "policy_workers_per_policy": inference}
     serial = stamped_run(tmp_path / "serial", 20 * 1024, 1, num_workers=1, serial_mode=True, **flags)
     processes = stamped_run(tmp_path / "processes", 20 * 1024, 1, num_workers=1, **flags)
     assert serial == processes

@@ -29,9 +29,9 @@ from sf.learner.batch import Batch
 from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import ActorCritic
-from sf.process import RoleSpec
 from sf.progress import Phase
 from sf.records import learner_record
+from sf.role import RoleSpec
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import prepare, train_prepared
 from sf.wiring import Shared

@@ -49,8 +49,9 @@ def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags:
         {"use_rnn": True, "rnn_size": 8, "rnn_type": "lstm"},
         {"env": "Pendulum-v1", "num_batches_per_epoch": 3, "batch_size": 256},
         {"env": "sf/Couriers-v0", "batch_size": 256},
+        {"env": "Pendulum-v1", "policy_workers_per_policy": 0, "num_workers": 2},
     ],
-    ids=["statistics", "lstm", "numbers", "masks"],
+    ids=["statistics", "lstm", "numbers", "masks", "acting"],
 )
 def test_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: bool, flags: dict[str, Any]) -> None:
     """Parameters, moments of the optimizer, statistics, random states, counters, and everything in shared memory."""
@@ -103,8 +104,12 @@ def test_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [{"num_workers": 2}, {"num_workers": 3, "policy_workers_per_policy": 2, "use_rnn": True, "rnn_size": 8}],
-    ids=["mlp", "gru"],
+    [
+        {"num_workers": 2},
+        {"num_workers": 3, "policy_workers_per_policy": 2, "use_rnn": True, "rnn_size": 8},
+        {"num_workers": 2, "policy_workers_per_policy": 0},
+    ],
+    ids=["mlp", "gru", "acting"],
 )
 def test_synchronous_run_with_processes_repeats_bit_for_bit(tmp_path: Path, flags: dict[str, Any]) -> None:
     """Whatever the order in which workers ask and finish, with one dataset per sampling round."""

@@ -274,9 +274,13 @@ def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     assert summary_of(tmp_path / "b")["exit_reason"] == "train_for_seconds reached"
 
 
-def test_two_policies_on_a_two_agent_environment(tmp_path: Path, oracles: dict[str, Any]) -> None:
+@pytest.mark.parametrize("inference", [1, 0])
+def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
-    finished = run(tmp_path, *flags, "--train_for_seconds=7", "--learning_rate=0.002", "--normalize_input=False")
+    acting = f"--policy_workers_per_policy={inference}"
+    finished = run(
+        tmp_path, *flags, acting, "--train_for_seconds=7", "--learning_rate=0.002", "--normalize_input=False"
+    )
     assert finished.code == 0, finished.err
     reports = matches(oracles["A15"]["regex"], finished)
     assert reports[-1]["throughput"].count(":") == 2

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sf.arena import Array
 from sf.bench.timings import KINDS, Durations, Kind, make_timings
-from sf.process import RoleSpec
+from sf.role import RoleSpec
 from sf.wiring import Shared
 
 INSTRUMENTED = {
@@ -51,12 +50,7 @@ class Stopwatch:
         """The roles with clocks in them."""
         timings = make_timings(shared.topology)
         self.durations = {kind: Durations(timings, kind) for kind in KINDS}
-        return [
-            replace(spec, factory=INSTRUMENTED[spec.factory], arguments=spec.arguments | {"timings": timings})
-            if isinstance(spec.factory, str) and spec.factory in INSTRUMENTED
-            else spec
-            for spec in specs
-        ]
+        return [spec.with_factories(INSTRUMENTED, timings=timings) for spec in specs]
 
     def read(self) -> dict[Kind, Array]:
         """How many durations there have been so far."""

@@ -10,7 +10,6 @@ What the processes spend on talking to each other, on copying and on waiting is 
 
 from __future__ import annotations
 
-import copy
 import os
 import statistics
 import tempfile
@@ -20,17 +19,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from sf.arena import Array
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.experiment import Experiment
+from sf.inference.actor import Actor, Answers
+from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
-from sf.policy import CollectPolicy, PolicyStep, TimeStep
-from sf.policy.acting import fastest_act
+from sf.role import RoleSpec
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots, Topology
@@ -109,14 +108,13 @@ class Bench:
 
     def __init__(self, config: Config, source: EnvSource, info: EnvInfo, directory: str):
         shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"))
-        built = {spec.name: spec.build() for spec in specs if spec.name in ("learner-0", "rollout-0")}
-        worker, learner = built["rollout-0"], built["learner-0"]
-        assert isinstance(worker, RolloutWorker)
-        assert isinstance(learner, Learner)
+        learner, worker, inference = one_of_each(specs)
         self.worker, self.update = worker, learner.update
         self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
         self.slots = Slots(shared.topology, shared.arena, info)
-        self.player = Player(worker.groups[0].envs, learner, self.slots)
+        inference.actor.weights[:] = learner.network.flat.cpu().numpy()
+        inference.actor.take_weights()
+        self.player = Player(worker.groups[0].envs, inference.actor, self.slots)
         self.player.play()
         self.batch = self._dataset(learner)
 
@@ -147,15 +145,24 @@ class Bench:
         return batch
 
 
+def one_of_each(specs: Sequence[RoleSpec]) -> tuple[Learner, RolloutWorker, InferenceWorker]:
+    """The first learner, the first rollout worker, and the inference worker that serves it, wherever it lives."""
+    first = [spec for spec in specs if spec.name in ("learner-0", "inference-0-0", "rollout-0")]
+    alone = [replace(spec, companions=()) for spec in first] + [one for spec in first for one in spec.companions]
+    built = {spec.name: spec.build() for spec in alone if spec.name in ("learner-0", "inference-0-0", "rollout-0")}
+    learner, inference, worker = built["learner-0"], built["inference-0-0"], built["rollout-0"]
+    assert isinstance(learner, Learner)
+    assert isinstance(inference, InferenceWorker)
+    assert isinstance(worker, RolloutWorker)
+    return learner, worker, inference
+
+
 class Player:
     """Plays in the first slot, again and again."""
 
-    def __init__(self, envs: EnvBatch, learner: Learner, slots: Slots):
+    def __init__(self, envs: EnvBatch, actor: Actor, slots: Slots):
         self.envs, self.slots, self.slot = envs, slots, slots.topology.slots_of_group(0)[0]
-        network = copy.deepcopy(learner.network)
-        self.policy = CollectPolicy(
-            network, fastest_act(network), emit_log_probability=True, automatic_state_reset=False, validate_args=False
-        )
+        self.actor = actor
         self.rows, self.batch_rows = slots.topology.rows, inference_batch(slots.topology)
         envs.reset(self._observations(0))
 
@@ -182,26 +189,27 @@ class Player:
             array[self.slot, 0] = array[self.slot, len(steps)]
         return env_s / (len(steps) * self.rows), inference_s / (len(steps) * self.batch_rows)
 
-    def _act(self, t: int, count: int) -> PolicyStep:
-        observations = {
-            name: torch.from_numpy(_repeated(array, count)) for name, array in self._observations(t).items()
-        }
-        memory = torch.zeros(count, size) if (size := self.slots.topology.memory_size) else ()
-        return self.policy.action(TimeStep((), (), (), observations), memory)
+    def _act(self, t: int, count: int) -> Answers:
+        observations = {name: [_repeated(array, count)] for name, array in self._observations(t).items()}
+        size = self.slots.topology.memory_size
+        return self.actor.act(observations, [np.zeros((count, size), np.float32)] if size else [], None)
 
-    def _keep(self, t: int, chosen: PolicyStep) -> None:
+    def _keep(self, t: int, chosen: Answers) -> None:
         at = self.slot, t
-        self.slots.actions[at] = chosen.action[: self.rows].numpy()
-        self.slots.log_probs[at] = chosen.info.log_probability[: self.rows].numpy()
-        self.slots.values[at] = chosen.info.value_prediction[: self.rows].numpy()
+        self.slots.actions[at] = chosen.actions[: self.rows]
+        self.slots.log_probs[at] = chosen.log_probs[: self.rows]
+        self.slots.values[at] = chosen.values[: self.rows]
 
     def _observations(self, t: int) -> dict[str, Array]:
         return {name: array[self.slot, t] for name, array in self.slots.observations.items()}
 
 
 def inference_batch(topology: Topology) -> int:
-    """Rows of one forward pass when every rollout worker waits for one group and steps the others."""
-    served = len(topology.workers_of_inference(0))
+    """Rows of one forward pass when every rollout worker waits for one group and steps the others.
+
+    One that acts for itself waits for all of its groups, since it cannot step others meanwhile.
+    """
+    served = topology.groups_per_worker if topology.workers_act else len(topology.workers_of_inference(0))
     return max(1, served * topology.rows // topology.num_policies)
 
 

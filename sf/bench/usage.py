@@ -7,15 +7,16 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psutil
 
 from sf.bench.probes import make_probes
 from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
 from sf.config import Config
-from sf.monitor.time_shares import WAIT, Seconds, shares_text
-from sf.process import PREFIX, RoleSpec
+from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
+from sf.process import PREFIX
+from sf.role import RoleSpec
 from sf.run_records import RunRecords
 from sf.wiring import Shared
 
@@ -69,11 +70,8 @@ class Meter:
     def attach(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
         """The roles with probes in them."""
         self.records = RunRecords(shared, has_evaluator=self.config.evaluation.eval_every_steps > 0)
-        return [self._probed(spec) if spec.factory == "sf.rollout.worker:RolloutWorker" else spec for spec in specs]
-
-    def _probed(self, spec: RoleSpec) -> RoleSpec:
-        arguments = spec.arguments | {"probes": self.probes}
-        return replace(spec, factory="sf.bench.probes:ProbedWorker", arguments=arguments)
+        instead = {"sf.rollout.worker:RolloutWorker": "sf.bench.probes:ProbedWorker"}
+        return [spec.with_factories(instead, probes=self.probes) for spec in specs]
 
     def read(self) -> Usage:
         frames = sum(record.read()["env_steps"] for record in self.records.first_learners)
@@ -110,14 +108,15 @@ def machine_cpu() -> float:
 def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
     """What the verdict needs to know."""
     own, available = sum(usage.cpu.values()), usage.wall * cores
-    busy = {role: _busy(usage, role) for role in ROLES}
-    in_envs = _in_envs(usage)
+    busy = {role: _busy(usage, role) for role in ROLES if _work(usage, role)}
+    in_envs, acting = _in_envs(usage), _acting(usage)
+    rollout = busy["rollout"]
     return Shares(
         used=own / available,
         others=max(0.0, usage.machine - own) / available,
-        cpu=_cpu_by_part(usage, in_envs),
+        cpu=_cpu_by_part(usage, in_envs, acting),
         busy=busy,
-        rollout=RolloutShares(busy["rollout"] * in_envs, busy["rollout"] * (1 - in_envs), 1 - busy["rollout"]),
+        rollout=RolloutShares(rollout * in_envs, rollout * (1 - in_envs - acting), 1 - rollout, rollout * acting),
         mode=mode,
     )
 
@@ -137,7 +136,7 @@ def usage_lines(usage: Usage, shares: Shares) -> list[str]:
     return [
         *table,
         f"rollout workers: {rollout.inside:.1%} inside env.step, {rollout.framework:.1%} framework, "
-        f"{rollout.waiting:.1%} waiting",
+        f"{rollout.waiting:.1%} waiting" + (f", {rollout.acting:.1%} acting" if rollout.acting else ""),
         f"cores: {shares.used:.1%} this run, {shares.others:.1%} other programs, {shares.idle:.1%} idle",
         *(disturbed if shares.others > DISTURBED else []),
     ]
@@ -170,7 +169,14 @@ def _in_envs(usage: Usage) -> float:
     return steps * inside / total if total else 0.0
 
 
-def _cpu_by_part(usage: Usage, in_envs: float) -> dict[Part, float]:
+def _acting(usage: Usage) -> float:
+    """Share of the work of all rollout workers that is choosing actions, which they may leave to others."""
+    work = _work(usage, "rollout").values()
+    total = sum(sum(own.values()) for own in work)
+    return sum(own.get(ACT, 0.0) for own in work) / total if total else 0.0
+
+
+def _cpu_by_part(usage: Usage, in_envs: float, acting: float) -> dict[Part, float]:
     """Shares of the CPU time; in serial mode, where one process does everything, of the time."""
     seconds = {
         role: sum(usage.cpu.get(name, sum(own.values())) for name, own in _work(usage, role).items()) for role in ROLES
@@ -179,8 +185,8 @@ def _cpu_by_part(usage: Usage, in_envs: float) -> dict[Part, float]:
     rollout, inference, learner = (seconds[role] / total for role in ROLES)
     return {
         "environments": rollout * in_envs,
-        "framework": rollout * (1 - in_envs),
-        "inference": inference,
+        "framework": rollout * (1 - in_envs - acting),
+        "inference": inference + rollout * acting,
         "learner": learner,
         "other": 1.0 - rollout - inference - learner,
     }

@@ -24,6 +24,8 @@ class RolloutShares(NamedTuple):
     """Inside `env.step`, and `env.reset` where episodes end."""
     framework: float
     waiting: float
+    acting: float = 0.0
+    """Where no inference workers do that."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def _limit_with_idle_cores(shares: Shares) -> str:
         )
         return f"the processes wait for each other (busy: {waits}) and {idle}; {advice}"
     if role == "rollout":
-        inside, framework, _ = shares.rollout
+        inside, framework, _, _ = shares.rollout
         what = f"the environments are the limit: {inside:.0%} of rollout time is inside env.step"
         if inside < framework:
             what = f"the rollout workers are the limit: {framework:.0%} of their time is spent around env.step"
@@ -82,7 +84,7 @@ def _limit_with_busy_cores(shares: Shares) -> str:
     part = max(shares.cpu, key=lambda part: shares.cpu[part])
     takes = f"{shares.cpu[part]:.0%} of the CPU time"
     if part == "environments":
-        inside = shares.rollout.inside / (shares.rollout.inside + shares.rollout.framework)
+        inside = shares.rollout.inside / (1 - shares.rollout.waiting)
         return (
             f"the environments are the limit: they take {takes}, the cores are busy, and {inside:.0%} of what the "
             "rollout workers do is inside env.step; more workers than cores will not help"

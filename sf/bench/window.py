@@ -8,7 +8,8 @@ from typing import Generic, Protocol, TypeVar
 from sf.callbacks import Iteration
 from sf.config import RunConfig
 from sf.errors import UsageError
-from sf.process import RUNNING, RoleSpec
+from sf.process import RUNNING
+from sf.role import RoleSpec
 from sf.wiring import Shared
 
 LONGEST_WARM_UP_S = 5.0

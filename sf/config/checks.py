@@ -35,6 +35,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     problems += _names(config) + _combinations(config)
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
+        problems += _acting(config, info)
         _images(config, info)
     if problems:
         raise ConfigError(problems)
@@ -169,6 +170,22 @@ def _memory(config: Config) -> list[str]:
     return [
         f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories {owner} cannot be dealt to "
         f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
+    ]
+
+
+def _acting(config: Config, info: EnvInfo) -> list[str]:
+    """Rollout workers have no torch, so they act with small networks only."""
+    from sf.small_network import what_is_not_written_out
+
+    if config.inference.policy_workers_per_policy > 0:
+        return []
+    missing = "bf16=True" if config.run.bf16 else what_is_not_written_out(info, config.model)
+    if not missing:
+        return []
+    return [
+        "policy_workers_per_policy=0 has every rollout worker act for itself, without torch. That is not possible with "
+        f"{missing}, only with one vector as the observation, plain layers, and one choice or a Box as the action. Use "
+        "--policy_workers_per_policy=1."
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sf.disposable import DisposableChild
 from sf.errors import SfError
 from sf.monitor.console import Console
-from sf.process import RoleSpec
+from sf.role import RoleSpec
 from sf.signals import Signals
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,28 +11,14 @@ from torch import Tensor
 
 from sf.arena import Array
 from sf.device import CPU
+from sf.inference.actor import NO_MEMORY, Answers
 from sf.policy import PolicyStep
-
-NO_MEMORY = np.empty((0, 0), np.float32)
-
-
-class Answers(NamedTuple):
-    """Arrays of the host for B rows."""
-
-    actions: Array
-    """[B] or [B, D]."""
-    log_probs: Array
-    """[B]."""
-    values: Array
-    """[B]."""
-    memory: Array
-    """[B, S], or `NO_MEMORY`."""
 
 
 class Carrier(Protocol):
     """Between the host and a device."""
 
-    def take(self, parts: list[Array]) -> Tensor:
+    def take(self, parts: Sequence[Array]) -> Tensor:
         """Rows of several groups as one batch on the device."""
 
     def bring(self, step: PolicyStep) -> Answers:
@@ -41,7 +28,7 @@ class Carrier(Protocol):
 class OnHost:
     """The network computes on the CPU, so that what one group asks need not be copied."""
 
-    def take(self, parts: list[Array]) -> Tensor:
+    def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`."""
         return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
@@ -62,7 +49,7 @@ class ToDevice:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def take(self, parts: list[Array]) -> Tensor:
+    def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`; does not wait. Nobody writes there before the answer, and the answer waits for it."""
         there = [torch.from_numpy(part).to(self._device, non_blocking=True) for part in parts]
         return there[0] if len(there) == 1 else torch.cat(there)

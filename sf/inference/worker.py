@@ -1,7 +1,8 @@
 """An inference worker: one forward pass for everything that waits.
 
 In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
-that computed them, written in place. It owns a copy of the policy and is woken by requests.
+that computed them, written in place. It owns a copy of the policy and is woken by requests, or lives in the process of
+the rollout worker whose groups it serves.
 
 Between two forward passes the caches hold little of what follows, so that even a simple operation on an array takes
 several microseconds the first time: what counts is how few different ones there are.
@@ -14,17 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
-from sf.device import FlatOnHost, note_memory, use_device
 from sf.doorbell import Doorbell
-from sf.inference.carrier import carrier_to
+from sf.inference.actor import Actor, Answers
+from sf.inference.small_actor import SmallActor
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
-from sf.policy import ActorCritic, CollectPolicy, PolicyStep, TimeStep
-from sf.policy.acting import FastAct, fastest_act
 from sf.records import inference_record
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
@@ -64,8 +62,8 @@ class InferenceWorker:
         workers: Sequence[Doorbell],
         one_by_one: bool = False,
         incarnation: int = 0,
-        accelerator: int | None = None,
-        bf16: bool = False,
+        without_torch: bool = False,
+        **computing: Any,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -79,12 +77,12 @@ class InferenceWorker:
             arena: the shared memory.
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
-            workers: doorbells of all rollout workers.
+            workers: doorbells of all rollout workers; none if its own is in the same process and looks by itself.
             one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
                 which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
-            accelerator: to act on, see `sf.device`.
-            bf16: compute encoders in bfloat16.
+            without_torch: act in NumPy.
+            computing: otherwise, what `NetworkActor` takes.
 
         Raises:
             ResourceError: there is no accelerator.
@@ -92,23 +90,18 @@ class InferenceWorker:
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
-        torch.set_num_threads(1)  # the other cores belong to other roles
-        self.device = use_device(accelerator, arena)
-        self.network = ActorCritic(info, config, self.device, bf16)
-        # The memory is that of `_gather_memory`, which knows where episodes begin; the slots check what goes in.
-        self.act = fastest_act(self.network)
-        self.policy = CollectPolicy(
-            self.network, self.act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
-        )
-        self.weights, self.version = weights, NOTHING_PUBLISHED
-        self._flat = FlatOnHost(self.network.flat)
-        self._carrier = carrier_to(self.device)
         entropy = [seed, policy_id, index, incarnation] if incarnation else [seed, policy_id, index]
-        self.generator = _generator(entropy, self.device)
+        self.actor: Actor
+        if without_torch:
+            self.actor = SmallActor(info, config, entropy)
+        else:
+            from sf.inference.network_actor import NetworkActor
+
+            self.actor = NetworkActor(info, config, entropy, arena, **computing)
+        self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
-        served = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
-        self.groups = served
-        self.own_generators = {g: _generator([*entropy, g], self.device) for g in served} if one_by_one else {}
+        self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
+        self.one_by_one = one_by_one
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
@@ -121,22 +114,22 @@ class InferenceWorker:
         if not waiting or not self._refresh_weights():
             return False
         tasks = [self._task(group) for group in waiting]
-        if not self.own_generators:
-            self._serve(tasks, self.generator)
+        if not self.one_by_one:
+            self._serve(tasks, None)
         else:
             for task in tasks:
-                self._serve([task], self.own_generators[task.group])
+                self._serve([task], task.group)
         return True
 
-    def _serve(self, tasks: list[Task], generator: torch.Generator) -> None:
+    def _serve(self, tasks: list[Task], stream: int | None) -> None:
         """One forward pass."""
         finals = self._finals(tasks)
         observations = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
-        chosen = self.policy.action(TimeStep((), (), (), observations), memory, generator)
+        answers = self.actor.act(observations, memory, stream)
         self.record.lap("forward")
-        self._scatter(tasks, finals, chosen)
+        self._scatter(tasks, finals, answers)
         self._answer(tasks)
 
     def wait(self, timeout_s: float) -> None:
@@ -149,33 +142,26 @@ class InferenceWorker:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs beside shared memory."""
-        noise = self.act.state() if isinstance(self.act, FastAct) else {}
-        return {"generator": self.generator.get_state().tolist(), "noise": noise}
+        return self.actor.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
-        saved = torch.tensor(state["generator"], dtype=torch.uint8)
-        if saved.shape != self.generator.get_state().shape:
-            self.console.line("The run was on another device before; the random numbers of its actions begin anew.")
-            return
-        self.generator.set_state(saved)
-        if isinstance(self.act, FastAct):
-            self.act.load_state(state["noise"], self.generator)
+        self.actor.load_state(state)
 
     def _refresh_weights(self) -> bool:
         """Takes newer weights if there are any; False while there are none at all."""
         newest = self.weights.version
         if newest != self.version:
             started = time.perf_counter()
-            self.version = self.weights.read_into(self._flat.array)
-            self._flat.store()
+            self.version = self.weights.read_into(self.actor.weights)
+            self.actor.take_weights()
             self.record["refresh_seconds"] += time.perf_counter() - started
             self.record["refreshes"] += 1
             if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0:
                 seconds = self.record["refresh_seconds"] / refreshes
                 self.console.line(weight_line(self.policy_id, self.version, seconds))
             if refreshes % REFRESHES_PER_LINE == 1:
-                note_memory(self.device, self.record)
+                self.actor.note_memory(self.record)
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 
@@ -198,16 +184,16 @@ class InferenceWorker:
                     finals.append(task._replace(rows=rows, num_rows=len(rows)))
         return finals
 
-    def _gather(self, tasks: list[Task], finals: list[Task]) -> dict[str, torch.Tensor]:
+    def _gather(self, tasks: list[Task], finals: list[Task]) -> dict[str, list[Array]]:
         """The observations of all tasks, then the final ones."""
         observations = {}
         for key, stored in self.slots.observations.items():
             parts = [stored[task.slot, task.t, task.rows] for task in tasks]
             parts += [self.slots.final_observations[key][task.group, task.rows] for task in finals]
-            observations[key] = self._carrier.take(parts)
+            observations[key] = parts
         return observations
 
-    def _gather_memory(self, tasks: list[Task], finals: list[Task]) -> torch.Tensor:
+    def _gather_memory(self, tasks: list[Task], finals: list[Task]) -> list[Array]:
         """[B, S] in the same order: zeros where an episode begins; before the reset for final observations."""
         parts = []
         for task in tasks:
@@ -216,12 +202,12 @@ class InferenceWorker:
                 memory = np.where(self.slots.ended(task.slot, task.t - 1)[task.rows, None], 0, memory)
             parts.append(memory)
         parts += [self.slots.memory[task.group, task.request % 2, task.rows] for task in finals]
-        return self._carrier.take(parts)
+        return parts
 
-    def _scatter(self, tasks: list[Task], finals: list[Task], chosen: PolicyStep) -> None:
+    def _scatter(self, tasks: list[Task], finals: list[Task], answers: Answers) -> None:
         """Writes what the policy says of all tasks, then the values of the final observations."""
         slots = self.slots
-        actions, log_probs, values, memory = self._carrier.bring(chosen)
+        actions, log_probs, values, memory = answers
         start = num_samples = 0
         for _, _, slot, t, rows, num_rows in tasks:
             stop = start + num_rows
@@ -253,13 +239,10 @@ class InferenceWorker:
         """Says so after everything is written, and wakes each rollout worker once."""
         for task in tasks:
             self._answered[task.group] = task.request
-        for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
-            self.workers[worker].ring()
+        if self.workers:
+            for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
+                self.workers[worker].ring()
         self.record["requests"] += len(tasks)
         self.record["forwards"] += 1
         self.record.lap("scatter")
         self.record.publish()
-
-
-def _generator(entropy: Sequence[int], device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))

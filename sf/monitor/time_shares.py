@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-WAIT = "wait"
+WAIT, ACT = "wait", "act"
+"""Activities: nothing; what a rollout worker does that acts for itself."""
 
 Seconds = Mapping[str, Mapping[str, float]]
 """Process name to activity to seconds."""

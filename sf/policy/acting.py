@@ -11,9 +11,9 @@ from torch import Tensor
 
 from sf.models import AUTO
 from sf.policy.actor_critic import ActorCritic, Observations
-from sf.policy.small import Program, most_rows, small_program
 from sf.policy.steps import CollectInfo, PolicyStep
-from sf.policy.tracing import check, recorded
+from sf.policy.tracing import Program, check, recorded
+from sf.small_network import MOST_PRODUCTS, SmallNetwork, what_is_not_written_out
 
 Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 
@@ -92,6 +92,23 @@ class FastAct:
             noise = self._draw(batches * num_rows, generator, self._device)
             waiting.extend(torch.split(noise, max(1, num_rows)))
         return waiting.pop()
+
+
+def most_rows(network: ActorCritic) -> int:
+    """The largest batch for which a network that is written out in NumPy is the faster one."""
+    return MOST_PRODUCTS // network.flat.numel()
+
+
+def small_program(network: ActorCritic) -> Program | None:
+    """What the network does, in NumPy, from tensors to tensors; None if it has parts that are not written out there."""
+    if not network.flat.is_cpu or what_is_not_written_out(network.info, network.config):
+        return None
+    act = SmallNetwork(network.info, network.config, network.flat.numpy())
+
+    def program(noise: Tensor, observations: Tensor) -> tuple[Tensor, ...]:
+        return tuple([torch.from_numpy(array) for array in act(noise.numpy(), observations.numpy())])
+
+    return program
 
 
 def _checked_small_program(network: ActorCritic) -> Program | None:

@@ -12,13 +12,16 @@ torch 2.13 calls `torch.jit` deprecated in favour of `torch.compile`, which need
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from sf.policy.actor_critic import ActorCritic
-from sf.policy.small import Program
 from sf.spaces import LeafSpec
+
+Program = Callable[..., tuple[Tensor, ...]]
+"""From random numbers and observations, [B, ...], to actions, log-probabilities, values, parameters of the actions."""
 
 EXAMPLE_ROWS = 5
 CHECKED_ROWS = (1, 3, 16)

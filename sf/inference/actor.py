@@ -1,0 +1,54 @@
+"""What an inference worker computes with: a network of torch, or one that is written out in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from sf.arena import Array
+from sf.records import Record
+
+NO_MEMORY = np.empty((0, 0), np.float32)
+
+
+class Answers(NamedTuple):
+    """Arrays of the host for B rows."""
+
+    actions: Array
+    """[B] or [B, D]."""
+    log_probs: Array
+    """[B]."""
+    values: Array
+    """[B]."""
+    memory: Array
+    """[B, S], or `NO_MEMORY`."""
+
+
+class Actor(Protocol):
+    """A copy of the policy."""
+
+    weights: Array
+    """[size] float32 on the host, for new ones to be written into."""
+
+    def take_weights(self) -> None:
+        """Acts with what is in `weights` from now on."""
+
+    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+        """Chooses an action for each row of several groups, in one forward pass.
+
+        Args:
+            observations: the rows of each group, by leaf.
+            memory: the rows of each group; nothing without a memory.
+            stream: a number whose random numbers are its own; None for those of the whole actor.
+        """
+
+    def note_memory(self, record: Record) -> None:
+        """Writes down what is taken on an accelerator."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside the weights, in plain JSON types."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""

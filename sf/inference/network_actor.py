@@ -1,0 +1,102 @@
+"""Acting with a network of torch, on the CPU or on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from sf.arena import Arena, Array
+from sf.config import ModelConfig
+from sf.device import FlatOnHost, note_memory, use_device
+from sf.inference.actor import Answers
+from sf.inference.carrier import carrier_to
+from sf.monitor.console import Console
+from sf.policy import ActorCritic, CollectPolicy, TimeStep
+from sf.policy.acting import FastAct, fastest_act
+from sf.records import Record
+from sf.spaces import EnvInfo
+
+
+class NetworkActor:
+    """See `Actor`."""
+
+    def __init__(
+        self,
+        info: EnvInfo,
+        config: ModelConfig,
+        entropy: Sequence[int],
+        arena: Arena,
+        accelerator: int | None = None,
+        bf16: bool = False,
+    ) -> None:
+        """Builds the network; its weights come with the first publication.
+
+        Args:
+            info: what the environments look like.
+            config: of the network.
+            entropy: of the random numbers.
+            arena: the memory that observations come from.
+            accelerator: to act on, see `sf.device`.
+            bf16: compute encoders in bfloat16.
+
+        Raises:
+            ResourceError: there is no accelerator.
+        """
+        torch.set_num_threads(1)  # the other cores belong to other roles
+        self.device = use_device(accelerator, arena)
+        self.network = ActorCritic(info, config, self.device, bf16)
+        self.fast_act = fastest_act(self.network)
+        # The memory is that of the inference worker, which knows where episodes begin; slots check what goes in.
+        self.policy = CollectPolicy(
+            self.network, self.fast_act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
+        )
+        self._flat = FlatOnHost(self.network.flat)
+        self.weights = self._flat.array
+        self._carrier = carrier_to(self.device)
+        self._entropy = list(entropy)
+        self.generator = self._generator(self._entropy)
+        self._generators_of_streams: dict[int, torch.Generator] = {}
+
+    def take_weights(self) -> None:
+        """See `Actor`."""
+        self._flat.store()
+
+    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+        """See `Actor`."""
+        generator = self.generator if stream is None else self._generator_of(stream)
+        take = self._carrier.take
+        leaves = {key: take(parts) for key, parts in observations.items()}
+        return self._carrier.bring(
+            self.policy.action(TimeStep((), (), (), leaves), take(memory) if memory else (), generator)
+        )
+
+    def note_memory(self, record: Record) -> None:
+        """See `Actor`."""
+        note_memory(self.device, record)
+
+    def state(self) -> dict[str, Any]:
+        """See `Actor`."""
+        noise = self.fast_act.state() if isinstance(self.fast_act, FastAct) else {}
+        return {"generator": self.generator.get_state().tolist(), "noise": noise}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `Actor`."""
+        saved = torch.tensor(state["generator"], dtype=torch.uint8)
+        if saved.shape != self.generator.get_state().shape:
+            Console().line("The run was on another device before; the random numbers of its actions begin anew.")
+            return
+        self.generator.set_state(saved)
+        if isinstance(self.fast_act, FastAct):
+            self.fast_act.load_state(state["noise"], self.generator)
+
+    def _generator_of(self, stream: int) -> torch.Generator:
+        if stream not in self._generators_of_streams:
+            self._generators_of_streams[stream] = self._generator([*self._entropy, stream])
+        return self._generators_of_streams[stream]
+
+    def _generator(self, entropy: Sequence[int]) -> torch.Generator:
+        word = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        return torch.Generator(self.device).manual_seed(word)

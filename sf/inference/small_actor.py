@@ -1,0 +1,62 @@
+"""Acting in NumPy alone, in processes that do without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sf.arena import Array
+from sf.config import ModelConfig
+from sf.inference.actor import NO_MEMORY, Answers
+from sf.records import Record
+from sf.small_network import SmallNetwork, noise_source, size_of
+from sf.spaces import EnvInfo
+
+
+class SmallActor:
+    """See `Actor`."""
+
+    def __init__(self, info: EnvInfo, config: ModelConfig, entropy: Sequence[int]) -> None:
+        """Acts with zeros until weights come.
+
+        Args:
+            info: what the environments look like.
+            config: of a network that `sf.small_network` has written out.
+            entropy: of the random numbers.
+        """
+        self.weights = np.zeros(size_of(info, config), np.float32)
+        self._network = SmallNetwork(info, config, self.weights)
+        self._info, self._entropy = info, list(entropy)
+        self.random = np.random.default_rng(self._entropy)
+        self._noise = noise_source(info, self.random)
+        self._noise_of_streams: dict[int, Callable[[int], Array]] = {}
+
+    def take_weights(self) -> None:
+        """They are there already."""
+
+    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+        """See `Actor`."""
+        (parts,) = observations.values()
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        noise = self._noise if stream is None else self._noise_of(stream)
+        actions, log_probs, values, _ = self._network(noise(len(rows)), rows)
+        return Answers(actions, log_probs, values, NO_MEMORY)
+
+    def note_memory(self, record: Record) -> None:
+        """Nothing is taken on an accelerator."""
+
+    def state(self) -> dict[str, Any]:
+        """See `Actor`; streams of their own are for runs with several processes, which do not go on bit for bit."""
+        return {"random": self.random.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `Actor`."""
+        self.random.bit_generator.state = state["random"]
+
+    def _noise_of(self, stream: int) -> Callable[[int], Array]:
+        if stream not in self._noise_of_streams:
+            random = np.random.default_rng([*self._entropy, stream])
+            self._noise_of_streams[stream] = noise_source(self._info, random)
+        return self._noise_of_streams[stream]

@@ -1,0 +1,136 @@
+"""What a process does, apart from being a process.
+
+A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run
+in turn in one process in serial mode, and some of them always do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sf.models import register_models
+from sf.progress import Phase
+from sf.records import Record
+
+
+class Role(Protocol):
+    """One of the objects that a run is made of."""
+
+    record: Record
+    """Its counters."""
+    tell: Callable[[Any], None]
+    """How it sends a message to the supervisor; set by whoever runs the role, after it was built."""
+
+    def step(self) -> bool:
+        """Does what can be done now; False if nothing could be done."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleeps until there may be something to do."""
+
+    def close(self) -> None:
+        """Ends in order."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What a resumed run needs beside shared memory, in plain JSON types; None if that would not be enough."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """How to build a role in its own process, without importing its module here."""
+
+    name: str
+    factory: str | Callable[..., Role]
+    """`module:Class`, imported in the child, or something that can be pickled."""
+    arguments: dict[str, Any]
+    kind: str
+    """Which records are its own, see `sf.records`."""
+    index: int
+    """Among the records of this kind."""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    """Encoders that the user has registered."""
+    deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
+    """The longest that one piece of work may take in each phase, where there is a limit."""
+    has_environments: bool = False
+    """They may start processes of their own."""
+    can_be_replaced: bool = False
+    """A successor can go on where it died, because nobody shares a lock with it."""
+    companions: tuple[RoleSpec, ...] = ()
+    """Roles that live in the same process and have their turn before it; its doorbell wakes them."""
+
+    def successor(self, incarnation: int) -> RoleSpec:
+        """The specification of what takes its place when it has died for the n-th time."""
+        companions = tuple(companion.successor(incarnation) for companion in self.companions)
+        return replace(self, arguments=self.arguments | {"incarnation": incarnation}, companions=companions)
+
+    def with_factories(self, instead: Mapping[str, str], **arguments: Any) -> RoleSpec:
+        """The same with other classes in the place of some, which take further arguments."""
+        companions = tuple(companion.with_factories(instead, **arguments) for companion in self.companions)
+        if not (isinstance(self.factory, str) and self.factory in instead):
+            return replace(self, companions=companions)
+        factory = instead[self.factory]
+        return replace(self, factory=factory, arguments=self.arguments | arguments, companions=companions)
+
+    def build(self) -> Role:
+        """Builds the role, in the process that calls this."""
+        role = self._build_alone()
+        return Together(role, [companion.build() for companion in self.companions]) if self.companions else role
+
+    def _build_alone(self) -> Role:
+        register_models(self.models)
+        factory: Any = self.factory
+        if isinstance(factory, str):
+            module, _, name = factory.partition(":")
+            factory = getattr(importlib.import_module(module), name)
+        role: Role = factory(**self.arguments)
+        return role
+
+
+class Together:
+    """Several roles in one process: that of the process, and others that have their turn before it."""
+
+    def __init__(self, role: Role, companions: Sequence[Role]) -> None:
+        self.role, self.companions = role, list(companions)
+        self.record = role.record
+
+    @property
+    def tell(self) -> Callable[[Any], None]:
+        """See `Role`."""
+        return self.role.tell
+
+    @tell.setter
+    def tell(self, tell: Callable[[Any], None]) -> None:
+        for role in (self.role, *self.companions):
+            role.tell = tell
+
+    def step(self) -> bool:
+        """See `Role`; while one of them works, the others wait."""
+        progressed = False
+        for role in (*self.companions, self.role):
+            role.record.lap("wait")
+            progressed |= role.step()
+        return progressed
+
+    def wait(self, timeout_s: float) -> None:
+        """See `Role`."""
+        self.role.wait(timeout_s)
+
+    def close(self) -> None:
+        """See `Role`."""
+        for role in (self.role, *self.companions):
+            role.close()
+
+    def state(self) -> dict[str, Any] | None:
+        """See `Role`."""
+        states = [role.state() for role in (self.role, *self.companions)]
+        return None if None in states else {"together": states}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See `Role`."""
+        for role, own in zip((self.role, *self.companions), state["together"], strict=True):
+            role.load_state(own)

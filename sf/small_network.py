@@ -1,0 +1,251 @@
+"""The forward pass of a small network in NumPy, where calling an operation of torch takes longer than its work.
+
+With two layers of 64 it takes half to two thirds of the time of a recording (see `sf.policy.tracing`) for 16 rows, and
+from `MOST_PRODUCTS` on torch is the faster one. It needs no torch at all, so that a rollout worker can act for itself.
+
+Only what most people train on vectors is written out: one vector, one or two towers of linear layers, one choice or
+numbers of a normal distribution. The formulas are those of `sf.policy.networks` and `sf.policy.distributions`, and
+inference workers, which have both, compare the results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from sf.arena import Array
+from sf.config import ModelConfig
+from sf.models import AUTO
+from sf.spaces import EnvInfo, LeafSpec, image_layout
+
+MOST_PRODUCTS = 600_000
+"""Multiplications of a forward pass: 128 rows of a network with 4,700 weights, 8 rows with 70,000."""
+
+Chooser = Callable[[Array, Array], tuple[Array, Array]]
+"""From parameters of the actions and random numbers to actions and log-probabilities."""
+Layers = list[tuple[Array, Array]]
+"""Weights, [inputs, outputs], and bias of each."""
+
+
+def what_is_not_written_out(info: EnvInfo, config: ModelConfig) -> str:
+    """The part of a policy that this module does not have, as a part of a sentence; empty if it has all of them."""
+    leaves, action = list(info.observations.values()), info.action
+    if config.encoder != AUTO:
+        return f"encoder={config.encoder}"
+    if config.use_rnn:
+        return "use_rnn=True"
+    if config.encoder_per_key:
+        return "encoder_per_key=True"
+    if len(leaves) != 1:
+        return f"observations of {len(leaves)} parts"
+    if leaves[0].categories:
+        return "observations that are categories"
+    if image_layout(leaves[0], config.encoder_conv_architecture):
+        return "observations that are images"
+    if action.choices and not action.is_scalar:
+        return "actions of several choices"
+    return ""
+
+
+class SmallNetwork:
+    """Acts with weights that are in one vector, and sees it when they change there."""
+
+    def __init__(self, info: EnvInfo, config: ModelConfig, flat: Array) -> None:
+        """Takes views of the vector.
+
+        Args:
+            info: what the environments look like.
+            config: of the network, which must be written out here.
+            flat: [size] float32, in the order of `layout`.
+        """
+        (leaf,) = info.observations.values()
+        variables = _views(layout(info, config), flat)
+        self._read = _reader(leaf, config, variables)
+        self._activate = ACTIVATIONS[config.nonlinearity]
+        self._layers = _layers(variables, "encoder.mlp.layers.")
+        self._layers_of_value = _layers(variables, "value_encoder.mlp.layers.")
+        ((self._to_params, self._params_bias),) = _layers(variables, "policy_head.")
+        ((self._to_value, self._value_bias),) = _layers(variables, "value_head.")
+        self._returns = variables.get("return_normalizer.mean"), variables.get("return_normalizer.std")
+        self._choose = _choose_one if info.action.is_scalar else _numbers_chooser(info, config, variables)
+
+    @np.errstate(all="ignore")  # torch says nothing either; who learns from it finds what is no number
+    def __call__(self, noise: Array, observations: Array) -> tuple[Array, Array, Array, Array]:
+        """Acts.
+
+        Args:
+            noise: [B, n] random numbers, as the distribution of the actions draws them.
+            observations: [B, *shape], as the environment gave them.
+
+        Returns:
+            Actions, log-probabilities [B], values [B], and parameters of the distribution [B, n].
+        """
+        inputs = self._read(observations)
+        features = self._through(self._layers, inputs)
+        params = features.dot(self._to_params)
+        params += self._params_bias
+        if self._layers_of_value:
+            features = self._through(self._layers_of_value, inputs)
+        values = features.dot(self._to_value)[:, 0]
+        values += self._value_bias
+        mean, std = self._returns
+        if mean is not None and std is not None:
+            values *= std
+            values += mean
+        actions, log_probs = self._choose(params, noise)
+        return actions, log_probs, values, params
+
+    def _through(self, layers: Layers, inputs: Array) -> Array:
+        activate = self._activate
+        for weights, bias in layers:
+            inputs = inputs.dot(weights)
+            inputs += bias
+            inputs = activate(inputs)
+        return inputs
+
+
+def noise_source(info: EnvInfo, random: np.random.Generator) -> Callable[[int], Array]:
+    """What draws the random numbers, [B, n] float32, for the actions in B rows; see `sf.policy.distributions`."""
+    if info.action.is_scalar:
+        (size,) = info.action.choices
+        exponential = random.standard_exponential
+
+        @np.errstate(divide="ignore")  # of a time of exactly 0
+        def times(num_rows: int) -> Array:
+            drawn = exponential((num_rows, size), np.float32)
+            return np.log(drawn, out=drawn)
+
+        return times
+    normal, size = random.standard_normal, len(info.action.columns)
+    return lambda num_rows: normal((num_rows, size), np.float32)
+
+
+def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all variables, in the order in which `ActorCritic.flat` holds them."""
+    (leaf,) = info.observations.values()
+    towers = ["encoder"] if config.actor_critic_share_weights else ["encoder", "value_encoder"]
+    sizes = [leaf.size, *config.encoder_mlp_layers]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tower in towers:
+        for index, (num_inputs, num_outputs) in enumerate(itertools.pairwise(sizes)):
+            shapes |= _linear(f"{tower}.mlp.layers.{index}.", num_inputs, num_outputs)
+    numbers = 0 if info.action.is_scalar else len(info.action.columns)
+    if numbers and not config.adaptive_stddev:
+        shapes["distribution.log_std"] = (numbers,)
+    num_params = info.action.choices[0] if info.action.is_scalar else numbers * (1 + config.adaptive_stddev)
+    shapes |= _linear("policy_head.", sizes[-1], num_params) | _linear("value_head.", sizes[-1], 1)
+    if config.normalize_input:
+        shapes |= {f"inputs.readers.0.normalizer.{name}": leaf.shape for name in ("mean", "std")}
+    if config.normalize_returns:
+        shapes |= {f"return_normalizer.{name}": () for name in ("mean", "std")}
+    return shapes
+
+
+def size_of(info: EnvInfo, config: ModelConfig) -> int:
+    """Numbers in the vector of all variables."""
+    return sum(math.prod(shape) for shape in layout(info, config).values())
+
+
+def _linear(prefix: str, num_inputs: int, num_outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}weight": (num_outputs, num_inputs), f"{prefix}bias": (num_outputs,)}
+
+
+def _views(shapes: dict[str, tuple[int, ...]], flat: Array) -> dict[str, Array]:
+    views, start = {}, 0
+    for name, shape in shapes.items():
+        stop = start + math.prod(shape)
+        views[name] = flat[start:stop].reshape(shape)
+        start = stop
+    assert start == flat.size, f"{flat.size} numbers, {start} are needed"
+    return views
+
+
+def _layers(variables: dict[str, Array], prefix: str) -> Layers:
+    """The linear layers whose names begin so, in their order."""
+    own = [name.removesuffix("weight") for name in variables if name.startswith(prefix) and name.endswith("weight")]
+    return [(variables[f"{name}weight"].T, variables[f"{name}bias"]) for name in own]
+
+
+def _reader(leaf: LeafSpec, config: ModelConfig, variables: dict[str, Array]) -> Callable[[Array], Array]:
+    """From observations as they are stored to the inputs of the first layer."""
+    subtract, scale, clip = config.obs_subtract_mean, config.obs_scale, np.float32(config.obs_clip)
+    mean, std = (variables.get(f"inputs.readers.0.normalizer.{name}") for name in ("mean", "std"))
+    is_flat = len(leaf.shape) == 1
+
+    def read(observations: Array) -> Array:
+        x = observations.astype(np.float32, copy=False)
+        if subtract != 0.0:
+            x = x - subtract
+        if scale != 1.0:
+            x = x / scale
+        if mean is not None and std is not None:
+            x = x - mean
+            x /= std
+            np.minimum(np.maximum(x, -clip, out=x), clip, out=x)
+        return x if is_flat else x.reshape(len(x), -1)
+
+    return read
+
+
+def _choose_one(logits: Array, noise: Array) -> tuple[Array, Array]:
+    """See `Categorical`. The choices come first, so that each operation goes along the rows."""
+    logits = logits.T
+    actions = np.subtract(logits, noise.T).argmax(0)
+    shifted = logits - np.maximum.reduce(logits, 0)
+    chosen = np.choose(actions, shifted) if len(shifted) <= MOST_CHOICES else shifted[actions, np.arange(len(actions))]
+    log_probs = chosen - np.log(np.add.reduce(np.exp(shifted, out=shifted), 0))
+    return actions, log_probs
+
+
+MOST_CHOICES = 31
+"""`np.choose` takes no more."""
+
+
+def _numbers_chooser(info: EnvInfo, config: ModelConfig, variables: dict[str, Array]) -> Chooser:
+    """See `DiagonalGaussian`."""
+    size, log_std_of_all = len(info.action.columns), variables.get("distribution.log_std")
+    constant, initial_log_std = 0.5 * size * math.log(2 * math.pi), math.log(config.initial_stddev)
+
+    def choose(params: Array, noise: Array) -> tuple[Array, Array]:
+        mean, log_std = params, log_std_of_all
+        if log_std is None:
+            mean = params[:, :size]
+            log_std = np.minimum(np.maximum(params[:, size:] + initial_log_std, -10.0), 5.0)
+        std = np.exp(log_std)
+        actions = noise * std
+        actions += mean
+        distances = actions - mean
+        distances /= std
+        distances *= distances
+        distances *= -0.5
+        distances -= log_std
+        log_probs = np.add.reduce(distances, 1)
+        log_probs -= constant
+        return actions, log_probs
+
+    return choose
+
+
+def _relu(x: Array) -> Array:
+    activated: Array = np.maximum(x, 0.0, out=x)
+    return activated
+
+
+def _tanh(x: Array) -> Array:
+    activated: Array = np.tanh(x, out=x)
+    return activated
+
+
+def _elu(x: Array) -> Array:
+    below = np.exp(np.minimum(x, 0.0))
+    below -= 1.0
+    x = np.maximum(x, 0.0, out=x)
+    x += below
+    return x
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": _tanh, "relu": _relu, "elu": _elu}
+"""In place."""

@@ -1,0 +1,139 @@
+"""Rollout workers that act for themselves: without torch, without inference processes, with the same labels."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sf.config import Config, check
+from sf.errors import ConfigError
+from sf.inference.worker import InferenceWorker
+from sf.policy import ActorCritic
+from sf.policy.distributions import action_distribution
+from sf.role import Together
+from sf.rollout.worker import RolloutWorker
+from sf.small_network import noise_source
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.weights import PublishedWeights
+from tests.commands import running
+from tests.lab import Lab, make_config, make_lab
+from tests.test_acting import CHOICES
+from tests.test_actor_critic import box, discrete
+from tests.test_resources import maps_of
+
+VECTOR = LeafSpec((4,), "float32")
+BY_ITSELF = "--policy_workers_per_policy=0"
+
+
+def make_together(lab: Lab) -> tuple[PublishedWeights, ActorCritic, Together]:
+    """The weights that the learner would publish, a network to compare with, and the process of rollout worker 0."""
+    together = lab.build("rollout-0")
+    assert isinstance(together, Together)
+    (inference,) = together.companions
+    assert isinstance(inference, InferenceWorker)
+    torch.manual_seed(0)
+    network = ActorCritic(next(spec for spec in lab.specs).arguments["info"], lab.config.model)
+    inference.weights.allocate(network.flat.numel())
+    return inference.weights, network, together
+
+
+def test_nobody_acts_before_the_first_publication(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, policy_workers_per_policy=0)
+    assert [spec.name for spec in lab.specs] == ["learner-0", "rollout-0"]
+    weights, network, together = make_together(lab)
+    assert together.step(), "the first observations"
+    assert not together.step()
+    weights.publish(network.flat.numpy(), 0)
+    assert together.step()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_path: Path, env: str) -> None:
+    lab = make_lab(tmp_path, env, rollout=6, worker_num_splits=2, policy_workers_per_policy=0, normalize_returns=False)
+    weights, network, together = make_together(lab)
+    together.step()
+    for version in range(6):
+        with torch.no_grad():
+            network.policy_head.bias.add_(0.3 * version)
+        weights.publish(network.flat.numpy(), version)
+        assert together.step()
+        slots = lab.slots
+        for group in (0, 1):
+            slot = slots.topology.slots_of_group(group)[0]
+            assert (slots.policy_version[slot, version] == version).all()
+            observations = {"obs": torch.from_numpy(slots.observations["obs"][slot, version])}
+            expected = network.evaluate(observations, torch.from_numpy(slots.actions[slot, version]))
+            found = slots.log_probs[slot, version], slots.values[slot, version]
+            for array, tensor in zip(found, (expected.log_probs, expected.normalized_values), strict=True):
+                np.testing.assert_allclose(array, tensor.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_successor_draws_other_actions(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, policy_workers_per_policy=0)
+    spec = next(spec for spec in lab.specs if spec.name == "rollout-0")
+    first, second, again = spec.build(), spec.successor(1).build(), spec.build()
+    assert isinstance(first, Together)
+    assert isinstance(second, Together)
+    assert isinstance(again, Together)
+    assert first.companions[0].state() == again.companions[0].state() != second.companions[0].state()
+    assert isinstance(second.role, RolloutWorker)
+
+
+@pytest.mark.parametrize("action", [discrete(3), box(2)], ids=["choice", "numbers"])
+def test_random_numbers_have_the_distribution_of_those_of_torch(action: ActionSpec) -> None:
+    """Compared at the quantiles of 200,000 numbers; the largest difference is expected to be about 0.004."""
+    info = EnvInfo("Any", 1, {"obs": VECTOR}, action)
+    found = noise_source(info, np.random.default_rng(0))(200_000)
+    config = make_config().model
+    expected = action_distribution(action, config).noise(200_000, torch.Generator().manual_seed(0)).numpy()
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert len(set(found[:, 0].tolist())) > 190_000
+    for column in range(found.shape[1]):
+        levels = np.quantile(expected[:, column], np.linspace(0.02, 0.98, 25))
+        shares = np.searchsorted(np.sort(found[:, column]), levels) / 200_000
+        assert np.abs(shares - np.linspace(0.02, 0.98, 25)).max() < 0.008
+    assert abs(np.corrcoef(found[:-1, 0], found[1:, 0])[0, 1]) < 0.02
+
+
+REFUSED: dict[str, tuple[dict[str, LeafSpec], ActionSpec, dict[str, Any], str]] = {
+    "memory": ({"obs": VECTOR}, discrete(2), {"use_rnn": True}, "use_rnn=True"),
+    "image": ({"obs": LeafSpec((84, 84, 3), "uint8")}, discrete(2), {}, "observations that are images"),
+    "parts": ({"a": VECTOR, "b": VECTOR}, discrete(2), {}, "observations of 2 parts"),
+    "categories": ({"obs": LeafSpec((), "int64", (5,), (0,))}, discrete(2), {}, "observations that are categories"),
+    "choices": ({"obs": VECTOR}, CHOICES, {}, "actions of several choices"),
+    "encoder": ({"obs": VECTOR}, discrete(2), {"encoder": "mine"}, "encoder=mine"),
+    "per key": ({"obs": VECTOR}, discrete(2), {"encoder_per_key": True}, "encoder_per_key=True"),
+    "bfloat16": ({"obs": VECTOR}, discrete(2), {"device": "gpu", "bf16": True}, "bf16=True"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_torch_is_refused(name: str) -> None:
+    observations, action, flags, reason = REFUSED[name]
+    info = EnvInfo("Any", 1, observations, action)
+    config: Config = make_config(policy_workers_per_policy=0, num_workers=1, batch_size=64, **flags)
+    with pytest.raises(ConfigError, match=f"not possible with {reason}, .* Use --policy_workers_per_policy=1"):
+        check(config, info)
+
+
+def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:
+    flags = "--env=Pendulum-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", BY_ITSELF
+    with running(tmp_path, *flags) as command:
+        command.wait_for_text("Updated weights for policy 0")
+        rollouts = command.named("sf-rollout")
+        assert len(rollouts) == 2
+        assert len(command.named("sf-learner")) == 1
+        assert not command.named("sf-inference")
+        assert not [line for worker in rollouts for line in maps_of(worker) if "libtorch" in line]
+        assert [line for line in maps_of(command.named("sf-learner")[0]) if "libtorch" in line]
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    assert "act " in finished.out.split("Time shares:")[1]
+    assert "inference" not in finished.out.split("Time shares:")[1]
