@@ -41,9 +41,12 @@ REQUIREMENTS = {
 }  # fmt: skip
 PUFFERLIB = ["--no-build-isolation", "--no-deps", "pufferlib==3.0.0"]
 """Without its own environments and trainer, which need CUDA; its setup.py then misses a list that they would make."""
-SYSTEMS = {"sf": "", "loop": "loop", "loop-envpool": "loop", "pufferlib": "pufferlib", "sb3": "sb3"}
+OWN = {"sf": [], "sf-acting": ["--policy_workers_per_policy=0"]}
+OWN["sf-acting-deep"] = [*OWN["sf-acting"], "--num_batches_to_accumulate=4"]
+"""sf as it comes, with rollout workers that act for themselves, and with more datasets between them and the learner."""
+SYSTEMS = {"loop": "loop", "loop-envpool": "loop", "pufferlib": "pufferlib", "sb3": "sb3"}
 SYSTEMS |= {"sample-factory": "sample-factory"}
-"""Each system and the environment it runs in."""
+"""Each other system and the environment it runs in."""
 WARM_UP_S = 5.0
 FIRST_REPORT_S = 90.0
 COUNT = re.compile(r"learned (\d+)|Total num frames: (\d+)")
@@ -65,8 +68,8 @@ def flags(work: Workload, workers: int, directory: str) -> list[str]:
 
 def command(system: str, name: str, options: argparse.Namespace, directory: str) -> list[str]:
     work = WORKLOADS[name]
-    if system == "sf":
-        extra = shlex.split(options.sf_flags)
+    if system in OWN:
+        extra = [*OWN[system], *shlex.split(options.sf_flags)]
         return [sys.executable, "-m", "sf.cli.train", *flags(work, options.workers, directory), *extra]
     python = str(options.peers / SYSTEMS[system] / "bin" / "python")
     line = [python, peers.__file__, system, name]
@@ -138,7 +141,7 @@ def main() -> None:
     """Prints a line per run, then the table."""
     parser = argparse.ArgumentParser(description=Path(__file__).stem)
     parser.add_argument("workload", choices=sorted(WORKLOADS))
-    parser.add_argument("--systems", default="sf,sample-factory,sb3,pufferlib,loop")
+    parser.add_argument("--systems", default="sf,sf-acting,sample-factory,sb3,pufferlib,loop")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "sf-benchmark-peers")
@@ -148,8 +151,9 @@ def main() -> None:
     options = parser.parse_args()
     options.peers = options.peers.absolute()
     systems = options.systems.split(",")
-    if unknown := [system for system in systems if system not in SYSTEMS]:
-        parser.error(f"unknown systems {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")
+    known = [*OWN, *SYSTEMS]
+    if unknown := [system for system in systems if system not in known]:
+        parser.error(f"unknown systems {', '.join(unknown)}; there are {', '.join(known)}")
     if options.install:
         install(options.peers)
     rates: dict[str, list[float]] = {system: [] for system in systems}

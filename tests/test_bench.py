@@ -166,12 +166,19 @@ def shares(**changes: Any) -> Shares:
         (
             shares(**IDLE, busy={"rollout": 0.5, "inference": 0.4, "learner": 0.6}),
             "the processes wait for each other (busy: rollout 50%, inference 40%, learner 60%) and 50% of the cores' "
-            "time is idle; larger groups (--num_envs_per_worker) or more --num_workers give them more to do at a time",
+            "time is idle; larger groups (--num_envs_per_worker), more --num_workers or, at the price of lag, a larger "
+            "--num_batches_to_accumulate give them more to do at a time",
         ),
         (
             shares(**IDLE, busy={"rollout": 0.5, "inference": 0.4, "learner": 0.6}, mode="sync"),
             "the processes wait for each other (busy: rollout 50%, inference 40%, learner 60%) and 50% of the cores' "
             "time is idle; --async_rl=True lets them work at the same time",
+        ),
+        (
+            shares(part="inference", could_act=True),
+            "inference is the limit: it takes 60% of the CPU time and the cores are busy; larger groups "
+            "(--num_envs_per_worker) make a forward pass cheaper per sample; rollout workers can act with so small a "
+            "network themselves (--policy_workers_per_policy=0)",
         ),
         (
             shares(mode="serial"),

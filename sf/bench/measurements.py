@@ -20,6 +20,7 @@ from sf.config import Config
 from sf.disposable import in_disposable_child
 from sf.errors import ExitCode, UsageError
 from sf.models import models_to_send
+from sf.small_network import MOST_PRODUCTS, size_of, what_is_not_written_out
 from sf.supervisor import Prepared, prepare, train_prepared
 
 ROOFLINE_SECONDS = 6.0
@@ -43,7 +44,7 @@ def train(config: Config) -> list[str]:
     first, last = window.ends()
     blocks += _blocks(prepared, seconds / 2)  # before and after, because the speed of a shared machine changes
     usage, found = last.since(first), costs(blocks, cores_of(prepared.config))
-    shares = shares_of(usage, found.cores, _mode(config))
+    shares = replace(shares_of(usage, found.cores, _mode(config)), could_act=_could_act(prepared))
     return [
         *cost_lines(found, len(blocks)),
         "",
@@ -69,6 +70,17 @@ def _mode(config: Config) -> Mode:
     if config.run.serial_mode:
         return "serial"
     return "async" if config.run.async_rl else "sync"
+
+
+def _could_act(prepared: Prepared) -> bool:
+    """Whether rollout workers that do not act for themselves could, and would be faster than torch."""
+    run, rollout, model = prepared.config.run, prepared.config.rollout, prepared.config.model
+    acting = prepared.config.inference.policy_workers_per_policy == 0
+    if acting or run.bf16 or what_is_not_written_out(prepared.info, model):
+        return False
+    assert rollout.num_envs_per_worker is not None
+    rows = rollout.num_envs_per_worker * prepared.info.num_agents
+    return rows * size_of(prepared.info, model) <= MOST_PRODUCTS
 
 
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:

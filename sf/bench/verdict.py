@@ -42,6 +42,8 @@ class Shares:
     """Share of the time in which the processes of a role do anything but wait."""
     rollout: RolloutShares
     mode: Mode = "async"
+    could_act: bool = False
+    """The rollout workers leave it to others to choose actions, and could do it themselves."""
 
     @property
     def idle(self) -> float:
@@ -53,7 +55,10 @@ def verdict(shares: Shares) -> str:
     if shares.mode == "serial":
         parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.cpu.items())
         return f"one process does everything ({parts}); --serial_mode=False uses all cores"
-    return _limit_with_idle_cores(shares) if shares.idle >= ROOM else _limit_with_busy_cores(shares)
+    sentence = _limit_with_idle_cores(shares) if shares.idle >= ROOM else _limit_with_busy_cores(shares)
+    if not shares.could_act:
+        return sentence
+    return f"{sentence}; rollout workers can act with so small a network themselves (--policy_workers_per_policy=0)"
 
 
 def _limit_with_idle_cores(shares: Shares) -> str:
@@ -62,7 +67,8 @@ def _limit_with_idle_cores(shares: Shares) -> str:
     if shares.busy[role] < BUSY:
         waits = ", ".join(f"{role} {share:.0%}" for role, share in shares.busy.items())
         advice = (
-            "larger groups (--num_envs_per_worker) or more --num_workers give them more to do at a time"
+            "larger groups (--num_envs_per_worker), more --num_workers or, at the price of lag, a larger "
+            "--num_batches_to_accumulate give them more to do at a time"
             if shares.mode == "async"
             else "--async_rl=True lets them work at the same time"
         )
