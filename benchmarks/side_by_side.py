@@ -56,7 +56,7 @@ def flags(work: Workload, workers: int, directory: str) -> list[str]:
     """The work as flags of sf, and of Sample Factory."""
     own: dict[str, object] = {
         "env": work.env_id, "experiment": "bench", "train_dir": directory, "device": "cpu", "async_rl": True,
-        "num_workers": workers, "num_envs_per_worker": work.num_envs // workers, "worker_num_splits": 2,
+        "num_workers": workers, "num_envs_per_worker": work.num_envs // workers,
         "rollout": work.rollout, "batch_size": work.minibatch, "num_batches_per_epoch": work.batch // work.minibatch,
         "num_epochs": work.epochs, "use_rnn": False, "normalize_input": False, "normalize_returns": False,
         "nonlinearity": "tanh", "learning_rate": peers.LEARNING_RATE, "gamma": peers.GAMMA,

@@ -202,7 +202,7 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     """The configuration with the vectorization that fits, and the source of its environments."""
     rollout = config.rollout
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
-    envs_per_group = rollout.num_envs_per_worker // rollout.worker_num_splits
+    envs_per_group = rollout.num_envs_per_worker // config.splits
     wanted, policies = rollout.vectorization, config.run.num_policies
     if config.run.serial_mode and wanted == "auto":
         wanted = "none"  # what steps as one cannot be brought back to where it was

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from sf.config import Config, check
+from sf.config import Config, check, resolve
 from sf.errors import ConfigError
 from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
 from sf.policy.distributions import action_distribution
 from sf.role import Together
 from sf.rollout.worker import RolloutWorker
+from sf.sizing import topology_of
 from sf.small_network import noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.weights import PublishedWeights
@@ -82,6 +83,18 @@ def test_successor_draws_other_actions(tmp_path: Path) -> None:
     assert isinstance(again, Together)
     assert first.companions[0].state() == again.companions[0].state() != second.companions[0].state()
     assert isinstance(second.role, RolloutWorker)
+
+
+@pytest.mark.parametrize(("inference", "splits", "expected"), [(1, None, 2), (0, None, 1), (0, 2, 2), (2, 3, 3)])
+def test_s3_double_buffering_is_for_those_who_wait_for_actions(
+    inference: int, splits: int | None, expected: int
+) -> None:
+    info = EnvInfo("Any", 1, {"obs": VECTOR}, discrete(2))
+    config = make_config(policy_workers_per_policy=inference, worker_num_splits=splits, num_envs_per_worker=12)
+    resolved = resolve(config, info, cores=2)
+    assert resolved.rollout.worker_num_splits == expected
+    assert topology_of(resolved, info).groups_per_worker == expected
+    check(resolved, info)
 
 
 @pytest.mark.parametrize("action", [discrete(3), box(2)], ids=["choice", "numbers"])

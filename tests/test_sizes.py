@@ -16,7 +16,7 @@ from sf.supervisor import prepare
 from tests.lab import make_config
 
 
-def prepared_sizes(path: Path, **flags: Any) -> tuple[int | None, int | None, int]:
+def prepared_sizes(path: Path, **flags: Any) -> tuple[int | None, int | None, int | None]:
     config = make_config("tests.fault_envs:Fault-v0", train_dir=str(path), async_rl=True, **flags)
     rollout = prepare(config).config.rollout
     return rollout.num_workers, rollout.num_envs_per_worker, rollout.worker_num_splits

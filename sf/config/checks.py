@@ -87,7 +87,7 @@ def _names(config: Config) -> list[str]:
 
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
-    envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
+    envs, splits = rollout.num_envs_per_worker, config.splits
     if envs is not None and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(
@@ -143,11 +143,11 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
 def _shares(config: Config) -> list[str]:
     """The learners of a policy share groups and trajectories evenly (row C-X2 of the PPO details)."""
     rollout, learners, problems = config.rollout, config.learner.num_learners, []
-    groups, trajectories = (rollout.num_workers or 1) * rollout.worker_num_splits, trajectories_per_dataset(config)
+    groups, trajectories = (rollout.num_workers or 1) * config.splits, trajectories_per_dataset(config)
     if groups % learners:
         problems.append(
             f"num_learners={learners} cannot share the {groups} groups of environments (num_workers="
-            f"{rollout.num_workers} x worker_num_splits={rollout.worker_num_splits}) evenly. Use a --num_learners that "
+            f"{rollout.num_workers} x worker_num_splits={config.splits}) evenly. Use a --num_learners that "
             f"divides {groups}, or another --num_workers."
         )
     if trajectories % learners:

@@ -39,8 +39,8 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    most = 1 if config.run.serial_mode else _most_workers(config.rollout.worker_num_splits, cores, step)
-    rollout = _fill_workers(config.rollout, most, config.learner.num_learners)
+    most = 1 if config.run.serial_mode else _most_workers(config.splits, cores, step)
+    rollout = _fill_workers(config.rollout, config.splits, most, config.learner.num_learners)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, rollout=rollout, run=replace(config.run, seed=seed))
     if config.learner.batch_size is not None:
@@ -59,8 +59,8 @@ def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
     return max(1, min(round(most), MAX_DEFAULT_WORKERS))
 
 
-def _fill_workers(rollout: RolloutConfig, most: int, num_learners: int) -> RolloutConfig:
-    workers, envs, splits = rollout.num_workers, rollout.num_envs_per_worker, rollout.worker_num_splits
+def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: int) -> RolloutConfig:
+    workers, envs = rollout.num_workers, rollout.num_envs_per_worker
     if workers is None and envs is None:
         # Every group the same size, and the same total on every machine: as many workers as divide it evenly, and at
         # least as many as give each learner a group.
@@ -72,7 +72,7 @@ def _fill_workers(rollout: RolloutConfig, most: int, num_learners: int) -> Rollo
         workers = max(1, min(most, DEFAULT_NUM_ENVS // envs))
     elif workers is not None and envs is None:
         envs = -(-DEFAULT_NUM_ENVS // (workers * splits)) * splits
-    return replace(rollout, num_workers=workers, num_envs_per_worker=envs)
+    return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
 
 
 def _batch_size_problem(config: Config, info: EnvInfo) -> str:

@@ -86,8 +86,9 @@ class RolloutConfig:
     """Rollout worker processes; None takes as many as the cores can use."""
     num_envs_per_worker: Annotated[int, AT_LEAST_1] | None = None
     """Environments in each rollout worker; None gives 64 environments over all workers."""
-    worker_num_splits: Annotated[int, AT_LEAST_1] = 2
-    """Groups of environments in a worker; one steps while the others wait for actions."""
+    worker_num_splits: Annotated[int, AT_LEAST_1] | None = None
+    """Groups of environments in a worker; one steps while the others wait for actions. None makes 2, or 1 where rollout
+    workers act for themselves."""
     rollout: Annotated[int, AT_LEAST_1] = 32
     """Steps in one trajectory."""
     vectorization: Literal["auto", "none", "native", "envpool"] = "auto"
@@ -288,6 +289,12 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
+
+    @property
+    def splits(self) -> int:
+        """Groups of each rollout worker: double buffering is for those who wait for actions."""
+        acting = self.inference.policy_workers_per_policy == 0
+        return self.rollout.worker_num_splits or (1 if acting else 2)
 
     @property
     def datasets_in_flight(self) -> int:
