@@ -41,9 +41,12 @@ REQUIREMENTS = {
 }  # fmt: skip
 PUFFERLIB = ["--no-build-isolation", "--no-deps", "pufferlib==3.0.0"]
 """Without its own environments and trainer, which need CUDA; its setup.py then misses a list that they would make."""
-OWN = {"sf": [], "sf-acting": ["--policy_workers_per_policy=0"]}
-OWN["sf-acting-deep"] = [*OWN["sf-acting"], "--num_batches_to_accumulate=4"]
-"""sf as it comes, with rollout workers that act for themselves, and with more datasets between them and the learner."""
+OWN = {
+    "sf": [],
+    "sf-acting": ["--policy_workers_per_policy=0"],
+    "sf-acting-deep": ["--policy_workers_per_policy=0", "--num_batches_to_accumulate=4"],
+}
+"""As it comes; rollout workers that act for themselves; and up to four datasets in flight, at the price of lag."""
 SYSTEMS = {"loop": "loop", "loop-envpool": "loop", "pufferlib": "pufferlib", "sb3": "sb3"}
 SYSTEMS |= {"sample-factory": "sample-factory"}
 """Each other system and the environment it runs in."""

@@ -46,7 +46,7 @@ from sf.restarts import Restarts
 from sf.simulators import Simulators, starting
 
 NAME = "fork-server"
-LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker"
+LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
 """Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""

@@ -78,8 +78,9 @@ class RoleSpec:
 
     def build(self) -> Role:
         """Builds the role, in the process that calls this."""
+        companions = [companion.build() for companion in self.companions]  # before environments, whatever those do
         role = self._build_alone()
-        return Together(role, [companion.build() for companion in self.companions]) if self.companions else role
+        return Together(role, companions) if companions else role
 
     def _build_alone(self) -> Role:
         register_models(self.models)
@@ -122,7 +123,7 @@ class Together:
 
     def close(self) -> None:
         """See `Role`."""
-        for role in (self.role, *self.companions):
+        for role in (*self.companions, self.role):
             role.close()
 
     def state(self) -> dict[str, Any] | None:

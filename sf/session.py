@@ -257,5 +257,6 @@ def _memory_of_accelerators(learner: Counters, inferences: list[Counters]) -> di
     return {
         f"{name}_{role}": fmean(counters[name] for counters in group)
         for role, group in (("learner", [learner]), ("policy_worker", inferences))
+        if any(counters["gpu_cache"] for counters in group)  # none where rollout workers act, without torch
         for name in ("gpu_mem", "gpu_cache")
     }

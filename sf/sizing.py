@@ -21,18 +21,18 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     rollout, run = config.rollout, config.run
     assert rollout.num_workers is not None
     assert rollout.num_envs_per_worker is not None
-    envs_per_group = rollout.num_envs_per_worker // config.splits
+    envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
     workers_act = config.inference.policy_workers_per_policy == 0
     return Topology(
         num_workers=rollout.num_workers,
-        groups_per_worker=config.splits,
+        groups_per_worker=config.groups_per_worker,
         envs_per_group=envs_per_group,
         agents_per_env=info.num_agents,
         rollout=rollout.rollout,
         slots_per_group=slots_per_group(
             trajectories_per_dataset(config) // config.learner.num_learners,
             envs_per_group * info.num_agents,
-            rollout.num_workers * config.splits // config.learner.num_learners,
+            rollout.num_workers * config.groups_per_worker // config.learner.num_learners,
             config.datasets_in_flight,
         ),
         num_policies=run.num_policies,

@@ -19,7 +19,7 @@ import numpy as np
 from sf.arena import Array
 from sf.config import ModelConfig
 from sf.models import AUTO
-from sf.spaces import EnvInfo, LeafSpec, image_layout
+from sf.spaces import ACTION_MASK, EnvInfo, LeafSpec, image_layout
 
 MOST_PRODUCTS = 600_000
 """Multiplications of a forward pass: 128 rows of a network with 4,700 weights, 8 rows with 70,000."""
@@ -30,24 +30,31 @@ Layers = list[tuple[Array, Array]]
 """Weights, [inputs, outputs], and bias of each."""
 
 
-def what_is_not_written_out(info: EnvInfo, config: ModelConfig) -> str:
-    """The part of a policy that this module does not have, as a part of a sentence; empty if it has all of them."""
-    leaves, action = list(info.observations.values()), info.action
-    if config.encoder != AUTO:
-        return f"encoder={config.encoder}"
-    if config.use_rnn:
-        return "use_rnn=True"
-    if config.encoder_per_key:
-        return "encoder_per_key=True"
+def is_written_out(info: EnvInfo, config: ModelConfig) -> bool:
+    """Whether this module has all parts of a policy."""
+    return not missing_layers(config) and not missing_spaces(info, config)
+
+
+def missing_layers(config: ModelConfig) -> list[str]:
+    """Settings of the network that this module does not have."""
+    missing = {f"encoder={config.encoder}": config.encoder != AUTO, "use_rnn=True": config.use_rnn}
+    return [name for name, is_set in (missing | {"encoder_per_key=True": config.encoder_per_key}).items() if is_set]
+
+
+def missing_spaces(info: EnvInfo, config: ModelConfig) -> list[str]:
+    """Observations and actions that this module does not have."""
+    leaves, missing = [leaf for name, leaf in info.observations.items() if name != ACTION_MASK], []
+    if ACTION_MASK in info.observations:
+        missing.append("an action mask")
     if len(leaves) != 1:
-        return f"observations of {len(leaves)} parts"
-    if leaves[0].categories:
-        return "observations that are categories"
-    if image_layout(leaves[0], config.encoder_conv_architecture):
-        return "observations that are images"
-    if action.choices and not action.is_scalar:
-        return "actions of several choices"
-    return ""
+        missing.append(f"observations of {len(leaves)} parts")
+    elif leaves[0].categories:
+        missing.append("observations that are categories")
+    elif image_layout(leaves[0], config.encoder_conv_architecture):
+        missing.append("observations that are images")
+    if info.action.choices and not info.action.is_scalar:
+        missing.append("actions that are neither one Discrete nor one Box")
+    return missing
 
 
 class SmallNetwork:
@@ -115,8 +122,8 @@ def noise_source(info: EnvInfo, random: np.random.Generator) -> Callable[[int], 
 
         @np.errstate(divide="ignore")  # of a time of exactly 0
         def times(num_rows: int) -> Array:
-            drawn = exponential((num_rows, size), np.float32)
-            return np.log(drawn, out=drawn)
+            drawn = exponential((num_rows, size))  # float64: one in ten million of float32 would be 0, and win
+            return np.log(drawn, out=drawn).astype(np.float32)
 
         return times
     normal, size = random.standard_normal, len(info.action.columns)
@@ -147,6 +154,11 @@ def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def size_of(info: EnvInfo, config: ModelConfig) -> int:
     """Numbers in the vector of all variables."""
     return sum(math.prod(shape) for shape in layout(info, config).values())
+
+
+def is_small(info: EnvInfo, config: ModelConfig, num_rows: int) -> bool:
+    """Whether a forward pass of so many rows takes less time than with torch."""
+    return num_rows * size_of(info, config) <= MOST_PRODUCTS
 
 
 def _linear(prefix: str, num_inputs: int, num_outputs: int) -> dict[str, tuple[int, ...]]:

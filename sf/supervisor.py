@@ -165,7 +165,25 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     check(config, info)
     for note in info.notes(config.model.encoder_conv_architecture):
         Console().plain(note)
+    if note := _note_on_acting(config, info):
+        Console().plain(note)
     return Prepared(config, source, info, early)
+
+
+def _note_on_acting(config: Config, info: EnvInfo) -> str:
+    """What somebody should know who has rollout workers act with a large network."""
+    if config.inference.policy_workers_per_policy > 0:
+        return ""
+    from sf.small_network import is_small
+
+    assert config.rollout.num_envs_per_worker is not None
+    rows = config.rollout.num_envs_per_worker // config.groups_per_worker * info.num_agents
+    if is_small(info, config.model, rows):
+        return ""
+    return (
+        "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a network "
+        "and groups of this size. Try --policy_workers_per_policy=1 beside it."
+    )
 
 
 def _found_accelerators() -> list[str]:
@@ -202,7 +220,7 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     """The configuration with the vectorization that fits, and the source of its environments."""
     rollout = config.rollout
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
-    envs_per_group = rollout.num_envs_per_worker // config.splits
+    envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
     wanted, policies = rollout.vectorization, config.run.num_policies
     if config.run.serial_mode and wanted == "auto":
         wanted = "none"  # what steps as one cannot be brought back to where it was

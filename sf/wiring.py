@@ -135,8 +135,6 @@ class Wires:
         """One of the inference workers of a policy."""
         topology, run = self.topology, self.config.run
         place = policy_id * topology.inference_per_policy + index
-        number = topology.num_policies * topology.num_learners + place
-        computing = {"accelerator": self._accelerator(number), "bf16": run.bf16}
         return RoleSpec(
             f"inference-{policy_id}-{index}",
             "sf.inference.worker:InferenceWorker",
@@ -147,13 +145,14 @@ class Wires:
                 "config": self.config.model,
                 "weights": self.weights[policy_id],
                 "doorbell": self.inference_bells[policy_id][index],
-                "workers": [] if topology.workers_act else self.rollout_bells,
+                "workers": self.rollout_bells,
                 "one_by_one": not run.async_rl and not run.serial_mode,
-            }
-            | ({"without_torch": True} if topology.workers_act else computing),
+                "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
+                "bf16": run.bf16,
+            },
             "inference",
             place,
-            self.models,
+            {} if topology.workers_act else self.models,  # which would bring torch along
             {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
             can_be_replaced=True,
         )

@@ -69,9 +69,10 @@ class Lab:
     def arena(self) -> Arena:
         return self.shared.arena
 
-    def build(self, prefix: str, **changes: Any) -> Any:
-        """Builds the role whose name begins with `prefix`."""
+    def build(self, prefix: str, incarnation: int = 0, **changes: Any) -> Any:
+        """Builds the role whose name begins with `prefix`, or one of its successors."""
         spec = next(spec for spec in self.specs if spec.name.startswith(prefix))
+        spec = spec.successor(incarnation) if incarnation else spec
         return self._with_ears(replace(spec, arguments=spec.arguments | changes).build())
 
     def build_all(self) -> list[Any]:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from sf.errors import InternalError
 from sf.models import register_model
 from sf.moment import as_text
 from sf.policy import ActorCritic
-from sf.policy.acting import NOISE_ROWS, FastAct, fastest_act, most_rows, small_program
+from sf.policy.acting import NOISE_ROWS, FastAct, compare_with_numpy, fastest_act, most_rows, small_program
 from sf.policy.distributions import Categorical
 from sf.small_network import ACTIVATIONS, layout
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
@@ -78,6 +79,8 @@ WRITTEN_OUT: dict[str, tuple[ActionSpec, dict[str, Any], LeafSpec]] = {
     "bytes": (discrete(2), {"nonlinearity": "tanh", "normalize_input": False}, LeafSpec((7,), "uint8")),
     "matrix": (discrete(40), {}, LeafSpec((2, 3), "float32")),
     "separate": (box(3), {"adaptive_stddev": True, "actor_critic_share_weights": False}, LeafSpec((4,), "float32")),
+    "number": (discrete(2), {}, LeafSpec((), "int8")),
+    "no layers": (box(1), {"encoder_mlp_layers": ()}, LeafSpec((4,), "float32")),
 }
 
 
@@ -139,6 +142,17 @@ def test_a_formula_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch, cap
     assert isinstance(act, FastAct), "there is a recording all the same"
     assert act.most_small_rows == 0
     assert "does not act in NumPy" in caplog.text
+
+
+def test_learner_refuses_to_train_what_acts_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = make_policy(discrete(2))
+    before, drawn = network.flat.clone(), torch.get_rng_state()
+    compare_with_numpy(network)
+    assert torch.equal(network.flat, before)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    monkeypatch.setitem(ACTIVATIONS, network.config.nonlinearity, lambda x: x)
+    with pytest.raises(InternalError, match="acts differently in NumPy"):
+        compare_with_numpy(network)
 
 
 def test_rounding_is_no_difference() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from sf.rollout.worker import RolloutWorker
 from sf.sizing import topology_of
 from sf.small_network import noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from sf.supervisor import train
 from sf.weights import PublishedWeights
 from tests.commands import running
 from tests.lab import Lab, make_config, make_lab
@@ -119,7 +122,9 @@ REFUSED: dict[str, tuple[dict[str, LeafSpec], ActionSpec, dict[str, Any], str]] 
     "image": ({"obs": LeafSpec((84, 84, 3), "uint8")}, discrete(2), {}, "observations that are images"),
     "parts": ({"a": VECTOR, "b": VECTOR}, discrete(2), {}, "observations of 2 parts"),
     "categories": ({"obs": LeafSpec((), "int64", (5,), (0,))}, discrete(2), {}, "observations that are categories"),
-    "choices": ({"obs": VECTOR}, CHOICES, {}, "actions of several choices"),
+    "choices": ({"obs": VECTOR}, CHOICES, {}, "actions that are neither one Discrete nor one Box"),
+    "mask": ({"obs": VECTOR, "action_mask": LeafSpec((2,), "int8")}, discrete(2), {}, "an action mask"),
+    "two": ({"a": VECTOR, "b": VECTOR}, CHOICES, {}, "observations of 2 parts, actions that are neither"),
     "encoder": ({"obs": VECTOR}, discrete(2), {"encoder": "mine"}, "encoder=mine"),
     "per key": ({"obs": VECTOR}, discrete(2), {"encoder_per_key": True}, "encoder_per_key=True"),
     "bfloat16": ({"obs": VECTOR}, discrete(2), {"device": "gpu", "bf16": True}, "bf16=True"),
@@ -131,8 +136,57 @@ def test_what_takes_torch_is_refused(name: str) -> None:
     observations, action, flags, reason = REFUSED[name]
     info = EnvInfo("Any", 1, observations, action)
     config: Config = make_config(policy_workers_per_policy=0, num_workers=1, batch_size=64, **flags)
-    with pytest.raises(ConfigError, match=f"not possible with {reason}, .* Use --policy_workers_per_policy=1"):
-        check(config, info)
+    with pytest.raises(ConfigError, match=f"not possible with {reason}.* Use --policy_workers_per_policy=1"):
+        check(config, None if flags else info)  # what the flags say is refused before the environment is made
+
+
+class Wide(gym.Env[Any, Any]):
+    """Many large numbers in, many numbers out."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (376,), np.float64)
+    action_space = gym.spaces.Box(-0.4, 0.4, (17,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return 3 * self.np_random.standard_normal(376), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        seen = 3 * self.np_random.standard_normal(376)
+        return seen, float(np.square(action).sum()), False, self.steps == 20, {}
+
+
+gym.register("Wide-v0", entry_point="tests.test_acting_workers:Wide")
+
+
+def test_a10_cr1_numpy_and_torch_agree_as_exactly_as_strict_demands(tmp_path: Path) -> None:
+    """Zero lag: every ratio is 1 up to rounding, also with layers of 512, many numbers and changing statistics."""
+    flags = {
+        "encoder_mlp_layers": (512, 512),
+        "async_rl": False,
+        "strict": True,
+        "num_workers": 2,
+        "initial_stddev": 0.3,
+    }
+    config = make_config(
+        "tests.test_acting_workers:Wide-v0", policy_workers_per_policy=0, train_dir=str(tmp_path), **flags
+    )
+    code, _ = train(replace(config, run=replace(config.run, train_for_env_steps=3000)))
+    assert code == 0
+
+
+def test_final_observations_have_the_value_that_the_network_gives_them(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "tests.test_acting_workers:Wide-v0", rollout=24, policy_workers_per_policy=0)
+    weights, network, together = make_together(lab)
+    weights.publish(network.flat.numpy(), 0)
+    while not lab.slots.waiting_for(0).size:
+        if lab.slots.has_final_observation.any():
+            final = {"obs": torch.from_numpy(lab.slots.final_observations["obs"][0].copy())}
+        together.step()
+    slot = int(lab.slots.waiting_for(0)[0])
+    assert lab.slots.truncated[slot, 19].all()
+    np.testing.assert_allclose(lab.slots.final_values[slot, 19], network.values(final), rtol=1e-4, atol=1e-5)
 
 
 def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:
@@ -144,6 +198,7 @@ def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(t
         assert len(command.named("sf-learner")) == 1
         assert not command.named("sf-inference")
         assert not [line for worker in rollouts for line in maps_of(worker) if "libtorch" in line]
+        assert all([line for line in maps_of(worker) if "numpy" in line] for worker in rollouts)
         assert [line for line in maps_of(command.named("sf-learner")[0]) if "libtorch" in line]
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)

@@ -105,13 +105,20 @@ class Killer(threading.Thread):
             now = learner_record(self.arena, 0).read()["env_steps"] if self.arena is not None else 0.0
             if now <= frames:
                 continue
+            names = {one: title_of(one) for one in psutil.Process().children()}
+            victims = [one for one, name in names.items() if name.startswith(("sf-rollout", "sf-inference"))]
             with contextlib.suppress(psutil.Error, IndexError):
-                names = {one: one.cmdline()[0].split()[0] for one in psutil.Process().children()}
-                victims = [one for one, name in names.items() if name.startswith(("sf-rollout", "sf-inference"))]
                 victim = dice.choice(victims)
                 victim.kill()
                 self.killed.append(names[victim])
                 frames = now
+
+
+def title_of(process: psutil.Process) -> str:
+    """What it shows in the process list; empty if it has just ended, or was left behind by another test."""
+    with contextlib.suppress(psutil.Error, IndexError):
+        return process.cmdline()[0].split()[0]
+    return ""
 
 
 @pytest.mark.slow

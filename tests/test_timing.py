@@ -88,6 +88,7 @@ def seconds_per_pass(worker: Any, num_envs: int, passes: int = 3) -> float:
     return (wait_until(first + passes * num_envs) - started) / passes
 
 
+@pytest.mark.alone
 def test_s3_double_buffering_hides_inference(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """One pass over all environments takes s + d with one group and max(s, s/G + d) with more."""
     periods: dict[int, float] = {}
@@ -116,6 +117,7 @@ def frames_per_second(learner: Any, seconds: float) -> float:
     return float(learner.frames - before) / (time.monotonic() - started)
 
 
+@pytest.mark.alone
 def test_a26_async_collects_while_it_trains(tmp_path: Path) -> None:
     """With environments that sleep and a slow learner, async mode is at least 1.3 times as fast."""
     rates = {}

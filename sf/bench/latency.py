@@ -19,8 +19,8 @@ from sf.role import RoleSpec
 from sf.wiring import Shared
 
 INSTRUMENTED = {
-    "sf.learner.worker:Learner": "sf.bench.timed_roles:TimedLearner",
-    "sf.inference.worker:InferenceWorker": "sf.bench.timed_roles:TimedInference",
+    "sf.learner.worker:Learner": "sf.bench.timed_learner:TimedLearner",
+    "sf.inference.worker:InferenceWorker": "sf.bench.timed_inference:TimedInference",
     "sf.rollout.worker:RolloutWorker": "sf.bench.timings:TimedRollout",
 }
 TITLES: dict[Kind, str] = {"publication": "publication → first use", "request": "request → action"}

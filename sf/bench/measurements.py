@@ -20,7 +20,7 @@ from sf.config import Config
 from sf.disposable import in_disposable_child
 from sf.errors import ExitCode, UsageError
 from sf.models import models_to_send
-from sf.small_network import MOST_PRODUCTS, size_of, what_is_not_written_out
+from sf.small_network import is_small, is_written_out
 from sf.supervisor import Prepared, prepare, train_prepared
 
 ROOFLINE_SECONDS = 6.0
@@ -74,13 +74,11 @@ def _mode(config: Config) -> Mode:
 
 def _could_act(prepared: Prepared) -> bool:
     """Whether rollout workers that do not act for themselves could, and would be faster than torch."""
-    run, rollout, model = prepared.config.run, prepared.config.rollout, prepared.config.model
-    acting = prepared.config.inference.policy_workers_per_policy == 0
-    if acting or run.bf16 or what_is_not_written_out(prepared.info, model):
+    config, info = prepared.config, prepared.info
+    if config.inference.policy_workers_per_policy == 0 or config.run.bf16 or not is_written_out(info, config.model):
         return False
-    assert rollout.num_envs_per_worker is not None
-    rows = rollout.num_envs_per_worker * prepared.info.num_agents
-    return rows * size_of(prepared.info, model) <= MOST_PRODUCTS
+    assert config.rollout.num_envs_per_worker is not None
+    return is_small(info, config.model, config.rollout.num_envs_per_worker * info.num_agents)
 
 
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:

@@ -17,6 +17,10 @@ BUSY = 0.85
 """Share of its time in which a role that holds the others back does anything but wait."""
 
 
+WORTH_SAVING = 0.15
+"""Share of the CPU time that inference workers take, from which on another way of acting is proposed."""
+
+
 class RolloutShares(NamedTuple):
     """Of the time of all rollout workers; they add up to one."""
 
@@ -56,7 +60,7 @@ def verdict(shares: Shares) -> str:
         parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.cpu.items())
         return f"one process does everything ({parts}); --serial_mode=False uses all cores"
     sentence = _limit_with_idle_cores(shares) if shares.idle >= ROOM else _limit_with_busy_cores(shares)
-    if not shares.could_act:
+    if not (shares.could_act and shares.cpu["inference"] >= WORTH_SAVING):
         return sentence
     return f"{sentence}; rollout workers can act with so small a network themselves (--policy_workers_per_policy=0)"
 
@@ -74,9 +78,11 @@ def _limit_with_idle_cores(shares: Shares) -> str:
         )
         return f"the processes wait for each other (busy: {waits}) and {idle}; {advice}"
     if role == "rollout":
-        inside, framework, _, _ = shares.rollout
+        inside, framework, _, acting = shares.rollout
         what = f"the environments are the limit: {inside:.0%} of rollout time is inside env.step"
-        if inside < framework:
+        if acting > max(inside, framework):
+            what = f"acting is the limit: it takes {acting:.0%} of the time of the rollout workers"
+        elif inside < framework:
             what = f"the rollout workers are the limit: {framework:.0%} of their time is spent around env.step"
         return f"{what} and {idle}; more --num_workers will help"
     advice = {

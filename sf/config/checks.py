@@ -32,7 +32,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         EnvError: the convolutions cannot read an image.
     """
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
-    problems += _names(config) + _combinations(config)
+    problems += _names(config) + _combinations(config) + _acting(config, None)
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         problems += _acting(config, info)
@@ -87,7 +87,7 @@ def _names(config: Config) -> list[str]:
 
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
-    envs, splits = rollout.num_envs_per_worker, config.splits
+    envs, splits = rollout.num_envs_per_worker, config.groups_per_worker
     if envs is not None and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(
@@ -143,11 +143,11 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
 def _shares(config: Config) -> list[str]:
     """The learners of a policy share groups and trajectories evenly (row C-X2 of the PPO details)."""
     rollout, learners, problems = config.rollout, config.learner.num_learners, []
-    groups, trajectories = (rollout.num_workers or 1) * config.splits, trajectories_per_dataset(config)
+    groups, trajectories = (rollout.num_workers or 1) * config.groups_per_worker, trajectories_per_dataset(config)
     if groups % learners:
         problems.append(
             f"num_learners={learners} cannot share the {groups} groups of environments (num_workers="
-            f"{rollout.num_workers} x worker_num_splits={config.splits}) evenly. Use a --num_learners that "
+            f"{rollout.num_workers} x worker_num_splits={config.groups_per_worker}) evenly. Use a --num_learners that "
             f"divides {groups}, or another --num_workers."
         )
     if trajectories % learners:
@@ -173,19 +173,22 @@ def _memory(config: Config) -> list[str]:
     ]
 
 
-def _acting(config: Config, info: EnvInfo) -> list[str]:
+def _acting(config: Config, info: EnvInfo | None) -> list[str]:
     """Rollout workers have no torch, so they act with small networks only."""
-    from sf.small_network import what_is_not_written_out
-
-    if config.inference.policy_workers_per_policy > 0:
+    if config.inference.policy_workers_per_policy != 0:
         return []
-    missing = "bf16=True" if config.run.bf16 else what_is_not_written_out(info, config.model)
+    from sf.small_network import missing_layers, missing_spaces
+
+    if info is None:
+        missing = missing_layers(config.model) + (["bf16=True"] if config.run.bf16 else [])
+    else:
+        missing = missing_spaces(info, config.model)
     if not missing:
         return []
     return [
         "policy_workers_per_policy=0 has every rollout worker act for itself, without torch. That is not possible with "
-        f"{missing}, only with one vector as the observation, plain layers, and one choice or a Box as the action. Use "
-        "--policy_workers_per_policy=1."
+        f"{', '.join(missing)}, only with one vector as the observation, plain layers, and one Discrete or one Box as "
+        "the action. Use --policy_workers_per_policy=1."
     ]
 
 

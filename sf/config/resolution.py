@@ -39,8 +39,8 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    most = 1 if config.run.serial_mode else _most_workers(config.splits, cores, step)
-    rollout = _fill_workers(config.rollout, config.splits, most, config.learner.num_learners)
+    most = 1 if config.run.serial_mode else _most_workers(config.groups_per_worker, cores, step)
+    rollout = _fill_workers(config.rollout, config.groups_per_worker, most, config.learner.num_learners)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, rollout=rollout, run=replace(config.run, seed=seed))
     if config.learner.batch_size is not None:

@@ -291,8 +291,8 @@ class Config:
     faults: FaultConfig = field(default_factory=FaultConfig)
 
     @property
-    def splits(self) -> int:
-        """Groups of each rollout worker: double buffering is for those who wait for actions."""
+    def groups_per_worker(self) -> int:
+        """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions."""
         acting = self.inference.policy_workers_per_policy == 0
         return self.rollout.worker_num_splits or (1 if acting else 2)
 

@@ -14,6 +14,9 @@ from sf.records import Record
 from sf.small_network import SmallNetwork, noise_source, size_of
 from sf.spaces import EnvInfo
 
+ACTING = 0x61637473
+"""The last word of the entropy: no stream of an environment is like one of actions."""
+
 
 class SmallActor:
     """See `Actor`."""
@@ -29,7 +32,7 @@ class SmallActor:
         self.weights = np.zeros(size_of(info, config), np.float32)
         self._network = SmallNetwork(info, config, self.weights)
         self._info, self._entropy = info, list(entropy)
-        self.random = np.random.default_rng(self._entropy)
+        self.random = self._random(None)
         self._noise = noise_source(info, self.random)
         self._noise_of_streams: dict[int, Callable[[int], Array]] = {}
 
@@ -57,6 +60,8 @@ class SmallActor:
 
     def _noise_of(self, stream: int) -> Callable[[int], Array]:
         if stream not in self._noise_of_streams:
-            random = np.random.default_rng([*self._entropy, stream])
-            self._noise_of_streams[stream] = noise_source(self._info, random)
+            self._noise_of_streams[stream] = noise_source(self._info, self._random(stream))
         return self._noise_of_streams[stream]
+
+    def _random(self, stream: int | None) -> np.random.Generator:
+        return np.random.default_rng([*self._entropy, 0 if stream is None else stream + 1, ACTING])

@@ -62,8 +62,8 @@ class InferenceWorker:
         workers: Sequence[Doorbell],
         one_by_one: bool = False,
         incarnation: int = 0,
-        without_torch: bool = False,
-        **computing: Any,
+        accelerator: int | None = None,
+        bf16: bool = False,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -77,12 +77,12 @@ class InferenceWorker:
             arena: the shared memory.
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
-            workers: doorbells of all rollout workers; none if its own is in the same process and looks by itself.
+            workers: doorbells of all rollout workers.
             one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
                 which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
-            without_torch: act in NumPy.
-            computing: otherwise, what `NetworkActor` takes.
+            accelerator: to act on, see `sf.device`.
+            bf16: compute encoders in bfloat16.
 
         Raises:
             ResourceError: there is no accelerator.
@@ -90,18 +90,22 @@ class InferenceWorker:
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
-        entropy = [seed, policy_id, index, incarnation] if incarnation else [seed, policy_id, index]
+        self.speaks = index == 0 or not topology.workers_act  # else there would be as many lines as rollout workers
+        entropy = (
+            [seed, policy_id, index, incarnation] if incarnation or topology.workers_act else [seed, policy_id, index]
+        )
         self.actor: Actor
-        if without_torch:
+        if topology.workers_act:
             self.actor = SmallActor(info, config, entropy)
         else:
-            from sf.inference.network_actor import NetworkActor
+            from sf.inference.network_actor import NetworkActor  # with torch
 
-            self.actor = NetworkActor(info, config, entropy, arena, **computing)
+            self.actor = NetworkActor(info, config, entropy, arena, accelerator, bf16)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.one_by_one = one_by_one
+        self._has_final_observation = self.slots.has_final_observation[self.groups[0] : self.groups[-1] + 1]
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
@@ -157,7 +161,7 @@ class InferenceWorker:
             self.actor.take_weights()
             self.record["refresh_seconds"] += time.perf_counter() - started
             self.record["refreshes"] += 1
-            if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0:
+            if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0 and self.speaks:
                 seconds = self.record["refresh_seconds"] / refreshes
                 self.console.line(weight_line(self.policy_id, self.version, seconds))
             if refreshes % REFRESHES_PER_LINE == 1:
@@ -176,7 +180,7 @@ class InferenceWorker:
     def _finals(self, tasks: list[Task]) -> list[Task]:
         """Rows whose episode was cut in the step before and whose final observation this policy must value."""
         finals: list[Task] = []
-        if np.count_nonzero(self.slots.has_final_observation):  # in any group, served or not
+        if np.count_nonzero(self._has_final_observation):  # in any group, waiting or not
             for task in tasks:
                 cut = self.slots.has_final_observation[task.group]
                 rows = np.flatnonzero(cut & (self.slots.policy_id[task.slot, task.t - 1] == self.policy_id))
@@ -236,10 +240,10 @@ class InferenceWorker:
             start += task.num_rows
 
     def _answer(self, tasks: list[Task]) -> None:
-        """Says so after everything is written, and wakes each rollout worker once."""
+        """Says so after everything is written, and wakes each rollout worker once, if it can be asleep."""
         for task in tasks:
             self._answered[task.group] = task.request
-        if self.workers:
+        if not self.topology.workers_act:
             for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
                 self.workers[worker].ring()
         self.record["requests"] += len(tasks)

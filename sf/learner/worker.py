@@ -32,6 +32,7 @@ from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
+from sf.policy.acting import compare_with_numpy
 from sf.process import keep_freed_memory
 from sf.progress import Phase
 from sf.records import learner_record
@@ -210,6 +211,8 @@ class Learner:
         return self.saver.resume()
 
     def _begin(self) -> None:
+        if self.batcher.slots.topology.workers_act:
+            compare_with_numpy(self.network)
         self.weights.allocate(self.network.flat.numel())
         self.weights.publish(self._flat.fetch(), self.update.version)
         for bell in self.inference:
@@ -245,6 +248,8 @@ class FurtherLearner(Learner):
         return 0
 
     def _begin(self) -> None:
+        if self.batcher.slots.topology.workers_act:
+            compare_with_numpy(self.network)
         pass
 
     def _hear(self) -> None:

@@ -12,9 +12,11 @@ Seconds = Mapping[str, Mapping[str, float]]
 
 _ADVICE = {
     "rollout": "The environments hold the run back: add --num_workers if cores are free.",
+    "acting": "Acting holds the run back: give it larger groups with more --num_envs_per_worker.",
     "inference": "Inference holds the run back: give it larger groups with more --num_envs_per_worker.",
     "learner": "Training holds the run back: lower --num_epochs or take a larger --batch_size.",
 }
+ROLES = "rollout", "inference", "learner"
 _BUSY = 0.6
 """Below this share no role is the bottleneck: they wait for each other."""
 
@@ -31,20 +33,27 @@ def time_share_table(seconds: Seconds) -> str:
 
 def bottleneck(seconds: Seconds) -> str:
     """One sentence about the role that waits least."""
-    busy = {role: share for role in _ADVICE if (share := _busy_share(seconds, role)) is not None}
+    busy = {role: share for role in ROLES if (share := _busy_share(seconds, role)) is not None}
     if not busy:
         return "No process has reported where its time went."
     role = max(busy, key=lambda role: busy[role])
     shares = ", ".join(f"{role} {100 * share:.0f}%" for role, share in busy.items())
     if busy[role] < _BUSY:
         return f"No role holds the run back (busy: {shares}): they wait for each other or for the cores."
-    return f"{_ADVICE[role]} (Busy: {shares}.)"
+    what = "acting" if role == "rollout" and _act_more_than_step(seconds) else role
+    return f"{_ADVICE[what]} (Busy: {shares}.)"
 
 
 def shares_text(activities: Mapping[str, float]) -> str:
     total = sum(activities.values())
     by_share = sorted(activities.items(), key=lambda item: -item[1])
     return "  ".join(f"{activity} {100 * seconds / total:5.1f}%" for activity, seconds in by_share)
+
+
+def _act_more_than_step(seconds: Seconds) -> bool:
+    """Whether rollout workers that act for themselves take longer for that than for their environments."""
+    own = [activities for name, activities in seconds.items() if name.split("-")[0] == "rollout"]
+    return sum(x.get(ACT, 0.0) for x in own) > sum(x.get("step", 0.0) for x in own)
 
 
 def _busy_share(seconds: Seconds, role: str) -> float | None:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sf.errors import InternalError
 from sf.models import AUTO
 from sf.policy.actor_critic import ActorCritic, Observations
 from sf.policy.steps import CollectInfo, PolicyStep
 from sf.policy.tracing import Program, check, recorded
-from sf.small_network import MOST_PRODUCTS, SmallNetwork, what_is_not_written_out
+from sf.small_network import MOST_PRODUCTS, SmallNetwork, is_written_out
 
 Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 
@@ -101,7 +102,7 @@ def most_rows(network: ActorCritic) -> int:
 
 def small_program(network: ActorCritic) -> Program | None:
     """What the network does, in NumPy, from tensors to tensors; None if it has parts that are not written out there."""
-    if not network.flat.is_cpu or what_is_not_written_out(network.info, network.config):
+    if not network.flat.is_cpu or not is_written_out(network.info, network.config):
         return None
     act = SmallNetwork(network.info, network.config, network.flat.numpy())
 
@@ -109,6 +110,23 @@ def small_program(network: ActorCritic) -> Program | None:
         return tuple([torch.from_numpy(array) for array in act(noise.numpy(), observations.numpy())])
 
     return program
+
+
+def compare_with_numpy(network: ActorCritic) -> None:
+    """Before rollout workers act with what is written out.
+
+    Raises:
+        InternalError: it gives other numbers than the network.
+    """
+    with torch.random.fork_rng([]), torch.no_grad():
+        on_host = ActorCritic(network.info, network.config).requires_grad_(False)
+        on_host.flat.copy_(network.flat)
+    program = small_program(on_host)
+    assert program is not None, "the configuration was checked"
+    try:
+        check(program, on_host, ROUNDING)
+    except ValueError as error:
+        raise InternalError(f"The network acts differently in NumPy than in torch: {error}.") from None
 
 
 def _checked_small_program(network: ActorCritic) -> Program | None:

@@ -1,4 +1,4 @@
-"""The learner and the inference worker with a clock, see `sf.bench.timings`."""
+"""The inference worker with a clock, see `sf.bench.timings`; without torch where it acts in a rollout worker."""
 
 from __future__ import annotations
 
@@ -10,21 +10,7 @@ import numpy as np
 from sf.arena import Arena
 from sf.bench.timings import VERSIONS, Durations
 from sf.inference.worker import InferenceWorker, Task
-from sf.learner.update import StepReport
-from sf.learner.worker import Learner
 from sf.weights import NOTHING_PUBLISHED
-
-
-class TimedLearner(Learner):
-    """Leaves a stamp before every publication."""
-
-    def __init__(self, timings: Arena, **arguments: Any):
-        self.published = timings["published"][arguments["policy_id"]]
-        super().__init__(**arguments)
-
-    def _publish(self, step: StepReport) -> None:
-        self.published[step.version % VERSIONS] = time.monotonic_ns()
-        super()._publish(step)
 
 
 class TimedInference(InferenceWorker):
