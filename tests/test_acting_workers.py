@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,17 +161,12 @@ gym.register("Wide-v0", entry_point="tests.test_acting_workers:Wide")
 
 def test_a10_cr1_numpy_and_torch_agree_as_exactly_as_strict_demands(tmp_path: Path) -> None:
     """Zero lag: every ratio is 1 up to rounding, also with layers of 512, many numbers and changing statistics."""
-    flags = {
-        "encoder_mlp_layers": (512, 512),
-        "async_rl": False,
-        "strict": True,
-        "num_workers": 2,
-        "initial_stddev": 0.3,
-    }
-    config = make_config(
-        "tests.test_acting_workers:Wide-v0", policy_workers_per_policy=0, train_dir=str(tmp_path), **flags
-    )
-    code, _ = train(replace(config, run=replace(config.run, train_for_env_steps=3000)))
+    code, _ = train(
+        make_config(
+            "tests.test_acting_workers:Wide-v0", policy_workers_per_policy=0, encoder_mlp_layers=(512, 512), strict=True,
+            initial_stddev=0.3, num_workers=2, train_dir=str(tmp_path), train_for_env_steps=3000,
+        )
+    )  # fmt: skip
     assert code == 0
 
 
