@@ -163,8 +163,8 @@ def test_a10_cr1_numpy_and_torch_agree_as_exactly_as_strict_demands(tmp_path: Pa
     """Zero lag: every ratio is 1 up to rounding, also with layers of 512, many numbers and changing statistics."""
     code, _ = train(
         make_config(
-            "tests.test_acting_workers:Wide-v0", policy_workers_per_policy=0, encoder_mlp_layers=(512, 512), strict=True,
-            initial_stddev=0.3, num_workers=2, train_dir=str(tmp_path), train_for_env_steps=3000,
+            "tests.test_acting_workers:Wide-v0", policy_workers_per_policy=0, encoder_mlp_layers=(512, 512),
+            strict=True, initial_stddev=0.3, num_workers=2, train_dir=str(tmp_path), train_for_env_steps=3000,
         )
     )  # fmt: skip
     assert code == 0
