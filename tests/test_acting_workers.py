@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sf.small_network import noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from sf.weights import PublishedWeights
-from tests.commands import running
+from tests.commands import run, running
 from tests.lab import Lab, make_config, make_lab
 from tests.test_acting import CHOICES
 from tests.test_actor_critic import box, discrete
@@ -181,6 +182,36 @@ def test_final_observations_have_the_value_that_the_network_gives_them(tmp_path:
     slot = int(lab.slots.waiting_for(0)[0])
     assert lab.slots.truncated[slot, 19].all()
     np.testing.assert_allclose(lab.slots.final_values[slot, 19], network.values(final), rtol=1e-4, atol=1e-5)
+
+
+RUNS = {
+    "learners": ("--num_learners=2", "--num_envs_per_worker=8", "--worker_num_splits=2"),
+    "vectorized": ("--vectorization=native", "--num_envs_per_worker=32"),
+    "evaluations": ("--eval_every_steps=4000", "--eval_episodes=2", "--num_envs_per_worker=8"),
+    "synchronous": ("--async_rl=False", "--num_envs_per_worker=8"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_that_act_for_themselves_end_well(tmp_path: Path, name: str) -> None:
+    flags = "--env=CartPole-v1", "--num_workers=2", "--rollout=16", "--seed=1", "--train_for_env_steps=9000", BY_ITSELF
+    finished = run(tmp_path, *flags, *RUNS[name])
+    assert finished.code == 0, finished.err
+    assert finished.err == ""
+    summary = json.loads((tmp_path / "train_dir/default_experiment/summary.json").read_text())
+    assert summary["policies"][0]["episodes"] > 50
+    assert summary["policies"][0]["samples"] >= 9000
+    slots = summary["slots"]
+    assert slots["allocated"] == slots["learned"] + sum(slots["discarded"].values()) + slots["free"]
+
+
+def test_run_goes_on_with_the_other_way_of_acting(tmp_path: Path) -> None:
+    flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1"
+    for inference, steps in ((1, 4000), (0, 8000), (1, 12_000)):
+        finished = run(tmp_path, *flags, f"--policy_workers_per_policy={inference}", f"--train_for_env_steps={steps}")
+        assert finished.code == 0, finished.err
+        assert int(finished.out.split("Collected {0: ")[1].split("}")[0]) >= steps
+    assert "Total num frames: 0." not in finished.out
 
 
 def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "masks": {"env": "sf/Couriers-v0"},
     "categories": {"env": "Taxi-v4"},
     "encoder of the user": {"encoder": "tests.same_elsewhere:Halved"},
+    "acting workers": {"env": "Pendulum-v1", "policy_workers_per_policy": 0},
     "separate": {"env": "Acrobot-v1", "actor_critic_share_weights": False, "obs_subtract_mean": 0.1},
 }
 EXPERIMENT = Path("train_dir/default_experiment")
@@ -73,17 +74,18 @@ def run_elsewhere(path: Path, *arguments: str) -> Finished:
 
 
 @can_emulate
-def test_a22_cx2_whole_run_on_another_device(tmp_path: Path) -> None:
-    finished = run_elsewhere(tmp_path, *SMALL, "--device=gpu", "--num_learners=2", "--train_for_env_steps=2000")
+@pytest.mark.parametrize("inference", [1, 0])
+def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> None:
+    """Rollout workers that act for themselves do so on the CPU, and have nothing to say of an accelerator."""
+    flags = "--device=gpu", "--num_learners=2", f"--policy_workers_per_policy={inference}"
+    finished = run_elsewhere(tmp_path, *SMALL, *flags, "--train_for_env_steps=2000")
     assert finished.code == 0, finished.err
     assert "Accelerators: elsewhere:0." in finished.out
     assert "learner-0-1" in finished.out
     lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
     stats = {tag: value for line in lines for tag, value in line.items() if tag.startswith("stats/gpu")}
-    assert stats == {
-        "stats/gpu_mem_learner": 3, "stats/gpu_cache_learner": 5,
-        "stats/gpu_mem_policy_worker": 3, "stats/gpu_cache_policy_worker": 5,
-    }  # fmt: skip
+    roles = ("learner", "policy_worker") if inference else ("learner",)
+    assert stats == {f"stats/gpu_{what}_{role}": mib for role in roles for what, mib in (("mem", 3), ("cache", 5))}
     newest = load_newest(tmp_path / EXPERIMENT / "checkpoint_p0")
     assert newest is not None
     assert newest.env_steps >= 2000
