@@ -1,8 +1,9 @@
 """Faults by the hundred, and what became of them: the figures behind docs/failure-and-shutdown.md.
 
-    python benchmarks/chaos.py [--report chaos.md] [workers inference recovery supervisor saving damage usage steps]
+    python benchmarks/chaos.py [--report chaos.md] [workers acting inference recovery supervisor saving damage usage steps]
 
     workers      random SIGKILLs of rollout workers in one run that has to reach its target all the same
+    acting       the same for rollout workers that act for themselves
     inference    the same for inference workers
     recovery     from the kill of a worker until it is seen, and until its successor delivers
     supervisor   SIGKILL of the whole command at random moments, start-up included: who is left after a second
@@ -39,7 +40,7 @@ import numpy as np
 import psutil
 
 from sf.callbacks import Callbacks, Iteration
-from sf.config import Config, FaultConfig, LearnerConfig, RolloutConfig, RunConfig
+from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.ledger import Ledger
 from sf.progress import Phase, phase_of
 from sf.role import RoleSpec
@@ -49,6 +50,7 @@ from sf.wiring import Shared
 TARGET = 475.0
 FULL = {
     "workers": 1000,
+    "acting": 200,
     "inference": 100,
     "recovery": 100,
     "supervisor": 200,
@@ -59,11 +61,12 @@ FULL = {
 STEPS_SEEDS = 5
 
 
-def config(directory: str, seed: int = 1, **run: object) -> Config:
+def config(directory: str, seed: int = 1, inference: int = 1, **run: object) -> Config:
     """CartPole with four rollout workers and a budget that no number of kills uses up."""
     return Config(
         RunConfig("CartPole-v1", train_dir=directory, seed=seed, **run),  # type: ignore[arg-type]
         RolloutConfig(num_workers=4, num_envs_per_worker=16),
+        InferenceConfig(inference),
         learner=LearnerConfig(num_epochs=1, num_batches_per_epoch=4),
         faults=FaultConfig(max_restarts=1_000_000),
     )
@@ -152,13 +155,13 @@ def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bo
     return fault
 
 
-def under_fire(title: str, pause_s: tuple[float, float]) -> Callable[[int], str]:
+def under_fire(title: str, pause_s: tuple[float, float], inference: int = 1) -> Callable[[int], str]:
     """One run under fire."""
 
     def part(count: int) -> str:
         with tempfile.TemporaryDirectory() as directory:
             started = time.monotonic()
-            run = Run(directory, kills(title, count, pause_s))
+            run = Run(directory, kills(title, count, pause_s), inference=inference)
         assert run.ledger.is_balanced, run.ledger.line()
         return (
             f"{count} kills of {title} in {time.monotonic() - started:.0f} s; {TARGET:.0f} reached after "
@@ -369,6 +372,7 @@ def silence() -> Iterator[None]:
 
 PARTS: dict[str, Callable[[int], str]] = {
     "workers": under_fire("sf-rollout", (0.3, 0.9)),
+    "acting": under_fire("sf-rollout", (0.3, 0.9), inference=0),
     "inference": under_fire("sf-inference", (2.0, 4.0)),
     "recovery": recovery,
     "supervisor": supervisor,
