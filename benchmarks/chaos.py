@@ -1,6 +1,6 @@
 """Faults by the hundred, and what became of them: the figures behind docs/failure-and-shutdown.md.
 
-    python benchmarks/chaos.py [--report chaos.md] [workers acting inference recovery supervisor saving damage usage steps]
+    python benchmarks/chaos.py [--report chaos.md] [PART ...], all of these if none is named:
 
     workers      random SIGKILLs of rollout workers in one run that has to reach its target all the same
     acting       the same for rollout workers that act for themselves

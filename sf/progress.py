@@ -18,8 +18,8 @@ class Phase(enum.IntEnum):
     RESET = 1
     """In `reset` of an environment."""
     STEP = 2
-    """Anything else but waiting: for a rollout worker `step` of an environment, next to which the rest, acting for itself
-    included, takes no time worth a limit of its own."""
+    """Anything else but waiting: for a rollout worker `step` of an environment, next to which the rest, even acting for
+    itself, takes no time worth a limit of its own."""
     WAIT = 3
 
 
