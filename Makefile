@@ -41,9 +41,9 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 # As many at once as there are cores, because a run waits about half of its time; then what measures time, one by one.
-# Exit code 5 means that PYTEST_ARGS leaves none of the second kind.
+# Exit code 5 means that PYTEST_ARGS leaves no test of that kind.
 test: check $(EXTRAS_STAMP)
-	$(BIN)/pytest -m "not slow and not gpu and not alone" -n logical --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(nproc) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) || test $$? -eq 5
 	$(BIN)/pytest -m "alone and not slow and not gpu" $(PYTEST_ARGS) || test $$? -eq 5
 
 # Learning runs, some minutes each.

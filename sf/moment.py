@@ -19,7 +19,7 @@ from sf.errors import EnvError
 from sf.learner.saving import MOMENT, Saver
 from sf.learner.worker import Learner
 from sf.monitor.console import Console
-from sf.role import Role, RoleSpec
+from sf.role import Role, RoleSpec, Together
 
 MOST_BYTES = 256 * 2**20
 """A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""
@@ -53,7 +53,8 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
     saved = {name.removeprefix(MOMENT): tensor.numpy() for name, tensor in fields.items()}
     states = json.loads(moment[_ROLES].numpy().tobytes())
     own = {name: (arena[name].shape, arena[name].dtype) for name in _fields(arena)}
-    if {name: (array.shape, array.dtype) for name, array in saved.items()} != own or len(states) != len(roles):
+    same_roles = [("together" in state) for state in states] == [isinstance(role, Together) for role in roles]
+    if {name: (array.shape, array.dtype) for name, array in saved.items()} != own or not same_roles:
         Console().line("The run has another shape than before; its environments begin new episodes.")
         return True
     fresh = {name: arena[name].copy() for name in own}

@@ -5,7 +5,7 @@ from `MOST_PRODUCTS` on torch is the faster one. It needs no torch at all, so th
 
 Only what most people train on vectors is written out: one vector, one or two towers of linear layers, one choice or
 numbers of a normal distribution. The formulas are those of `sf.policy.networks` and `sf.policy.distributions`, and
-inference workers, which have both, compare the results.
+who has both compares the results: inference workers, and the learner where rollout workers act.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _reader(leaf: LeafSpec, config: ModelConfig, variables: dict[str, Array]) ->
     """From observations as they are stored to the inputs of the first layer."""
     subtract, scale, clip = config.obs_subtract_mean, config.obs_scale, np.float32(config.obs_clip)
     mean, std = (variables.get(f"inputs.readers.0.normalizer.{name}") for name in ("mean", "std"))
-    is_flat = len(leaf.shape) == 1
+    is_flat, size = len(leaf.shape) == 1, leaf.size
 
     def read(observations: Array) -> Array:
         x = observations.astype(np.float32, copy=False)
@@ -197,7 +197,7 @@ def _reader(leaf: LeafSpec, config: ModelConfig, variables: dict[str, Array]) ->
             x = x - mean
             x /= std
             np.minimum(np.maximum(x, -clip, out=x), clip, out=x)
-        return x if is_flat else x.reshape(len(x), -1)
+        return x if is_flat else x.reshape(len(x), size)
 
     return read
 

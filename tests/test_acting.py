@@ -99,7 +99,7 @@ def test_what_is_written_out_in_numpy_does_what_the_network_does(name: str) -> N
     program = small_program(network)
     assert program is not None
     change_weights(network)
-    for rows in (1, 9):
+    for rows in (0, 1, 9):
         observations = {"obs": (5 * torch.rand(rows, *leaf.shape)).to(getattr(torch, leaf.dtype))}
         noise = network.noise(observations, None)
         expected = network.act_with(observations, None, noise)

@@ -204,7 +204,7 @@ class TestWholeCommand:
         assert (done.code, done.err) == (2, message)
         assert done.heavy == ["[]"]
         assert list(tmp_path.iterdir()) == []
-        assert done.seconds < 2.0  # about 0.25 s on an idle machine
+        assert done.seconds < 5.0  # about 0.25 s on an idle machine, 5 with torch
 
     @pytest.mark.parametrize(
         ("line", "code", "sentence"), BAD_LINES, ids=[" ".join(line)[-50:] for line, _, _ in BAD_LINES]

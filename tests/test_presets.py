@@ -88,8 +88,8 @@ def test_defaults_that_the_presets_rely_on(name: str) -> None:
 
 
 def test_preset_of_envpool_makes_one_pool() -> None:
-    rollout = preset("envpool_pong").rollout
-    assert (rollout.num_envs_per_worker or 0) // (rollout.worker_num_splits or 1) >= PAYS_FROM
+    config = preset("envpool_pong")
+    assert (config.rollout.num_envs_per_worker or 0) // config.groups_per_worker >= PAYS_FROM
 
 
 def test_env_kwargs_are_added_to_those_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,8 @@ def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
         sent = time.monotonic()
         command.process.send_signal(signal.SIGINT)
         finished = command.finish(10)
-    assert time.monotonic() - sent < 2.5
+        took_s = time.monotonic() - sent
+    assert took_s < 2.5
     assert finished.code == 130
 
 
@@ -194,7 +195,8 @@ def test_e3_storm_of_signals(tmp_path: Path) -> None:
         for _ in range(100):
             command.process.send_signal(signal.SIGTERM)
         finished = command.finish(10)
-    assert time.monotonic() - sent < 7
+        took_s = time.monotonic() - sent
+    assert took_s < 7
     assert finished.code == 143
 
 
@@ -279,7 +281,7 @@ def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int,
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
     acting = f"--policy_workers_per_policy={inference}"
     finished = run(
-        tmp_path, *flags, acting, "--train_for_seconds=7", "--learning_rate=0.002", "--normalize_input=False"
+        tmp_path, *flags, acting, "--train_for_env_steps=60000", "--learning_rate=0.002", "--normalize_input=False"
     )
     assert finished.code == 0, finished.err
     reports = matches(oracles["A15"]["regex"], finished)

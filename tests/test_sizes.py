@@ -22,6 +22,7 @@ def prepared_sizes(path: Path, **flags: Any) -> tuple[int | None, int | None, in
     return rollout.num_workers, rollout.num_envs_per_worker, rollout.worker_num_splits
 
 
+@pytest.mark.alone
 def test_environment_that_waits_gets_more_workers_than_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,6 +37,7 @@ def test_environment_that_waits_gets_more_workers_than_cores(
     assert capsys.readouterr().out == "", "nothing was left to choose"
 
 
+@pytest.mark.alone
 def test_what_simulators_compute_counts() -> None:
     """An environment that waits for a process which computes does not wait."""
     watch = Stopwatch()

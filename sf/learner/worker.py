@@ -248,8 +248,6 @@ class FurtherLearner(Learner):
         return 0
 
     def _begin(self) -> None:
-        if self.batcher.slots.topology.workers_act:
-            compare_with_numpy(self.network)
         pass
 
     def _hear(self) -> None:

@@ -43,18 +43,19 @@ def recorded(network: ActorCritic) -> Program:
 
 
 @torch.inference_mode()
-def check(run: Program, network: ActorCritic, rounding: float = 0.0) -> None:
+def check(run: Program, network: ActorCritic, rounding: float = 0.0, seed: int = 0) -> None:
     """Compares with the network, also under other weights, which are then as they were.
 
     Args:
         run: the program.
         network: what it stands for.
         rounding: by how much, as a share of the largest number in the result, sums in another order may be off.
+        seed: of the observations.
 
     Raises:
         ValueError: there is a difference.
     """
-    program, flat = _Acting(network), network.flat
+    program, flat = _Acting(network, seed), network.flat
     before = flat.clone()
     try:
         for rows in CHECKED_ROWS:
@@ -72,9 +73,9 @@ def check(run: Program, network: ActorCritic, rounding: float = 0.0) -> None:
 class _Acting(nn.Module):
     """Acting from tensors to tensors."""
 
-    def __init__(self, network: ActorCritic) -> None:
+    def __init__(self, network: ActorCritic, seed: int = 0) -> None:
         super().__init__()
-        self.network, self._generator = network, torch.Generator(network.flat.device).manual_seed(0)
+        self.network, self._generator = network, torch.Generator(network.flat.device).manual_seed(seed)
 
     def forward(self, noise: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Random numbers, leaves of the observation, and the memory if there is one; to actions, info, memory."""
