@@ -281,7 +281,7 @@ def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int,
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
     acting = f"--policy_workers_per_policy={inference}"
     finished = run(
-        tmp_path, *flags, acting, "--train_for_env_steps=60000", "--learning_rate=0.002", "--normalize_input=False"
+        tmp_path, *flags, acting, "--train_for_env_steps=250000", "--learning_rate=0.002", "--normalize_input=False"
     )
     assert finished.code == 0, finished.err
     reports = matches(oracles["A15"]["regex"], finished)

@@ -48,7 +48,7 @@ class _OneHot(nn.Module):
 
     def forward(self, categories: Tensor) -> Tensor:
         """[B, *shape] int64 to [B, sum of the numbers of categories]."""
-        places = categories.reshape(categories.shape[0], -1) + self._shift
+        places = categories.reshape(categories.shape[0], len(self._shift)) + self._shift
         return places.new_zeros((places.shape[0], *self.shape), dtype=torch.float32).scatter_(-1, places, 1.0)
 
 
@@ -83,7 +83,7 @@ class Numbers(nn.Module):
         if self._normalize is not None:
             x = self._normalize(x).clamp_(-self.clip, self.clip)
         if self.flat:
-            return x.reshape(x.shape[0], -1)
+            return x.reshape(x.shape[0], *self.shape)  # not -1, which no rows leave open
         if self.channels_last:
             return x.movedim(-1, 1)
         return x.unsqueeze(1) if self.add_channels else x
