@@ -22,7 +22,6 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     assert rollout.num_workers is not None
     assert rollout.num_envs_per_worker is not None
     envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
-    workers_act = config.inference.policy_workers_per_policy == 0
     return Topology(
         num_workers=rollout.num_workers,
         groups_per_worker=config.groups_per_worker,
@@ -36,10 +35,10 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
             config.datasets_in_flight,
         ),
         num_policies=run.num_policies,
-        inference_per_policy=rollout.num_workers if workers_act else config.inference.policy_workers_per_policy,
+        inference_per_policy=rollout.num_workers if config.workers_act else config.inference.policy_workers_per_policy,
         memory_size=config.model.memory_size,
         num_learners=config.learner.num_learners,
-        workers_act=workers_act,
+        workers_act=config.workers_act,
     )
 
 

@@ -172,7 +172,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
 def _note_on_acting(config: Config, info: EnvInfo) -> str:
     """What somebody should know who has rollout workers act with a large network."""
-    if config.inference.policy_workers_per_policy > 0:
+    if not config.workers_act:
         return ""
     from sf.small_network import is_small
 

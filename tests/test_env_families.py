@@ -34,7 +34,12 @@ REAL: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("env_id", "kwargs", "shapes", "choices"), REAL, ids=[row[0] for row in REAL])
+def alone_if_shared(row: tuple[Any, ...]) -> Any:
+    """ViZDoom has names in shared memory."""
+    return pytest.param(*row, id=row[0], marks=[pytest.mark.alone] if row[0].startswith("vizdoom") else [])
+
+
+@pytest.mark.parametrize(("env_id", "kwargs", "shapes", "choices"), [alone_if_shared(row) for row in REAL])
 def test_real_environment_has_the_spaces_it_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, kwargs: Any, shapes: Any, choices: int
 ) -> None:

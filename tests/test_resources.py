@@ -33,7 +33,7 @@ from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from tests import fault_envs
-from tests.commands import JUNK, ROOT, Running, run, running
+from tests.commands import ROOT, Running, run, running
 from tests.lab import make_config, make_lab
 
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
@@ -184,9 +184,10 @@ def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert done.stdout.count("(periodic") >= 2
 
 
+@pytest.mark.alone
 def test_fault_c9_c10_nothing_has_a_name(tmp_path: Path) -> None:
     """Neither what an earlier crash has left is in the way, nor can anybody remove what this run uses."""
-    junk = [Path("/dev/shm") / f"{name}_{uuid.uuid4().hex}{JUNK}" for name in ("sf", "psm", "sem.mp", "torch_1")]
+    junk = [Path("/dev/shm") / f"{name}_{uuid.uuid4().hex}" for name in ("sf", "psm", "sem.mp", "torch_1")]
     lock = tmp_path / "train_dir" / "default_experiment" / ".lock"
     lock.parent.mkdir(parents=True)
     try:

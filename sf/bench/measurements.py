@@ -75,7 +75,7 @@ def _mode(config: Config) -> Mode:
 def _could_act(prepared: Prepared) -> bool:
     """Whether rollout workers that do not act for themselves could, and would be faster than torch."""
     config, info = prepared.config, prepared.info
-    if config.inference.policy_workers_per_policy == 0 or config.run.bf16 or not is_written_out(info, config.model):
+    if config.workers_act or config.run.bf16 or not is_written_out(info, config.model):
         return False
     assert config.rollout.num_envs_per_worker is not None
     return is_small(info, config.model, config.rollout.num_envs_per_worker * info.num_agents)

@@ -175,7 +175,7 @@ def _memory(config: Config) -> list[str]:
 
 def _acting(config: Config, info: EnvInfo | None) -> list[str]:
     """Rollout workers have no torch, so they act with small networks only."""
-    if config.inference.policy_workers_per_policy != 0:
+    if not config.workers_act:
         return []
     from sf.small_network import missing_layers, missing_spaces
 

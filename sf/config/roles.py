@@ -291,10 +291,14 @@ class Config:
     faults: FaultConfig = field(default_factory=FaultConfig)
 
     @property
+    def workers_act(self) -> bool:
+        """Whether rollout workers act for themselves."""
+        return self.inference.policy_workers_per_policy == 0
+
+    @property
     def groups_per_worker(self) -> int:
         """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions."""
-        acting = self.inference.policy_workers_per_policy == 0
-        return self.rollout.worker_num_splits or (1 if acting else 2)
+        return self.rollout.worker_num_splits or (1 if self.workers_act else 2)
 
     @property
     def datasets_in_flight(self) -> int:
