@@ -41,14 +41,14 @@ class Numbered(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.episode, self.t = self.episode + 1, 0
-        return self.seen(), {}
+        return self.seen(), {"true_objective": -1.0}
 
     def step(self, action: Any) -> Any:
         assert 1 <= action <= 3
         self.t += 1
         is_over = self.t == LENGTHS[self.index % len(LENGTHS)]
         is_cut = is_over and self.t % 2 == 1
-        return self.seen(), float(self.t), is_over and not is_cut, is_cut, {}
+        return self.seen(), float(self.t), is_over and not is_cut, is_cut, {"true_objective": 10.0 * self.t}
 
 
 class Many(VectorEnv[Any, Any, Any]):
@@ -71,18 +71,24 @@ class Many(VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> Any:
         rows: list[Any] = []
         final, has_final = np.full(self.num_envs, None, object), np.zeros(self.num_envs, bool)
+        objectives, final_objectives = np.zeros(self.num_envs), np.zeros(self.num_envs)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             if self.over[index] and self.mode == AutoresetMode.NEXT_STEP:
                 rows.append((env.reset()[0], 99.0, False, False))  # a reward that nobody may see
                 continue
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             if (terminated or truncated) and self.mode == AutoresetMode.SAME_STEP:
                 final[index], has_final[index] = observation, True
-                observation = env.reset()[0]
+                final_objectives[index] = info["true_objective"]
+                observation, info = env.reset()
+            objectives[index] = info["true_objective"]
             rows.append((observation, reward, terminated, truncated))
         observations, rewards, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
         self.over = terminated | truncated
-        infos = {"final_obs": final, "_final_obs": has_final} if has_final.any() else {}
+        infos: dict[str, Any] = {"true_objective": objectives, "_true_objective": np.ones(self.num_envs, bool)}
+        if has_final.any():
+            final_info = {"true_objective": final_objectives, "_true_objective": has_final}
+            infos |= {"final_obs": final, "_final_obs": has_final, "final_info": final_info, "_final_info": has_final}
         return observations, rewards, terminated, truncated, infos
 
 
@@ -178,8 +184,8 @@ def test_only_real_transitions_are_trained_on(mode: str, tmp_path: Path) -> None
 def test_scores_are_those_of_single_environments(mode: str, tmp_path: Path) -> None:
     lab = make_lab(tmp_path, f"many/{mode}", vectorization="native", **FLAGS)
     worker: RolloutWorker = lab.build("rollout-0")
-    found: list[tuple[float, int]] = []
-    worker.groups[0].on_episode = lambda episode: found.append((episode.reward, episode.length))
+    found: list[tuple[float, int, float]] = []
+    worker.groups[0].on_episode = lambda episode: found.append((episode.reward, episode.length, episode.true_objective))
     lab_requests = worker.groups[0].requests
     for _ in range(60):
         worker.step()
@@ -189,7 +195,7 @@ def test_scores_are_those_of_single_environments(mode: str, tmp_path: Path) -> N
         for full in lab.slots.waiting_for(0, 0):
             lab.slots.take(int(full), 0)
             lab.slots.release(int(full), 0)
-    possible = {(float(sum(range(length + 1))), length) for length in LENGTHS}
+    possible = {(float(sum(range(length + 1))), length, 10.0 * length) for length in LENGTHS}
     assert set(found) == possible
 
 

@@ -85,7 +85,8 @@ class VectorBatch:
             self._reset_next = NO_ROWS
             self._write(observations, observation)
             return []
-        self._keep_final(observation, infos, np.flatnonzero(over & ~np.asarray(terminated)))
+        ended = [Ended(int(row), bool(terminated[row]), bool(truncated[row]), self._info(infos, row)) for row in rows]
+        self._keep_final(observation, [one for one in ended if not one.terminated])
         if self.never_resets:
             self.progress.enter(Phase.RESET)
             with blamed_on(self.info.env_id, "reset"):
@@ -93,7 +94,7 @@ class VectorBatch:
         elif not self.resets_in_same_step:
             self._reset_next = rows
         self._write(observations, observation)
-        return [Ended(int(row), bool(terminated[row]), bool(truncated[row]), _of_row(infos, int(row))) for row in rows]
+        return ended
 
     def close(self) -> None:
         try:
@@ -110,13 +111,17 @@ class VectorBatch:
                 "Correct it, or step single ones with --vectorization=none."
             )
 
-    def _keep_final(self, observation: Any, infos: Mapping[str, Any], cut: Array) -> None:
+    def _info(self, infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+        """What the last step of an episode said; after a reset in the same step that is below a key of its own."""
+        info = _of_row(infos, row)
+        return {**info, **info.pop("final_info", {})} if self.resets_in_same_step else info
+
+    def _keep_final(self, observation: Any, cut: list[Ended]) -> None:
         """Keeps the final observations of truncated rows, whose values are still to be computed."""
-        for row in cut.tolist():
-            seen = _of_row(infos, row)["final_obs"] if self.resets_in_same_step else None
+        for row, _, _, info in cut:
             for name, leaf in self.info.observations.items():
-                value = leaf_value(observation, leaf)[row] if seen is None else leaf_value(seen, leaf)
-                self.final_observations[name][row] = value
+                seen = leaf_value(info["final_obs"], leaf) if self.resets_in_same_step else None
+                self.final_observations[name][row] = leaf_value(observation, leaf)[row] if seen is None else seen
             self.has_final_observation[row] = True
 
     def _write(self, observations: dict[str, Array], observation: Any) -> None:
