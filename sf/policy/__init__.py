@@ -3,8 +3,9 @@
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.exporting import export_policy
 from sf.policy.greedy import GreedyPolicy
+from sf.policy.masks import split_action_mask
 from sf.policy.numpy_policy import NumpyPolicy
-from sf.policy.policy import Policy, split_action_mask
+from sf.policy.policy import Policy
 from sf.policy.random import RandomPolicy
 from sf.policy.saving import PolicySaver, load_policy, load_variables
 from sf.policy.specs import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from sf.policy.leaf_distributions import Fixed
+from sf.policy.log_probability import with_log_probability
 from sf.policy.nests import Nest, map_leaves
-from sf.policy.policy import Policy, Seed, with_log_probability
+from sf.policy.policy import Policy, Seed
 from sf.policy.steps import PolicyStep, TimeStep
 
 

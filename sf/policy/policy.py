@@ -9,7 +9,7 @@ It follows `TFPolicy` of TF-Agents (Guadarrama et al. 2018), for torch and Gymna
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,18 +18,15 @@ from torch.distributions import Distribution
 
 from sf.policy.fitting import Fit
 from sf.policy.flat import named_variables
+from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
+from sf.policy.masks import Splitter, choose_splitter
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.specs import BoundedTensorSpec, check_tensors, clip_to_spec
-from sf.policy.steps import PolicyInfo, PolicyStep, StepType, TimeStep, Trajectory
-from sf.spaces import ACTION_MASK
-
-Splitter = Callable[[Nest], tuple[Nest, Tensor | None]]
-"""From an observation to the part for the network and the mask of legal actions, bool [B, choices], or None."""
+from sf.policy.steps import PolicyStep, StepType, TimeStep, Trajectory
 
 Seed = int | torch.Generator | None
 
 FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
-LOG_PROBABILITY = "log_probability"
 
 
 class Policy(nn.Module):
@@ -93,22 +90,12 @@ class Policy(nn.Module):
             action_spec,
             policy_state_spec,
         )
-        self._info_spec = _with_log_probability(info_spec, action_spec) if emit_log_probability else info_spec
+        self._info_spec = with_log_probability_spec(info_spec, action_spec) if emit_log_probability else info_spec
         self.clip, self.emit_log_probability, self.validate_args = clip, emit_log_probability, validate_args
         self.automatic_state_reset = automatic_state_reset
-        if observation_and_action_constraint_splitter not in (None, split_action_mask) and self.masks_in_network:
-            raise NotImplementedError(
-                f"{kind.__name__} reads the mask of the observation {ACTION_MASK!r} in its network, as in training; "
-                "a splitter of your own would have no effect."
-            )
-        if observation_and_action_constraint_splitter is not None:
-            _check_can_be_masked(action_spec)
-        elif _has_mask(time_step_spec.observation):
-            if _can_be_masked(action_spec):
-                observation_and_action_constraint_splitter = split_action_mask
-            elif not self.masks_in_network:
-                _check_can_be_masked(action_spec)
-        self.observation_and_action_constraint_splitter = observation_and_action_constraint_splitter
+        self.observation_and_action_constraint_splitter = choose_splitter(
+            observation_and_action_constraint_splitter, time_step_spec.observation, action_spec, self.masks_in_network
+        )
         self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
         self._has_state = any(True for _ in leaves(policy_state_spec))
         self._has_keys = has_keys((time_step_spec, policy_state_spec))
@@ -307,7 +294,7 @@ class Policy(nn.Module):
         if not self.emit_log_probability:
             return step._replace(action=action)
         num_outer = time_step.step_type.dim()
-        log_probs = map_leaves(lambda d, a: _log_probability(d, a, num_outer), step.action, action)
+        log_probs = map_leaves(lambda d, a: log_probability_of(d, a, num_outer), step.action, action)
         return step._replace(action=action, info=with_log_probability(step.info, log_probs))
 
     def _ordinary(self, step: PolicyStep) -> PolicyStep:
@@ -395,12 +382,6 @@ class Policy(nn.Module):
                 )
 
 
-def split_action_mask(observation: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
-    """The splitter of observations that carry their mask under the key ``action_mask``."""
-    others = {key: part for key, part in observation.items() if key != ACTION_MASK}
-    return others, observation[ACTION_MASK] != 0
-
-
 @contextlib.contextmanager
 def seeded(seed: Seed) -> Iterator[None]:
     """The global generator of torch as it is after this seed; put back afterwards."""
@@ -414,65 +395,11 @@ def seeded(seed: Seed) -> Iterator[None]:
         yield
 
 
-def _with_log_probability(info_spec: Nest, action_spec: Nest) -> Nest:
-    spec = map_leaves(lambda leaf: BoundedTensorSpec((), torch.float32, leaf.name, float("-inf"), 0.0), action_spec)
-    return with_log_probability(info_spec, spec)
-
-
-def with_log_probability(info: Nest, log_probability: Nest) -> Nest:
-    """Side information with a log-probability, or its spec, added."""
-    if info == ():
-        return PolicyInfo(log_probability)
-    if isinstance(info, Mapping):
-        return {**info, LOG_PROBABILITY: log_probability}
-    if hasattr(info, "_replace") and LOG_PROBABILITY in info._fields:
-        return info._replace(**{LOG_PROBABILITY: log_probability})
-    raise ValueError(
-        f"The side information is {type(info).__name__}, which has no room for a log-probability. Expected (), a dict, "
-        f"or a named tuple with the field {LOG_PROBABILITY}."
-    )
-
-
 def _mode(distribution: Distribution) -> Tensor:
     try:
         return distribution.mode
     except (NotImplementedError, AttributeError):
         raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None
-
-
-def _log_probability(distribution: Distribution, action: Tensor, num_outer: int) -> Tensor:
-    """One number for each element of the batch: the sum over the components of the leaf."""
-    try:
-        log_probs: Tensor = distribution.log_prob(action)
-    except (NotImplementedError, AttributeError) as error:
-        raise TypeError(
-            f"emit_log_probability=True, but {type(distribution).__name__} has no density: {error!r}."
-        ) from None
-    total = log_probs.flatten(num_outer).sum(-1) if log_probs.dim() > num_outer else log_probs
-    return total.to(torch.float32)
-
-
-def _has_mask(observation_spec: Nest) -> bool:
-    return isinstance(observation_spec, Mapping) and ACTION_MASK in observation_spec
-
-
-def _can_be_masked(action_spec: Nest) -> bool:
-    """Whether an action is one choice or a vector of choices."""
-    specs = list(leaves(action_spec))
-    return (
-        len(specs) == 1
-        and isinstance(specs[0], BoundedTensorSpec)
-        and not specs[0].dtype.is_floating_point
-        and len(specs[0].shape) <= 1
-    )
-
-
-def _check_can_be_masked(action_spec: Nest) -> None:
-    if not _can_be_masked(action_spec):
-        shown = ", ".join(str(spec) for spec in leaves(action_spec))
-        raise NotImplementedError(
-            f"Masks are for one leaf of bounded integers (Discrete or MultiDiscrete), but the action has {shown}."
-        )
 
 
 def _pairs(policy: Policy, source: Policy, is_trainable: bool, by_name: bool) -> list[tuple[Tensor, Tensor]]:

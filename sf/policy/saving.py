@@ -34,8 +34,9 @@ from sf.policy.actor_critic import ActorCritic
 from sf.policy.checkpoints import load, load_newest
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.initialization import without_initialization
+from sf.policy.masks import split_action_mask
 from sf.policy.nests import Nest
-from sf.policy.policy import Policy, split_action_mask
+from sf.policy.policy import Policy
 from sf.policy.random import RandomPolicy
 from sf.policy.specs import TensorSpec, spec_from_json
 from sf.policy.steps import TimeStep
