@@ -91,9 +91,7 @@ class InferenceWorker:
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
         self.speaks = index == 0 or not topology.workers_act  # else there would be as many lines as rollout workers
-        entropy = (
-            [seed, policy_id, index, incarnation] if incarnation or topology.workers_act else [seed, policy_id, index]
-        )
+        entropy = [seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
             self.actor = SmallActor(info, config, entropy)

@@ -71,7 +71,7 @@ class RolloutWorker:
         slots, requests = Slots(topology, arena, info), Requests(topology, arena)
         self.groups: list[Group] = []
         for group in topology.groups_of_worker(index):
-            sequence = np.random.SeedSequence([seed, group, incarnation] if incarnation else [seed, group])
+            sequence = np.random.SeedSequence([seed, group, incarnation])
             env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
             final = {key: array[group] for key, array in slots.final_observations.items()}
             place = final, slots.has_final_observation[group], config.action_bounds, self.record.progress
