@@ -25,7 +25,7 @@ class SerialRoles:
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
-        self.roles: list[Role] = []
+        self.roles: dict[str, Role] = {}
         self.messages: list[Any] = []
         self.simulators: Simulators | None = None
         self._mark = contextlib.ExitStack()
@@ -36,8 +36,9 @@ class SerialRoles:
 
         self.simulators = Simulators()
         self._mark.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
-        self.roles = build_where_it_was(specs, self.shared.arena)
-        for role in self.roles:
+        roles = build_where_it_was(specs, self.shared.arena)
+        self.roles = {spec.name: role for spec, role in zip(specs, roles, strict=True)}
+        for role in roles:
             role.tell = self.messages.append
 
     def take_messages(self) -> list[Any]:
@@ -60,7 +61,7 @@ class SerialRoles:
         self.has_news = False
         while time.monotonic() < deadline and not self.has_news and not signals.received:
             progressed = False
-            for role in self.roles:
+            for role in self.roles.values():
                 role.record.lap("wait")  # for the others, which had their turn
                 progressed |= role.step()
             self.has_news = bell.wait(0.0)
@@ -74,11 +75,11 @@ class SerialRoles:
     def stop(self, signals: Signals) -> list[str]:
         """Ends the roles in order; none is skipped because another one fails."""
         problems = []
-        for role in self.roles:
+        for name, role in self.roles.items():
             try:
                 role.close()
             except Exception as error:
-                problems.append(f"{type(role).__name__}.close() raised {type(error).__name__}: {error}")
+                problems.append(f"Closing {name} raised {type(error).__name__}: {error}")
         if self.simulators is not None:
             kill_marked(self.simulators.mark_of("serial", 0))
             self.simulators.close()
