@@ -58,7 +58,7 @@ FULL = {
     "damage": 100_000,
     "usage": 1000,
 }
-STEPS_SEEDS = 5
+STEPS_SEEDS = 15
 
 
 def config(directory: str, seed: int = 1, inference: int = 1, **run: object) -> Config:

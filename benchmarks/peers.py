@@ -7,11 +7,13 @@ Factory prints its own lines. All of them compute on the CPU, in one thread of t
 
 `loop` is a plain synchronous loop over Gymnasium's SyncVectorEnv, `loop-envpool` the same over the C++ environments of
 EnvPool, `pufferlib` the same over its vectoriser (its trainer needs a compiled extension). A step after the end of an
-episode, which only resets, counts for nobody.
+episode, which only resets, counts for nobody. Where images are learned from, where the time goes into convolutions,
+they compute in as many threads as there are cores.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +24,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Workload:
-    """One environment, one amount of learning; everybody has a network of two layers of 64 and one optimizer."""
+    """One environment, one amount of learning; everybody has one optimizer, and two layers of 64 or the Nature CNN."""
 
     env_id: str
+    """Of Gymnasium, or `atari/Game`, which is learned from images."""
     num_envs: int
     rollout: int
     """Steps of each environment per iteration."""
@@ -35,11 +38,16 @@ class Workload:
     def batch(self) -> int:
         return self.num_envs * self.rollout
 
+    @property
+    def has_images(self) -> bool:
+        return self.env_id.startswith("atari/")
+
 
 WORKLOADS = {
     "cartpole": Workload("CartPole-v1", 128, 32, 1, 4096),
     "cartpole-small": Workload("CartPole-v1", 16, 128, 4, 512),
     "halfcheetah": Workload("HalfCheetah-v5", 64, 64, 2, 1024),
+    "pong": Workload("atari/Pong", 16, 128, 2, 512),
 }
 GAMMA, LAMBDA, CLIP, VALUE_COEFF, ENTROPY_COEFF, LEARNING_RATE, MAX_GRAD_NORM = 0.99, 0.95, 0.2, 0.5, 0.01, 3e-4, 0.5
 
@@ -48,7 +56,40 @@ def learned(env_steps: int) -> None:
     print(f"learned {env_steps}", flush=True)
 
 
+def threads(work: Workload) -> int:
+    return (os.cpu_count() or 1) if work.has_images else 1
+
+
+class LastFour(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The newest four pictures, and the sign of the reward."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.pictures = np.zeros((4, 84, 84), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 255, self.pictures.shape, np.uint8)
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        self.pictures[:], info = self.env.reset(**keywords)
+        return self.pictures.copy(), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        picture, reward, terminated, truncated, info = self.env.step(action)
+        self.pictures[:3] = self.pictures[1:]
+        self.pictures[3] = picture
+        return self.pictures.copy(), float(np.sign(float(reward))), terminated, truncated, info
+
+
+def make_atari(game: str) -> gymnasium.Env[Any, Any]:
+    from ale_py.env import AtariEnv
+    from gymnasium.wrappers import AtariPreprocessing
+
+    env = AtariEnv(game.lower(), frameskip=1, repeat_action_probability=0.0, full_action_space=False)
+    return LastFour(AtariPreprocessing(env, terminal_on_life_loss=True))
+
+
 def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
+    if env_id.startswith("atari/"):
+        return make_atari(env_id.removeprefix("atari/"))
     if gymnasium.__version__ < "1":
         env_id = env_id.replace("HalfCheetah-v5", "HalfCheetah-v4")
     return gymnasium.make(env_id)
@@ -61,11 +102,18 @@ class Learner:
         import torch
         from torch import nn
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads(work))
         self.torch, self.work, self.is_discrete = torch, work, hasattr(space, "n")
         num_outputs = int(space.n) if self.is_discrete else space.shape[0]
-        self.body = nn.Sequential(nn.Linear(num_inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
-        self.policy, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
+        width = 512 if work.has_images else 64
+        if work.has_images:
+            self.body = nn.Sequential(
+                nn.Conv2d(num_inputs, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+                nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(3136, width), nn.ReLU(),
+            )  # fmt: skip
+        else:
+            self.body = nn.Sequential(nn.Linear(num_inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
+        self.policy, self.value = nn.Linear(width, num_outputs), nn.Linear(width, 1)
         self.log_std = nn.Parameter(torch.zeros(num_outputs))
         modules = (self.body, self.policy, self.value)
         self.parameters = [p for module in modules for p in module.parameters()]
@@ -74,16 +122,17 @@ class Learner:
         self.optimizer = torch.optim.Adam(self.parameters, LEARNING_RATE, eps=1e-5)
 
     def _forward(self, observations: Any) -> tuple[Any, Any]:
-        distributions, features = self.torch.distributions, self.body(observations)
+        numbers = observations.float() / 255 if self.work.has_images else observations
+        distributions, features = self.torch.distributions, self.body(numbers)
         outputs, values = self.policy(features), self.value(features)[:, 0]
         if self.is_discrete:
             return distributions.Categorical(logits=outputs), values
         return distributions.Independent(distributions.Normal(outputs, self.log_std.exp()), 1), values
 
     def act(self, observations: Any) -> tuple[Any, Any, Any]:
-        """Actions, log-probabilities and values for [B, n] numbers."""
+        """Actions, log-probabilities and values for [B, n] numbers, or [B, 4, 84, 84] bytes."""
         with self.torch.no_grad():
-            distribution, values = self._forward(self.torch.as_tensor(observations, dtype=self.torch.float32))
+            distribution, values = self._forward(self.torch.as_tensor(observations))
             actions = distribution.sample()
             return actions.numpy(), distribution.log_prob(actions).numpy(), values.numpy()
 
@@ -120,13 +169,13 @@ def loop(work: Workload, vector: Any) -> None:
     space = vector.single_action_space
     learner = Learner(work, vector.single_observation_space.shape[0], space)
     observations, _ = vector.reset()
-    count = 0
+    count, kind = 0, np.uint8 if work.has_images else np.float32
     while True:
         columns: dict[str, list[Any]] = {
             name: [] for name in ("observations", "actions", "log_probs", "values", "rewards", "ended")
         }
         for _ in range(work.rollout):
-            seen = np.asarray(observations, np.float32).copy()
+            seen = np.array(observations, kind)
             actions, log_probs, values = learner.act(seen)
             bounded = actions if learner.is_discrete else np.clip(actions, space.low, space.high)
             observations, rewards, terminated, truncated, _ = vector.step(bounded)
@@ -135,7 +184,7 @@ def loop(work: Workload, vector: Any) -> None:
             for column, value in zip(columns.values(), row):  # noqa: B905  # Python 3.9 has no strict
                 column.append(value)
         steps = {name: np.stack(column) for name, column in columns.items()}
-        learner.train(steps, learner.act(observations)[2])
+        learner.train(steps, learner.act(np.asarray(observations, kind))[2])
         count += work.batch - int(steps["ended"].sum())
         learned(count)
 
@@ -170,7 +219,7 @@ def run_sb3(work: Workload) -> None:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads(work))
 
     class Report(BaseCallback):
         def _on_step(self) -> bool:
@@ -182,9 +231,10 @@ def run_sb3(work: Workload) -> None:
 
     envs = make_vec_env(lambda: make_env(work.env_id), work.num_envs)
     model = PPO(
-        "MlpPolicy", envs, LEARNING_RATE, work.rollout, work.minibatch, work.epochs, GAMMA, LAMBDA, CLIP,
+        "CnnPolicy" if work.has_images else "MlpPolicy", envs,
+        LEARNING_RATE, work.rollout, work.minibatch, work.epochs, GAMMA, LAMBDA, CLIP,
         ent_coef=ENTROPY_COEFF, vf_coef=VALUE_COEFF, max_grad_norm=MAX_GRAD_NORM, device="cpu",
-        policy_kwargs={"net_arch": [64, 64]},
+        policy_kwargs={"net_arch": [] if work.has_images else [64, 64]},
     )  # fmt: skip
     model.learn(2**62, callback=Report())
 

@@ -28,8 +28,8 @@ from pathlib import Path
 import peers
 from peers import WORKLOADS, Workload
 
-COMMON = ["torch==2.13.0", "mujoco==3.3.7", "imageio", "packaging"]
-"""MuJoCo as old and new Gymnasium accept it, and what their environments import."""
+COMMON = ["torch==2.13.0", "mujoco==3.3.7", "imageio", "packaging", "ale-py==0.12.1", "opencv-python-headless<4.12"]
+"""MuJoCo as old and new Gymnasium accept it, Atari, and what their environments import."""
 OLD = [*COMMON, "gymnasium==0.29.1", "numpy<2"]
 NEW = [*COMMON, "gymnasium==1.4.0"]
 REQUIREMENTS = {
@@ -66,6 +66,9 @@ def flags(work: Workload, workers: int, directory: str) -> list[str]:
         "gae_lambda": peers.LAMBDA, "ppo_clip_ratio": peers.CLIP, "exploration_loss_coeff": peers.ENTROPY_COEFF,
         "value_loss_coeff": peers.VALUE_COEFF, "max_grad_norm": peers.MAX_GRAD_NORM, "adaptive_stddev": False,
     }  # fmt: skip
+    if work.has_images:
+        own |= {"nonlinearity": "relu", "encoder_conv_architecture": "convnet_atari", "encoder_conv_mlp_layers": 512}
+        own |= {"obs_scale": 255.0, "summaries_use_frameskip": False}
     return [*(f"--{name}={value}" for name, value in own.items()), "--encoder_mlp_layers", "64", "64"]
 
 
