@@ -85,7 +85,9 @@ class VectorBatch:
             self._reset_next = NO_ROWS
             self._write(observations, observation)
             return []
-        ended = [Ended(int(row), bool(terminated[row]), bool(truncated[row]), self._info(infos, row)) for row in rows]
+        ended = [
+            Ended(row, bool(terminated[row]), bool(truncated[row]), self._info(infos, row)) for row in rows.tolist()
+        ]
         self._keep_final(observation, [one for one in ended if not one.terminated])
         if self.never_resets:
             self.progress.enter(Phase.RESET)
