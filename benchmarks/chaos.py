@@ -110,7 +110,7 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 name = "".join(child.cmdline())
                 if child.status() != psutil.STATUS_ZOMBIE and name.startswith(title):
-                    is_at_work = phase_of(int(words[int(name.rpartition("-")[2])]))[0] is not Phase.INIT
+                    is_at_work = phase_of(int(words[int(name.rpartition("-")[2])]))[0] not in (Phase.START, Phase.INIT)
                     if is_at_work or any_will_do:
                         found.append(child.pid)
         return found
@@ -186,7 +186,7 @@ def recovery(count: int) -> str:
             own = slice(*(g * shared.topology.slots_per_group for g in (2 * worker, 2 * worker + 2)))
             killed = time.monotonic()
             os.kill(pid, signal.SIGKILL)
-            while phase_of(int(words[worker]))[0] is not Phase.INIT:
+            while phase_of(int(words[worker]))[0] is not Phase.START:
                 time.sleep(0.0005)
             seen_s.append(time.monotonic() - killed)
             filled = shared.slots.filled[own].sum()
@@ -208,7 +208,7 @@ def recovery(count: int) -> str:
 def supervisor(count: int) -> str:
     """The whole command, killed from outside."""
     shared_before = set(os.listdir("/dev/shm"))
-    left = 0
+    left: list[list[str]] = []
     for _ in range(count):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
             command = [sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_dir={directory}"]
@@ -220,11 +220,20 @@ def supervisor(count: int) -> str:
             process.kill()
             process.wait()
             _, alive = psutil.wait_procs(family, timeout=1.0)
-            left += bool([one for one in alive if one.status() != psutil.STATUS_ZOMBIE])
+            if names := [_name(one) for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
+                left.append(names)
     objects = set(os.listdir("/dev/shm")) - shared_before
-    assert not left, f"{left} of {count} kills left processes"
+    assert not left, f"{len(left)} of {count} kills left processes: {left}"
     assert not objects, objects
-    return f"{count} kills: processes left after 1 s in {left} of {count}, shared-memory objects left: {len(objects)}"
+    return (
+        f"{count} kills: processes left after 1 s in {len(left)} of {count}, shared-memory objects left: {len(objects)}"
+    )
+
+
+def _name(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())[:80]
+    return "ended meanwhile"
 
 
 def saving(count: int) -> str:

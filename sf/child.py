@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -13,7 +12,7 @@ from typing import Any
 from sf.errors import EnvCrashed, ResourceError, SfError, WorkerCrashed
 from sf.fork_server import ForkedProcess
 from sf.hangs import Hang, HangWatch
-from sf.process import Failure, Ready, as_exception
+from sf.process import Failure, Ready, as_exception, how_it_ended
 from sf.progress import Phase
 from sf.restarts import Restarts
 from sf.role import RoleSpec
@@ -80,14 +79,12 @@ class Child:
             return WorkerCrashed(f"{who} {what_hangs(self.hang, self.spec)}, and was killed.")
         if self.failure is not None:
             return as_exception(self.failure, who)
-        code = self.exit_code
         if self.lacked_memory:
             return ResourceError(
                 f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
                 "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
             )
-        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        return WorkerCrashed(f"{who} {how} without being told to, and left no traceback.")
+        return WorkerCrashed(f"{who} {how_it_ended(self.exit_code)} without being told to, and left no traceback.")
 
     @property
     def may_be_luck(self) -> bool:
@@ -100,6 +97,8 @@ def what_hangs(hang: Hang, spec: RoleSpec) -> str:
     limit = f"longer than {hang.deadline_s:g} s"
     if hang.phase is Phase.WAIT:
         return f"did nothing at all for {limit}"
+    if hang.phase is Phase.START:
+        return f"took {limit} to start"
     if not spec.has_environments or (hang.phase is Phase.STEP and spec.kind != "rollout"):
         return f"was busy for {limit} without getting on"
     call = {Phase.INIT: "make", Phase.RESET: "reset", Phase.STEP: "step"}[hang.phase]

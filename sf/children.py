@@ -22,14 +22,14 @@ from typing import Any
 
 from sf.child import Child, Place, what_hangs
 from sf.config import FaultConfig
-from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError
+from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
 from sf.process import STOPPING, run_child
 from sf.progress import Phase, Progress
-from sf.records import inference_record
+from sf.records import evaluation_record, inference_record
 from sf.restarts import Restarts
 from sf.role import RoleSpec
 from sf.signals import Signals
@@ -44,6 +44,8 @@ FAILED_GRACE_S = 0.5
 """Time for a process that has told why it fails to be gone."""
 LOOK_S = 1.0
 """How often the supervisor looks at what is not urgent."""
+UNKILLABLE = "cannot be killed and is left to the kernel"
+"""Of a process in uninterruptible sleep: it may still write, so that nobody can take its place."""
 STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
@@ -141,7 +143,7 @@ class Processes:
         assert self.simulators is not None
         spec, incarnation = place.spec, place.restarts.total
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
-        progress.enter(Phase.INIT)
+        progress.enter(Phase.START)
         if incarnation:
             spec = spec.successor(incarnation)
         mark = self.simulators.mark_of(spec.name, incarnation)
@@ -167,6 +169,8 @@ class Processes:
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
         with starting(mark):
             process.start()
+        # Else the start of another one would reap it, and its pid could be somebody else's when its end is dealt with.
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         return process
 
     def _waitables(self) -> list[Any]:
@@ -185,12 +189,18 @@ class Processes:
             self._lose(place)
 
     def _kill_if_it_hangs(self, child: Child, now: float) -> None:
-        """First its stacks are printed, then it is killed; its end tells the rest."""
+        """First its stacks are printed, then it is killed; its end tells the rest.
+
+        Raises:
+            WorkerCrashed: the kernel does not end it.
+        """
         if child.hang is None and (hang := child.watch.look(now)):
             child.hang, child.kill_s = hang, now + STACKS_GRACE_S
             self.console.line(f"{child.name} (pid {child.pid}) {what_hangs(hang, child.spec)}. Its stacks follow.")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGUSR1)
+        if now >= child.kill_s + KILL_GRACE_S:
+            raise WorkerCrashed(f"{child.name} (pid {child.pid}) hangs and {UNKILLABLE}")
         if now >= child.kill_s:
             child.process.kill()
 
@@ -202,6 +212,8 @@ class Processes:
         """
         child = place.child
         assert child is not None
+        if not self._is_over(child):
+            raise WorkerCrashed(f"{child.ending()}\n{child.name} (pid {child.pid}) {UNKILLABLE}")
         self._bury(child)
         place.child = None
         if (child.exit_code or 0) < 0:
@@ -210,7 +222,7 @@ class Processes:
         cause = child.ending()
         discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
         if child.spec.kind == "learner" and child.may_be_luck:
-            raise LearnerLost(str(cause))
+            raise LearnerLost(cause)
         if not child.spec.can_be_replaced or not child.may_be_luck:
             raise cause
         if child.failure is not None and not child.is_ready and not self.has_begun:
@@ -249,20 +261,26 @@ class Processes:
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
     def _work_of(self, spec: RoleSpec) -> int:
-        """What its place has delivered so far: slots filled, or requests answered."""
+        """What its place has delivered so far: slots filled, requests answered, or evaluations."""
         if spec.kind == "rollout":
             groups = self.shared.topology.groups_of_worker(spec.index)
             each = self.shared.topology.slots_per_group
             return int(self.shared.slots.filled[groups.start * each : groups.stop * each].sum())
         if spec.kind == "inference":
             return int(inference_record(self.shared.arena, spec.index).read()["requests"])
+        if spec.kind == "eval":
+            return int(evaluation_record(self.shared.arena).read()["evaluations"])
         return 0
 
-    def _bury(self, child: Child, grace_s: float = KILL_GRACE_S) -> None:
-        """Waits for a child that has ended or failed, ends what its environments have started, and reaps it."""
-        if not child.has_ended(grace_s if child.failure is None else FAILED_GRACE_S):
-            child.process.kill()
-            child.has_ended(grace_s)
+    def _is_over(self, child: Child) -> bool:
+        """Whether a child that has ended or failed is no more; one that does not go by itself is killed."""
+        if child.has_ended(FAILED_GRACE_S):
+            return True
+        child.process.kill()
+        return child.has_ended(KILL_GRACE_S)
+
+    def _bury(self, child: Child) -> None:
+        """Ends what the environments of a child that is no more have started, and reaps it."""
         self.messages += child.hear()
         if child.spec.has_environments and self.simulators is not None:
             self.simulators.end_of(child.pid, child.mark)
@@ -281,7 +299,7 @@ class Processes:
             for child in alive:
                 self.messages += child.hear()
             signals.clear()
-        late = [(child, f"{child.name} (pid {child.pid}) did not stop and was killed") for child in alive]
+        late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
         for child in alive:
             child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S
@@ -289,14 +307,14 @@ class Processes:
             connection.wait([child.pidfd for child in alive], timeout=1.0)
         problems = []
         for child in alive:
-            problems.append(f"{child.name} (pid {child.pid}) cannot be killed and is left to the kernel")
-            multiprocessing.process._children.discard(child.process)  # type: ignore[attr-defined]  # the exit would wait
+            problems.append(f"{child.name} (pid {child.pid}) {UNKILLABLE}")
         for child in self.children:
-            self._bury(child, 0.0)
-            if child.failure is not None:
-                late.append((child, str(child.ending())))
-        for child, what in late:
-            if child.spec.kind == "learner":
+            self._bury(child)
+            if child.failure is not None or (child.exit_code and child.name not in late):
+                late[child.name] = str(child.ending())
+        kinds = {place.spec.name: place.spec.kind for place in self.places}
+        for name, what in late.items():
+            if kinds[name] == "learner":
                 problems.append(what)
             elif not signals.is_urgent:
                 self.console.line(f"At the end: {what}. Nothing that was learned is lost.")

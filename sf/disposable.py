@@ -9,9 +9,11 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
-from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child
+from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
 from sf.simulators import Simulators, starting
 
+LAST_STEPS_S = 1.0
+"""Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""
 
@@ -48,9 +50,9 @@ class DisposableChild:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._simulators.watch(self._process.pid)
 
-    def fileno(self) -> int:
-        """Readable when there is a result."""
-        return self._reports.fileno()
+    def waitables(self) -> list[int]:
+        """What becomes readable when there is a result, or never will be: what it has forked may hold the pipe open."""
+        return [self._reports.fileno(), self._pidfd]
 
     def result(self, timeout_s: float | None = None) -> Any:
         """What the function returned.
@@ -60,16 +62,19 @@ class DisposableChild:
             SfError: whatever the function raised on purpose.
         """
         try:
-            if not self._reports.poll(timeout_s):
+            if not connection.wait(self.waitables(), timeout_s):
                 raise EnvError(
                     f"{self._what} did not finish within {timeout_s:.0f} s. Check the environment on its own first."
                 )
+            if not self._reports.poll():
+                raise EOFError
             answer = self._reports.recv()
         except EOFError:
+            connection.wait([self._pidfd], LAST_STEPS_S)
             self.kill()
             if self._exit_code == NOT_GUARDED:
                 raise UsageError(NOT_GUARDED_TEXT) from None
-            raise EnvError(f"{self._what} ended its process (exit code {self._exit_code}).") from None
+            raise EnvError(f"{self._what} failed: its process {how_it_ended(self._exit_code)}.") from None
         if isinstance(answer, Failure):
             raise as_exception(answer, self._what)
         return answer

@@ -12,7 +12,7 @@
     ├── RestartsSpent       6   workers died more often than they may
     └── InternalError       7   a fault of sf itself
         └── WorkerCrashed   7   a process that the run cannot go on without has ended
-            └── LearnerLost 7   it was a learner, and another one can go on from the last checkpoint
+            └── LearnerLost 7   it was a learner, another one can go on from the last checkpoint (5 for want of memory)
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
 exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 and 143 when SIGINT and
@@ -114,6 +114,10 @@ class WorkerCrashed(InternalError):
 
 class LearnerLost(WorkerCrashed):
     """A learner ended; what it had learned since its last checkpoint is lost."""
+
+    def __init__(self, cause: SfError) -> None:
+        super().__init__(str(cause))
+        self.exit_code = cause.exit_code
 
 
 def text_of(error: BaseException) -> str:

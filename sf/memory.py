@@ -7,6 +7,8 @@ import math
 import time
 from pathlib import Path
 
+from sf.errors import text_of
+
 
 def available_memory() -> tuple[int, str]:
     """Bytes that can be had without anybody being killed for them, and whether the machine or a container says so."""
@@ -90,4 +92,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory could not be had, of the machine or of an accelerator."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(words in text_of(error) for words in OUT_OF_MEMORY)

@@ -39,6 +39,13 @@ def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
     return roles
 
 
+def drop_half_done(roles: dict[str, Role], failed: Role) -> None:
+    """After a step that raised: nobody goes on in the middle of it, and a learner does not save what is half done."""
+    _saver(list(roles.values())).collect_moment = dict
+    for name in [name for name, role in roles.items() if role is failed and isinstance(role, Learner)]:
+        del roles[name]
+
+
 def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
     """Brings fresh roles and their shared memory to where the checkpoint says that the run was, if it says so.
 

@@ -199,6 +199,13 @@ def call_in_child(
     leave(ExitCode.FINISHED)
 
 
+def how_it_ended(exit_code: int | None) -> str:
+    """As the rest of a sentence that begins with the process."""
+    if exit_code is not None and exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    return f"exited with code {exit_code}"
+
+
 def as_exception(failure: Failure, who: str) -> SfError:
     """The exception that tells the user of a failure in another process."""
     from sf.errors import CheckpointError, ConfigError, WorkerCrashed

@@ -13,17 +13,19 @@ from sf.arena import Array
 
 
 class Phase(enum.IntEnum):
-    INIT = 0
-    """Being built; environments are made."""
-    RESET = 1
+    START = 0
+    """Being started and built, but for environments."""
+    INIT = 1
+    """An environment is made."""
+    RESET = 2
     """In `reset` of an environment."""
-    STEP = 2
+    STEP = 3
     """Anything else but waiting: for a rollout worker `step` of an environment, next to which the rest, even acting for
     itself, takes no time worth a limit of its own."""
-    WAIT = 3
+    WAIT = 4
 
 
-_ENVIRONMENT_BITS, _PHASE_BITS = 16, 2
+_ENVIRONMENT_BITS, _PHASE_BITS = 16, 3
 _ENVIRONMENTS = 1 << _ENVIRONMENT_BITS
 _COUNT = 1 << (_ENVIRONMENT_BITS + _PHASE_BITS)
 

@@ -36,10 +36,11 @@ LEARNER_COUNTERS = (
     "gpu_mem", "gpu_cache",
 )  # fmt: skip
 
-EVALUATION_COUNTERS = ("play", "wait")
+EVALUATION_COUNTERS = ("evaluations", "play", "wait")
 
 ROLLOUT_ACTIVITIES = ("step", "wait", "write")
 INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")
+EVALUATION_ACTIVITIES = ("play", "wait")
 LEARNER_ACTIVITIES = ("update", "wait", "batch", "publish", "save")
 
 EPISODES_KEPT = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sf.monitor.time_shares import ACT, WAIT
 from sf.records import (
-    EVALUATION_COUNTERS,
+    EVALUATION_ACTIVITIES,
     INFERENCE_ACTIVITIES,
     LEARNER_ACTIVITIES,
     ROLLOUT_ACTIVITIES,
@@ -50,7 +50,7 @@ class RunRecords:
             else:
                 shares |= of_inference
         shares |= {name: _seconds(record, LEARNER_ACTIVITIES) for name, record in self.learners.items()}
-        return shares | {name: _seconds(record, EVALUATION_COUNTERS) for name, record in self.evaluators.items()}
+        return shares | {name: _seconds(record, EVALUATION_ACTIVITIES) for name, record in self.evaluators.items()}
 
 
 def _add_acting(own: dict[str, float], acting: dict[str, float]) -> None:

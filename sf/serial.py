@@ -29,6 +29,8 @@ class SerialRoles:
         self.messages: list[Any] = []
         self.simulators: Simulators | None = None
         self._mark = contextlib.ExitStack()
+        self._at_work: Role | None = None
+        """Whose step has not come back."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
@@ -63,7 +65,9 @@ class SerialRoles:
             progressed = False
             for role in self.roles.values():
                 role.record.lap("wait")  # for the others, which had their turn
+                self._at_work = role
                 progressed |= role.step()
+            self._at_work = None
             self.has_news = bell.wait(0.0)
             if not progressed:
                 time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
@@ -75,6 +79,10 @@ class SerialRoles:
     def stop(self, signals: Signals) -> list[str]:
         """Ends the roles in order; none is skipped because another one fails."""
         problems = []
+        if self._at_work is not None:
+            from sf.moment import drop_half_done
+
+            drop_half_done(self.roles, self._at_work)
         for name, role in self.roles.items():
             try:
                 role.close()

@@ -80,6 +80,7 @@ class Session:
         now = time.monotonic()
         if self.started_s == math.inf:
             self.started_s = now
+            self.monitor.begin(self.snapshot(now))
             self._due = {kind: now + every for kind, every in self._save_intervals().items()}
         self._take_messages()
         snapshot = self.snapshot(now)
@@ -88,6 +89,10 @@ class Session:
         self._call_back(snapshot, episodes)
         self._request_saves(now)
         return self._reason_to_stop(snapshot)
+
+    def recall_episodes(self) -> None:
+        """Has the episodes that a resumed serial run brings along count for the means; nobody is told of them again."""
+        self.monitor.episodes.recall(self._new_episodes())
 
     def lacks_evaluation(self) -> bool:
         """Whether the last policy is one that should be evaluated and has not been."""
@@ -100,12 +105,10 @@ class Session:
         for message in messages:
             self._take(message)
 
-    def finish(self, exit_reason: str, exit_code: int, controls_are_well: bool) -> None:
-        """Reads what came last and writes how the run ended; nothing if it never began.
+    def read_last(self, controls_are_well: bool) -> None:
+        """Reads what came last, if the run ever began.
 
         Args:
-            exit_reason: for the summary.
-            exit_code: of the command.
             controls_are_well: False if a learner was killed; its queue may be locked for ever.
 
         Raises:
@@ -113,7 +116,6 @@ class Session:
             InternalError: a trajectory was lost or doubled.
         """
         if self.started_s == math.inf:
-            self.monitor.close()
             return
         if controls_are_well:
             self._take_messages()
@@ -121,13 +123,19 @@ class Session:
             self.take(self.take_messages())
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
-        ledger = self.ledger(has_ended=True)
-        self.monitor.finish(exit_reason, exit_code, self.records.seconds(), ledger)
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
+        ledger = self.ledger(has_ended=True)
         if not ledger.is_balanced:
             raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
+
+    def finish(self, exit_reason: str, exit_code: int) -> None:
+        """Writes how the run ended, if it ever began."""
+        if self.started_s == math.inf:
+            self.monitor.close()
+        else:
+            self.monitor.finish(exit_reason, exit_code, self.records.seconds(), self.ledger(has_ended=True))
 
     def faults(self) -> dict[str, float]:
         """For the curves: what was thrown away, by reason."""
@@ -213,7 +221,7 @@ class Session:
 
     def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
         episodes = self.monitor.episodes
-        if episodes.counts[policy_id] < num_episodes:
+        if episodes.num_kept(policy_id) < num_episodes:
             return None
         return episodes.mean_rewards(num_episodes)[policy_id]
 

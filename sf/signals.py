@@ -64,7 +64,8 @@ class Signals:
         """The handler."""
         self.received.append(number)
         if len(self.received) > (1 if self.second_one_exits else 2):
-            os._exit(128 + self.received[0])  # what hangs is in this process; the kernel and the watchdog do the rest
+            # What hangs is in this process; the kernel and the watchdog do the rest.
+            os._exit(ExitCode.SIGINT if self.received[0] == signal.SIGINT else ExitCode.SIGTERM)
 
     def close(self) -> None:
         self._reader.close()

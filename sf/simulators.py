@@ -61,12 +61,21 @@ class Simulators:
 
     def reap(self) -> None:
         """Takes note of orphans of the living workers that have ended by themselves."""
+        self._reap_strangers()
         for group in self._groups:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                     if ended.si_pid == group:
                         break  # the worker itself, whose end is not dealt with here
                     os.waitpid(ended.si_pid, os.WNOHANG)
+
+    def _reap_strangers(self) -> None:
+        """Those that had left the session of the run, as a daemon does. Children of the user's program are in it."""
+        session = os.getsid(0)
+        for child in psutil.Process().children():
+            with contextlib.suppress(OSError, psutil.Error):
+                if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) != session:
+                    os.waitpid(child.pid, os.WNOHANG)
 
     def close(self) -> None:
         """Ends the watchdog; every worker has been waited for."""

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.callbacks import Callbacks
@@ -36,12 +37,15 @@ from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, early_signals, noted_signals
 from sf.spaces import EnvInfo
-from sf.wiring import INIT_S, Shared, wire
+from sf.wiring import START_S, Shared, wire
 
 PROBE_GRACE_S = 30.0
 """For a first look at an environment, in addition to what its calls may take."""
 CALIBRATION_S = 0.3
 """How long an environment plays on its own before the sizes of the run are chosen."""
+
+NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
+"""What the kernel says when it gives no more files, processes or memory."""
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -111,20 +115,19 @@ def train_prepared(
                     return run(config, shared, specs, experiment, signals, fork_server, callbacks)
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
-                    if not may_begin_again or restarts.delay_s(time.monotonic(), delivered=True) is None:
+                    delay_s = restarts.delay_s(time.monotonic(), shared.has_trained) if may_begin_again else None
+                    if delay_s is None:
                         raise
                     Console().line(f"{lost} The run begins again from its last checkpoint, or anew if there is none.")
+                    connection.wait([signals.fileno()], delay_s)
                     config = _for_the_rest(prepared.config, time.monotonic() - began_s)
                     experiment.begin()
                 del shared, specs  # its memory is needed again
                 gc.collect()
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+            if error.errno not in NOTHING_LEFT:
                 raise
-            raise ResourceError(
-                f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit "
-                "-u) or use fewer --num_workers."
-            ) from error
+            raise _nothing_left(error) from error
         finally:
             experiment.close()
 
@@ -193,10 +196,10 @@ def _found_accelerators() -> list[str]:
         ResourceError: there are none, or looking for them does not end well.
     """
     try:
-        return in_disposable_child(_look_for_accelerators, timeout_s=INIT_S, what="A first look at the accelerators")
+        return in_disposable_child(_look_for_accelerators, timeout_s=START_S, what="A first look at the accelerators")
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
         raise ResourceError(
-            f"Torch could not say within {INIT_S:.0f} s which accelerators there are, or died of it ({error}). Try "
+            f"Torch could not say within {START_S:.0f} s which accelerators there are, or died of it ({error}). Try "
             "python -c 'import torch; print(torch.accelerator.device_count())', or use --device=cpu."
         ) from None
 
@@ -245,6 +248,8 @@ def run(
     error: BaseException | None = None
     try:
         roles.start(specs)
+        if config.run.serial_mode:
+            session.recall_episodes()
         monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
@@ -253,18 +258,28 @@ def run(
     problems = roles.stop(signals)
     if error is None and problems and not signals.is_urgent:
         error = InternalError("The run did not end in order: " + "; ".join(problems))
-    code = _exit_code(reason, error)
     controls_are_well = roles.ended_well("learner")
     try:
-        why = reason.value if reason else f"{type(error).__name__}: {error}"
         if error is None and controls_are_well and not signals.received and session.lacks_evaluation():
             session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
-        session.finish(why, code, controls_are_well)
-    except SfError as failure:
+        session.read_last(controls_are_well)
+    except Exception as failure:
         error = error or failure
+    if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
+        error = _nothing_left(error)
+    code = _exit_code(reason, error)
+    why = reason.value if reason and error is None else f"{type(error).__name__}: {error}"
+    session.finish(why, code)
     if error is not None:
         raise error
     return Outcome(code, why)
+
+
+def _nothing_left(error: OSError) -> ResourceError:
+    return ResourceError(
+        f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit -u) or use "
+        "fewer --num_workers."
+    )
 
 
 def _watch(

@@ -31,14 +31,14 @@ from sf.exchange import exchange_fields
 from sf.experiment import Experiment
 from sf.models import models_to_send
 from sf.progress import Phase
-from sf.records import mark_lag_unknown, record_fields
+from sf.records import LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.role import RoleSpec
 from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.slots import Slots, Topology, slot_fields
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
-INIT_S = 120.0
+START_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0
 """Longest forward pass of an inference worker."""
@@ -77,6 +77,11 @@ class Shared:
     """This end of the control connection of the first learner of each policy."""
     least_rollout_workers: int
     """So many must be left for the run to go on."""
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether a learner has finished an iteration."""
+        return bool(self.arena["records/learner"][:, LEARNER_COUNTERS.index("iterations")].any())
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ class Wires:
             "learner",
             place,
             self.models,
-            {Phase.INIT: INIT_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
+            {Phase.START: START_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
         )
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
@@ -153,7 +158,7 @@ class Wires:
             "inference",
             place,
             {} if topology.workers_act else self.models,  # which would bring torch along
-            {Phase.INIT: INIT_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
+            {Phase.START: START_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
             can_be_replaced=True,
         )
 
@@ -202,7 +207,7 @@ class Wires:
             "eval",
             0,
             self.models,
-            {Phase.INIT: INIT_S} | self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
+            self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,
         )
@@ -233,6 +238,7 @@ class Wires:
     def _env_deadlines_s(self) -> dict[Phase, float]:
         faults = self.config.faults
         return {
+            Phase.START: START_S,
             Phase.INIT: faults.env_init_timeout,
             Phase.RESET: faults.env_reset_timeout,
             Phase.STEP: faults.env_step_timeout,

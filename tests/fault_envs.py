@@ -172,3 +172,19 @@ class FaultEnv(gym.Env[Any, Any]):
 
 
 gym.register("Fault-v0", entry_point="tests.fault_envs:FaultEnv", max_episode_steps=None)
+
+
+class ForksAndDies(gym.Env[Any, Any]):
+    """What it has forked holds the pipes of its process open."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.abort()
+
+
+gym.register("ForksAndDies-v0", entry_point="tests.fault_envs:ForksAndDies")

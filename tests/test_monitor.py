@@ -66,15 +66,15 @@ def config(num_policies: int = 1, **run: Any) -> Config:
 class Run:
     """A monitor and a run that makes `fps` frames per second, polled every half second."""
 
-    def __init__(self, path: Path, fps: int = 100, **settings: Any) -> None:
-        self.path, self.fps, self.tape = path, fps, Tape()
+    def __init__(self, path: Path, fps: int = 100, first_frames: int = 0, **settings: Any) -> None:
+        self.path, self.fps, self.first_frames, self.tape = path, fps, first_frames, Tape()
         self.config = config(**settings)
         self.monitor = Monitor(self.config, path, num_agents=1, console=self.tape)
         self.now, self.policy = 1000.0, PolicySnapshot()
         self.is_finished = False
 
     def snapshot(self) -> Snapshot:
-        frames = int((self.now - 1000.0) * self.fps)
+        frames = self.first_frames + int((self.now - 1000.0) * self.fps)
         policy = replace(self.policy, frames=frames, samples=frames, forwards=frames // 10, requests=frames // 5)
         return Snapshot(self.now, (policy,) * self.config.run.num_policies)
 
@@ -107,6 +107,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             run.finish()
 
 
+def frames_in(path: Path) -> list[int]:
+    """Of every line of a metrics.jsonl."""
+    return [json.loads(line)["frames"] for line in path.read_text().splitlines()]
+
+
 def episode(reward: float = 1.25, policy_id: int = 0) -> Episode:
     return Episode(policy_id, reward, length=10, true_objective=2 * reward)
 
@@ -136,6 +141,8 @@ class TestConsole:
         windows.add([episode(-7.0)] * 50 + [episode(1.0)] * 60 + [episode(2.0)] * 40)
         assert windows.mean_rewards() == {0: pytest.approx((60 + 80) / 100)}
         assert windows.counts == [150, 0]
+        windows.recall([episode(2.0)] * 100)
+        assert (windows.mean_rewards(), windows.counts) == ({0: 2.0}, [150, 0])
         assert windows.scalars(0)["reward/reward_min"] == 2.0  # TensorBoard covers stats_avg episodes
         assert windows.scalars(1) == {}
 
@@ -284,11 +291,25 @@ class TestCurves:
                 assert stored == pytest.approx(value, rel=1e-6) if value is not None else math.isnan(stored)
 
     def test_a_second_run_adds_to_the_files_of_the_first(self, start: Start, tmp_path: Path) -> None:
-        for _ in range(2):
-            run = start()
+        for first_frames in (0, 300):
+            run = start(first_frames=first_frames)
             run.go(3, lambda: [episode()])
             run.finish()
-        assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+        assert frames_in(tmp_path / "metrics.jsonl") == [300, 600]
+
+    def test_fault_d10_points_beyond_the_checkpoint_of_a_run_that_was_killed_are_made_once(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        killed, path = start(num_policies=2), tmp_path / "metrics.jsonl"
+        killed.go(31, lambda: [episode()])
+        killed.finish()
+        assert frames_in(path) == [1000, 1000, 2000, 2000, 3000, 3000, 3100, 3100]
+        with path.open("a") as lines:
+            lines.write('{"time_s": 1.0, "policy_id": 0, "fra')
+        resumed = start(first_frames=1500, num_policies=2)
+        resumed.go(11, lambda: [episode()])
+        resumed.finish()
+        assert frames_in(path) == [1000, 1000, 2500, 2500, 2600, 2600]
 
     def test_d2_disk_that_fails_costs_the_curves_and_one_warning(self, tmp_path: Path) -> None:
         warnings: list[str] = []

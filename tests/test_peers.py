@@ -356,7 +356,7 @@ def test_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_pa
 
     def with_short_limits(shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
         arenas.append(shared.arena)
-        limits = {Phase.INIT: 60.0, Phase.STEP: 2.0, Phase.WAIT: 2.0}
+        limits = {Phase.START: 60.0, Phase.STEP: 2.0, Phase.WAIT: 2.0}
         return [replace(spec, deadlines_s=limits) if spec.kind == "learner" else spec for spec in specs]
 
     def stop_it() -> None:

@@ -15,30 +15,30 @@ import torch
 from sf.callbacks import Callbacks
 from sf.learner import checkpoint
 from sf.learner.saving import MOMENT
+from sf.records import Episode
 from sf.supervisor import train
 from tests.commands import run
 from tests.lab import make_config
 
-FRAMES = 2_000
+FRAMES = 3_000
 
 
-def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags: Any) -> dict[str, torch.Tensor]:
-    """What the last checkpoint holds after a run that was stopped after so many iterations, and resumed each time."""
+def state_after(
+    path: Path, stops: list[int], env: str = "CartPole-v1", **flags: Any
+) -> tuple[dict[str, torch.Tensor], list[Episode]]:
+    """What the last checkpoint holds, and the episodes, of a run that stopped after so many frames, and was resumed."""
     settings = {"serial_mode": True, "num_envs_per_worker": 8, "rollout": 16, "num_epochs": 2, "seed": 3}
-    config = make_config(env, train_dir=str(path), train_for_env_steps=FRAMES, **(settings | flags))
-    for stop in stops:
-        seen: list[int] = []
-
-        def enough(_: object, limit: int = stop, seen: list[int] = seen) -> bool:
-            seen.append(1)
-            return len(seen) >= limit
-
-        train(config, Callbacks(on_episode=enough))
-    train(config)
-    newest = checkpoint.load_newest(path / "default_experiment" / "checkpoint_p0")
+    episodes: list[Episode] = []
+    newest, frames = None, -1
+    for stop in [*stops, FRAMES]:
+        config = make_config(env, train_dir=str(path), train_for_env_steps=stop, **(settings | flags))
+        train(config, Callbacks(on_episode=episodes.append))
+        newest = checkpoint.load_newest(path / "default_experiment" / "checkpoint_p0")
+        assert newest is not None
+        assert frames < stop <= newest.env_steps
+        frames = newest.env_steps
     assert newest is not None
-    assert newest.env_steps >= FRAMES
-    return newest.tensors
+    return newest.tensors, episodes
 
 
 @pytest.mark.parametrize("async_rl", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -49,15 +49,17 @@ def state_after(path: Path, stops: list[int], env: str = "CartPole-v1", **flags:
         {"use_rnn": True, "rnn_size": 8, "rnn_type": "lstm"},
         {"env": "Pendulum-v1", "num_batches_per_epoch": 3, "batch_size": 256},
         {"env": "sf/Couriers-v0", "batch_size": 256},
-        {"env": "Pendulum-v1", "policy_workers_per_policy": 0, "num_workers": 2},
+        {"env": "Pendulum-v1", "policy_workers_per_policy": 0, "num_workers": 2, "num_envs_per_worker": 4},
     ],
     ids=["statistics", "lstm", "numbers", "masks", "acting"],
 )
-def test_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: bool, flags: dict[str, Any]) -> None:
-    """Parameters, moments of the optimizer, statistics, random states, counters, and everything in shared memory."""
-    whole = state_after(tmp_path / "whole", [], async_rl=async_rl, **flags)
-    again = state_after(tmp_path / "again", [], async_rl=async_rl, **flags)
-    parts = state_after(tmp_path / "parts", [7, 1, 12], async_rl=async_rl, **flags)
+def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: bool, flags: dict[str, Any]) -> None:
+    """Parameters, moments of the optimizer, statistics, random states, counters, all of shared memory, and scores."""
+    whole, scores = state_after(tmp_path / "whole", [], async_rl=async_rl, **flags)
+    again, scores_again = state_after(tmp_path / "again", [], async_rl=async_rl, **flags)
+    parts, scores_in_parts = state_after(tmp_path / "parts", [500, 800, 2000], async_rl=async_rl, **flags)
+    assert scores
+    assert scores == scores_again == scores_in_parts
     assert set(whole) == set(parts)
     assert any(name.startswith(MOMENT) for name in whole)
     for name, tensor in whole.items():
@@ -83,7 +85,7 @@ class Moody(gym.Env[Any, Any]):
 gym.register("Moody-v0", entry_point="tests.test_resume:Moody")
 
 
-def test_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
+def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
     flags = "--env=tests.test_resume:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000").code == 0
     finished = run(tmp_path, *flags, "--train_for_env_steps=6000")
@@ -93,7 +95,7 @@ def test_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
     assert summary["frames"] >= 6000
 
 
-def test_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
+def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
     flags = "--env=CartPole-v1", "--serial_mode=True", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000", "--num_envs_per_worker=4").code == 0
     finished = run(tmp_path, *flags, "--train_for_env_steps=4000", "--num_envs_per_worker=8")

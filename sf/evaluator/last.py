@@ -33,7 +33,7 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
     try:
         child = DisposableChild("The evaluation of the last policy", _play, spec)
         while (left_s := deadline - time.monotonic()) > 0 and len(signals.received) == num_signals:
-            if child.fileno() in connection.wait([child.fileno(), signals.fileno()], timeout=left_s):
+            if set(child.waitables()) & set(connection.wait([*child.waitables(), signals.fileno()], timeout=left_s)):
                 messages: list[Any] = child.result()
                 return messages
             signals.clear()

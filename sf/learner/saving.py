@@ -19,6 +19,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.differences import data_differences
 from sf.learner.update import Update
 from sf.messages import CheckpointSaved, SaveRequest
+from sf.monitor.console import Console
 from sf.spaces import EnvInfo
 
 RANDOM_STATE = "random.torch"
@@ -63,7 +64,7 @@ class Saver:
         Raises:
             CheckpointError: there are checkpoints and none can be used, or the newest one is of another policy.
         """
-        newest = checkpoint.load_newest(self.directory)
+        newest = checkpoint.load_newest(self.directory) or self._newest_of_others()
         if newest is None:
             return 0
         differences = [
@@ -84,7 +85,25 @@ class Saver:
         best = checkpoint.load_best(self.directory)
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
+        Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
         return newest.env_steps
+
+    def _newest_of_others(self) -> checkpoint.Checkpoint | None:
+        """The best one or the newest milestone, of a run that was killed before it had saved anything else.
+
+        Raises:
+            CheckpointError: there are only such as nobody can go on from.
+        """
+        found = [checkpoint.load_best(self.directory), checkpoint.load_newest(self.directory / checkpoint.MILESTONES)]
+        there = [one for one in found if one is not None]
+        whole = [one for one in there if RANDOM_STATE in one.tensors]
+        if there and not whole:
+            raise CheckpointError(
+                f"{there[0].path} holds a policy without its optimizer, as an evaluation saves it, and there is no "
+                f"other checkpoint in {self.directory} to go on from. Start anew with --restart_behavior=restart, or "
+                "use another --experiment."
+            )
+        return max(whole, key=lambda one: one.version, default=None)
 
     def save(self, policy_id: int, request: SaveRequest, frames: int) -> CheckpointSaved | None:
         """Writes what was asked for; None if the best checkpoint on disk is better.

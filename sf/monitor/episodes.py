@@ -32,8 +32,17 @@ class EpisodeWindows:
     def add(self, episodes: Iterable[Episode]) -> None:
         """Takes in episodes, oldest first."""
         for episode in episodes:
-            self._episodes[episode.policy_id].append(episode)
             self.counts[episode.policy_id] += 1
+            self._episodes[episode.policy_id].append(episode)
+
+    def recall(self, episodes: Iterable[Episode]) -> None:
+        """Takes in episodes from before this start, oldest first."""
+        for episode in episodes:
+            self._episodes[episode.policy_id].append(episode)
+
+    def num_kept(self, policy_id: int) -> int:
+        """Episodes that means can be taken over."""
+        return len(self._episodes[policy_id])
 
     def mean_rewards(self, num_episodes: int = REWARD_EPISODES) -> dict[int, float]:
         """Policy to the mean return of its last episodes; policies without an episode are absent."""

@@ -73,11 +73,17 @@ class Monitor:
         """Says whom to ask for the processes whose memory is measured, and for curves about what broke."""
         self._pids, self._faults = pids, faults
 
+    def begin(self, snapshot: Snapshot) -> None:
+        """Remembers where this start begins; what curves of an earlier one have beyond that is forgotten."""
+        self._first = snapshot
+        self._scalars.begin([policy.frames for policy in snapshot.policies])
+        self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
+
     def poll(self, snapshot: Snapshot, episodes: Iterable[Episode] = ()) -> None:
         """Takes in what has happened and shows what is due."""
         if self._first is None:
-            self._first = snapshot
-            self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
+            self.begin(snapshot)
+        assert self._first is not None
         self._newest = snapshot
         self.episodes.add(episodes)
         if self._report_timer.is_due(snapshot.time_s):

@@ -13,10 +13,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+METRICS = "metrics.jsonl"
 
 
 class ScalarLog:
@@ -27,8 +29,19 @@ class ScalarLog:
         self._warn = warn
         self._events: dict[int, EventFile] = {}
         self._lines: IO[str] | None = None
+        self._first_frames: dict[int, int] = {}
         self._newest_frames: dict[int, int] = {}
         self._works = True
+
+    def begin(self, frames: Sequence[int]) -> None:
+        """Says where the curves of each policy go on; what a run that was killed wrote beyond that is forgotten."""
+        self._first_frames = dict(enumerate(frames))
+        path = self._directory / METRICS
+        try:
+            if path.exists():
+                forget_points(path, self._first_frames)
+        except OSError as error:
+            self._warn(f"Warning: {path} may hold points of a run that was killed twice: {error}")
 
     def write(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
         """Adds one point to each curve. The x axis never goes back, even where a report arrives late."""
@@ -56,9 +69,10 @@ class ScalarLog:
 
     def _open(self, policy_id: int, frames: int) -> None:
         if self._lines is None:
-            self._lines = (self._directory / "metrics.jsonl").open("a", encoding="utf-8")
+            self._lines = (self._directory / METRICS).open("a", encoding="utf-8")
         if policy_id not in self._events:
-            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), frames)
+            first = self._first_frames.get(policy_id, frames)
+            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), first)
 
     def _write_line(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
         assert self._lines is not None
@@ -67,6 +81,24 @@ class ScalarLog:
         head = {"time_s": round(time.time(), 3), "policy_id": policy_id, "frames": frames}
         self._lines.write(json.dumps(head | values) + "\n")
         self._lines.flush()
+
+
+def forget_points(path: Path, first_frames: Mapping[int, int]) -> None:
+    """Removes lines of policies beyond the frames that they go on from, and one that was never finished."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if _is_before(line, first_frames)]
+    if kept != lines:
+        incoming = path.with_name(f".{path.name}")
+        incoming.write_text("".join(kept), encoding="utf-8")
+        incoming.replace(path)
+
+
+def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:
+    try:
+        point = json.loads(line)
+        return line.endswith("\n") and point["frames"] <= first_frames.get(point["policy_id"], math.inf)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 class EventFile:

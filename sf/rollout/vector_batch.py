@@ -49,6 +49,7 @@ class VectorBatch:
         self.info, self.seed = info, seed
         self.progress = progress or unwatched()
         self.final_observations, self.has_final_observation = final_observations, has_final_observation
+        self.progress.enter(Phase.INIT)
         self.env = source.make_vector(num_envs, seed)
         self._check_spaces()
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
