@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -135,3 +137,14 @@ def run(
     path.mkdir(parents=True, exist_ok=True)
     with running(path, *arguments, module=module, python_path=python_path) as command:
         return command.finish(timeout_s)
+
+
+def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """Flags of a run whose environments obey these orders, see `tests.fault_envs`."""
+    directory = path / "orders"
+    directory.mkdir(exist_ok=True)
+    for order in orders:
+        (directory / order).touch()
+    arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
+    env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
+    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=3")

@@ -24,24 +24,13 @@ from sf import children
 from sf.errors import InternalError
 from sf.simulators import Simulators
 from sf.supervisor import prepare, train, train_prepared
-from tests.commands import Finished, Running, expect_no_shared_memory_but, run, running, shared_memory
+from tests.commands import Finished, Running, expect_no_shared_memory_but, fault_run, run, running, shared_memory
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
 CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
-
-
-def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
-    """Flags of a run whose environments obey these orders, see `tests.fault_envs`."""
-    directory = path / "orders"
-    directory.mkdir(exist_ok=True)
-    for order in orders:
-        (directory / order).touch()
-    arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
-    env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
-    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=3")
 
 
 def summary_of(path: Path) -> dict[str, Any]:

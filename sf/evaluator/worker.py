@@ -156,6 +156,7 @@ class Evaluator:
     def _finish(self) -> None:
         self.is_playing = False
         self.record["evaluations"] += 1
+        self.record.publish()  # whoever hears of it may look
         for policy_id, episodes in enumerate(self.play.tally.episodes):
             version, frames = self.versions[policy_id], self.frames[policy_id]
             self.tell(EvaluationDone.of(policy_id, version, frames, episodes.rewards, episodes.lengths))

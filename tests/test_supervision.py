@@ -1,20 +1,24 @@
-"""How runs end that lose somebody at the end, and what the next one goes on from."""
+"""What a supervisor sees and says of those it starts, at the beginning, in the middle and at the end."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sf.callbacks import Callbacks
 from sf.learner.update import Update
+from sf.simulators import Simulators
 from sf.supervisor import train
-from tests.commands import run, running
+from tests.commands import Running, fault_run, run, running
 from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
@@ -97,3 +101,57 @@ def test_fault_b5_first_look_sees_a_death_behind_a_fork(tmp_path: Path) -> None:
     assert finished.code == 3, finished.err
     assert "its process was killed by SIGABRT" in finished.err
     assert time.monotonic() - began < 10
+
+
+def test_fault_b1_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:
+    """Starting, which takes longer than the limit where torch is imported, is no time of an environment."""
+    evaluation = "--eval_every_steps=500", "--eval_episodes=2"
+    with running(tmp_path, *fault_run(tmp_path)[:-1], "--env_init_timeout=1", *evaluation) as command:
+        command.wait_for_text("Evaluation of policy 0")
+        (tmp_path / "orders" / "init-hang").touch()
+        command.named("sf-rollout-0")[0].kill()
+        command.wait_for_text("Restart 2 of rollout-0")
+        command.process.terminate()
+        finished = command.finish()
+    assert finished.code == 143, finished.err
+    assert re.search(r"rollout-0 \(pid \d+\) took longer than 1 s to make environment \d \(--env_init", finished.out)
+    assert "eval-0 (pid" not in finished.out
+
+
+def test_fault_a6_evaluations_are_the_work_of_an_evaluator(tmp_path: Path) -> None:
+    """One that has delivered is replaced at once, however often."""
+    with running(tmp_path, *CARTPOLE, "--eval_every_steps=500", "--eval_episodes=2") as command:
+        for restart in (1, 2):
+            wait_for_evaluation(command)
+            command.named("sf-eval-0")[0].kill()
+            command.wait_for_text(f"Restart {restart} of eval-0 follows.")
+        command.process.terminate()
+        assert command.finish().code == 143
+
+
+def wait_for_evaluation(command: Running) -> None:
+    """A new one."""
+    done = command.out.count("Evaluation of policy 0")
+    command.wait_for(lambda: command.out.count("Evaluation of policy 0") > done, "an evaluation")
+
+
+def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_others_are_not() -> None:
+    simulators = Simulators()
+    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+    try:
+        subprocess.run("setsid sleep 0.1 &", shell=True, check=True)  # adopted by this process
+        deadline = time.monotonic() + 20
+        while len(dead := zombies()) < 2:
+            assert time.monotonic() < deadline, dead
+            time.sleep(0.02)
+        simulators.reap()
+        assert zombies() == [child.pid]
+        assert child.wait() == 7
+    finally:
+        child.wait()
+        simulators.close()
+
+
+def zombies() -> list[int]:
+    """Children of this process that nobody has waited for."""
+    return [one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE]
