@@ -29,14 +29,15 @@ def action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Converter:
 
 
 def vector_action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Callable[[Array], Any]:
-    """Like `action_converter`, to one nest of arrays [rows, ...] for all environments; the space is that of one."""
+    """Like `action_converter`, to one nest of arrays [rows, ...] for all environments; the space is that of one.
+
+    They share no memory with the stored actions, so that an environment which writes into its actions changes nothing.
+    """
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
         start, dtype = int(space.start), space.dtype
-        return lambda actions: (
-            (actions + start).astype(dtype, copy=False) if start else actions.astype(dtype, copy=False)
-        )
+        return lambda actions: (actions + start).astype(dtype, copy=False)
     return _converter(space, bounds, 0)[0]
 
 
