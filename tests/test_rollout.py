@@ -208,8 +208,8 @@ register_env("test/Misbehaving", Misbehaving)
         ("dtype", r"it returned an observation \'obs\' of dtype complex64, which does not fit into float32"),
         ("nan observation", r"Environment 0 of group 0 returned a non-finite observation"),
         ("nan reward", r"Environment 0 of group 0 returned a non-finite reward: nan"),
-        ("no reward", r"row 0: step\(\) returned the reward None \(NoneType\), expected a number"),
-        ("array reward", r"row 0: step\(\) returned the reward array\(\[0., 0., 0.\]\) \(ndarray\), expected a number"),
+        ("no reward", r"environment 0, step\(\): it returned the reward None from step, expected a finite number"),
+        ("array reward", r"it returned the reward array\(\[0., 0., 0.\]\) from step, expected a finite number"),
     ],
 )
 def test_environment_that_breaks_its_contract_is_named(tmp_path: Path, fault: str, message: str) -> None:

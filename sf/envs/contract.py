@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -14,6 +15,7 @@ from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
+RETURNED = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 
 
 def describe(env: Any, env_id: str) -> EnvInfo:
@@ -82,7 +84,7 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
     Raises:
         EnvError: wrong shape, a type that does not fit, a category out of range, or a mask without a legal choice.
     """
-    array = np.asarray(value)
+    array = any_array(value)
     if array.shape != leaf.shape:
         raise EnvError(
             f"{what} of shape {array.shape}, but its observation space promises {leaf.shape}. "
@@ -105,7 +107,7 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
 
 def vector_leaf_array(value: Any, leaf: LeafSpec, num_envs: int, what: str) -> Array:
     """Like `leaf_array` for the values of many environments, [num_envs, *shape]."""
-    array = np.asarray(value)
+    array = any_array(value)
     if array.shape != (num_envs, *leaf.shape) or not _fits(array, np.dtype(leaf.dtype)):
         raise EnvError(
             f"{what} {array.dtype}{list(array.shape)}, expected {leaf.dtype}{[num_envs, *leaf.shape]} as the single "
@@ -136,6 +138,14 @@ def check_mask(mask: Array, action: ActionSpec) -> None:
         )
 
 
+def any_array(value: Any) -> Array:
+    """The value as numpy sees it; an array that fits nowhere if that is none."""
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return np.array(None)
+
+
 def _fits(array: Array, stored: np.dtype[Any]) -> bool:
     """Floats of any width are exchangeable; all other casts must be exact, for integers value by value."""
     found = array.dtype
@@ -144,38 +154,83 @@ def _fits(array: Array, stored: np.dtype[Any]) -> bool:
     return found.kind in "iu" and stored.kind in "iu" and bool((array.astype(stored) == array).all())
 
 
+def check_tuple(result: Any, call: str, who: str = "it") -> None:
+    """Refuse anything but the tuple that `reset` or `step` has to return."""
+    expected = RETURNED[call]
+    if not isinstance(result, tuple) or len(result) != len(expected):
+        raise EnvError(
+            f"{who} returned {_outline(result)} from {call}, expected the tuple {', '.join(expected)}. {OLD_GYM}"
+        )
+
+
+def flag(value: Any, name: str, who: str = "it") -> bool:
+    """What may stand for True or False: a bool of Python or numpy, or one of the integers 0 and 1.
+
+    Raises:
+        EnvError: it is something else, of which Python would have an opinion as well: "False" is true, and so is nan.
+    """
+    if value.__class__ is bool or value.__class__ is np.bool_:
+        return bool(value)
+    array = any_array(value)
+    if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
+        return bool(array)
+    raise EnvError(f"{who} returned {name}={value!r} from step, expected True or False.")
+
+
+def vector_flags(values: Any, name: str, num_envs: int, who: str) -> Array:
+    """Like `flag` for many environments, [num_envs] bool."""
+    array = any_array(values)
+    is_flags = array.dtype.kind == "b" or (array.dtype.kind in "iu" and ((array == 0) | (array == 1)).all())
+    if array.shape != (num_envs,) or not is_flags:
+        raise EnvError(
+            f"{who} returned {name} {array.dtype}{list(array.shape)} from step, {array}, expected True or False for "
+            f"each of {num_envs} environments."
+        )
+    return array.astype(bool, copy=False)
+
+
+def number(reward: Any, who: str = "it") -> float:
+    """The number that a reward is, also as an array that holds only one, which the environment may use again.
+
+    Raises:
+        EnvError: it is no number.
+    """
+    if isinstance(reward, (float, int, np.floating, np.integer, np.bool_)):
+        with suppress(OverflowError):  # of an integer with hundreds of digits
+            return float(reward)
+    array = any_array(reward)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.")
+    return float(array.item())
+
+
 def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], bool]:
     """Refuse what `step` may not return.
 
     Returns:
         One observation per agent, not yet checked, and whether the episode has ended.
     """
-    if not isinstance(result, tuple) or len(result) != 5:
-        raise EnvError(
-            f"{info.env_id} returned {_outline(result)} from step, expected the tuple observation, reward, "
-            f"terminated, truncated, info. {OLD_GYM}"
-        )
+    who = info.env_id
+    check_tuple(result, "step", who)
     observations, rewards, terminated, truncated, _ = (_per_agent(part, info, "step") for part in result)
     for reward in rewards:
-        _check_reward(reward, info.env_id)
-    for name, flags in (("terminated", terminated), ("truncated", truncated)):
-        for flag in flags:
-            if np.ndim(flag) != 0 or np.asarray(flag).dtype.kind not in "bi":
-                raise EnvError(f"{info.env_id} returned {name}={flag!r} from step, expected True or False.")
+        if not np.isfinite(number(reward, who)):
+            raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.")
+    over = False
+    for name, values in (("terminated", terminated), ("truncated", truncated)):
+        flags = [flag(value, name, who) for value in values]
         if any(flags) != all(flags):
             raise EnvError(
-                f"{info.env_id} returned {name}={list(flags)} from step, expected the same for all {info.num_agents} "
+                f"{who} returned {name}={list(values)} from step, expected the same for all {info.num_agents} "
                 "agents. An episode ends for all of them in the same step."
             )
-    return list(observations), bool(any(terminated) or any(truncated))
+        over = over or any(flags)
+    return list(observations), over
 
 
 def check_reset(result: Any, info: EnvInfo) -> list[Any]:
     """Refuse what `reset` may not return; one observation per agent, not yet checked."""
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise EnvError(
-            f"{info.env_id} returned {_outline(result)} from reset, expected the tuple observation, info. {OLD_GYM}"
-        )
+    check_tuple(result, "reset", info.env_id)
     return list(_per_agent(result[0], info, "reset"))
 
 
@@ -189,15 +244,6 @@ def _per_agent(part: Any, info: EnvInfo, call: str) -> list[Any]:
             "for each agent, in every place of the tuple."
         )
     return list(part)
-
-
-def _check_reward(reward: Any, env_id: str) -> None:
-    try:
-        number = np.asarray(reward, dtype=np.float64)
-    except (TypeError, ValueError):
-        number = np.empty(0)
-    if number.size != 1 or not np.isfinite(number).all():
-        raise EnvError(f"{env_id} returned the reward {reward!r} from step, expected a finite number.")
 
 
 def _outline(value: Any) -> str:

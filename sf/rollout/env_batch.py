@@ -1,8 +1,8 @@
 """The environments of one group, stepped one after another and written row by row into shared memory.
 
-What the environment returns is checked here, at the boundary, on every step: shape and dtype of every observation, so
-that nothing is broadcast or cast silently. An environment that ends is reset in the same step; its final observation is
-kept where a value may have to be computed from it.
+What the environment returns is checked here, at the boundary, on every step, so that nothing is broadcast, cast or
+taken for true silently; numbers are copied at once, because an environment may use its arrays again. An environment
+that ends is reset in the same step; its final observation is kept where a value may have to be computed from it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
+from sf.envs.contract import check_tuple, flag, number
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
-from sf.rollout.observations import ObservationWriter, write_rewards
+from sf.rollout.observations import ObservationWriter
 from sf.spaces import EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
@@ -140,12 +141,14 @@ class _Batch:
         except Exception as error:
             self.fail("reset", index, error)
 
-    def reset_one(self, index: int, seed: int | None = None) -> Any:
+    def reset_one(self, index: int, seed: int | None = None) -> tuple[Any, Any]:
         """What `reset` of one environment returns; with a history its seed comes from there."""
         self.progress.enter(Phase.RESET, index)
         if self.history is not None:
             seed = self.history.begin(index)
-        return self.envs[index].reset(seed=seed) if seed is not None else self.envs[index].reset()
+        result: tuple[Any, Any] = self.envs[index].reset(seed=seed) if seed is not None else self.envs[index].reset()
+        check_tuple(result, "reset")
+        return result
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         """Writes the rows of one environment."""
@@ -218,10 +221,15 @@ class SingleAgentBatch(_Batch):
                 self.rows, self.envs, self.to_env_actions(actions), self.places, strict=True
             ):
                 word[0] = stepping + row
-                observation, reward, terminated, truncated, info = env.step(action)
-                received.append(reward)
-                if terminated or truncated:
-                    observation = self._end(row, observation, terminated, truncated, info, ended)
+                result = env.step(action)
+                if result.__class__ is not tuple or len(result) != 5:
+                    check_tuple(result, "step")
+                observation, reward, terminated, truncated, info = result
+                received.append(reward if reward.__class__ is float else number(reward))
+                if terminated is not False or truncated is not False:
+                    terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
+                    if terminated or truncated:
+                        observation = self._end(row, observation, terminated, truncated, info, ended)
                 if is_vector:
                     try:
                         vectors[place] = observation
@@ -234,7 +242,7 @@ class SingleAgentBatch(_Batch):
         if into is not observations:
             with np.errstate(over="ignore"):  # what becomes infinite is found where NaN is
                 observations["obs"][...] = into["obs"]
-        write_rewards(rewards, received, self.info.env_id)
+        rewards[:] = received
         return ended
 
     def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
@@ -244,13 +252,16 @@ class SingleAgentBatch(_Batch):
         if not terminated:
             self.write(self.final_observations, row, observation)
             self.has_final_observation[row] = True
+        info = dict(info)  # before the reset may clear it
         try:
             observation, reset_info = self.reset_one(row)
+        except EnvError:
+            raise  # the step says whose it is
         except Exception as error:
             self.fail("reset", row, error)
         if self.counts_episodes and "episode" in reset_info:  # a game can end within the reset after a lost life
             info = {**reset_info, **info}
-        ended.append(Ended(row, bool(terminated), bool(truncated), info))
+        ended.append(Ended(row, terminated, truncated, info))
         return observation
 
 
@@ -268,26 +279,38 @@ class MultiAgentBatch(_Batch):
             for index, env in enumerate(self.envs):
                 first = index * agents
                 self.progress.enter(Phase.STEP, index)
-                seen, reward, terminated, truncated, infos = env.step(env_actions[first : first + agents])
-                for name, value in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
-                    self._expect_one_per_agent(name, value)
-                received.extend(reward)
-                over = [bool(terminal or cut) for terminal, cut in zip(terminated, truncated, strict=True)]
-                if any(over):
-                    if not all(over):
-                        raise EnvError(f"an episode ends for all agents in the same step, but the flags were {over}.")
-                    for agent in range(agents):
-                        row = first + agent
-                        ended.append(Ended(row, bool(terminated[agent]), bool(truncated[agent]), infos[agent]))
-                        if not terminated[agent]:
-                            self.write(self.final_observations, row, seen[agent])
-                            self.has_final_observation[row] = True
-                    seen = self.reset_one(index)[0]
+                result = env.step(env_actions[first : first + agents])
+                check_tuple(result, "step")
+                seen, reward, terminated, truncated, infos = result
+                self._expect_one_per_agent("rewards", reward)
+                received.extend([one if one.__class__ is float else number(one) for one in reward])
+                terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
+                if True in terminated or True in truncated:
+                    seen = self._end(index, seen, terminated, truncated, infos, ended)
                 self.write_seen(observations, index, seen)
         except Exception as error:
             self.fail("step", index, error)
-        write_rewards(rewards, received, self.info.env_id)
+        rewards[:] = received
         return ended
+
+    def _end(
+        self, index: int, seen: Any, terminated: list[bool], truncated: list[bool], infos: Any, ended: list[Ended]
+    ) -> Any:
+        """Records the end of an episode of all agents and returns the first observations of the next one."""
+        over = [terminal or cut for terminal, cut in zip(terminated, truncated, strict=True)]
+        if not all(over):
+            raise EnvError(f"an episode ends for all agents in the same step, but the flags were {over}.")
+        for name, values in (("observations", seen), ("infos", infos)):
+            self._expect_one_per_agent(name, values)
+        for agent, info in enumerate(infos):
+            if not isinstance(info, Mapping):
+                raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
+            row = index * self.info.num_agents + agent
+            ended.append(Ended(row, terminated[agent], truncated[agent], dict(info)))
+            if not terminated[agent]:
+                self.write(self.final_observations, row, seen[agent])
+                self.has_final_observation[row] = True
+        return self.reset_one(index)[0]
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self._expect_one_per_agent("observations", seen)
@@ -297,6 +320,12 @@ class MultiAgentBatch(_Batch):
     def env_action(self, action: Array) -> Any:
         return list(self.to_env_actions(action))
 
+    def _flags(self, name: str, values: Any) -> list[bool]:
+        self._expect_one_per_agent(name, values)
+        return [one if one is False else flag(one, name) for one in values]
+
     def _expect_one_per_agent(self, name: str, values: Any) -> None:
+        if not isinstance(values, (list, tuple, np.ndarray)):
+            raise EnvError(f"expected a list of {name}, one per agent, and got one {type(values).__name__}.")
         if len(values) != self.info.num_agents:
             raise EnvError(f"expected {self.info.num_agents} {name}, one per agent, and got {len(values)}.")

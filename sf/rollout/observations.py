@@ -8,7 +8,6 @@ import numpy as np
 
 from sf.arena import Array
 from sf.envs.contract import check_mask, leaf_array, leaf_value
-from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
 
 
@@ -44,24 +43,3 @@ class ObservationWriter:
             out[name][row] = value
             if name == ACTION_MASK:
                 check_mask(value, self.action)
-
-
-def write_rewards(rewards: Array, received: list[float], env_id: str) -> None:
-    """Stores one number per row, [rows] float32; an array that holds one number is one.
-
-    Raises:
-        EnvError: something else was received.
-    """
-    try:
-        array = np.asarray(received)
-    except ValueError:  # arrays among numbers
-        array = np.empty(0)
-    if array.dtype.kind in "fiub" and array.size == len(rewards):
-        rewards[:] = array if array.ndim == 1 else array.reshape(-1)
-        return
-    for row, reward in enumerate(received):
-        number = np.asarray(reward)
-        if number.dtype.kind not in "fiub" or number.size != 1:
-            kind = type(reward).__name__
-            raise EnvError(f"{env_id}, row {row}: step() returned the reward {reward!r} ({kind}), expected a number.")
-        rewards[row] = number.item()

@@ -22,7 +22,7 @@ from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
-from sf.envs.contract import check_mask, leaf_value, vector_leaf_array
+from sf.envs.contract import any_array, check_mask, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
 from sf.progress import Phase, Progress
@@ -61,9 +61,7 @@ class VectorBatch:
         self._reset_next = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
-        self.progress.enter(Phase.RESET)
-        with blamed_on(self.info.env_id, "reset"):
-            observation, _ = self.env.reset(seed=self.seed)
+        observation = self._reset(seed=self.seed)
         self.fillers = self._reset_next = NO_ROWS
         self._write(observations, observation)
 
@@ -76,10 +74,14 @@ class VectorBatch:
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         self.progress.enter(Phase.STEP)
         with blamed_on(self.info.env_id, "step"):
-            observation, reward, terminated, truncated, infos = self.env.step(self.to_env_actions(actions))
+            result = self.env.step(self.to_env_actions(actions))
+        check_tuple(result, "step", self.info.env_id)
+        observation, reward, terminated, truncated, infos = result
         self.fillers = self._reset_next
         self._write_rewards(rewards, reward)
-        over = np.logical_or(terminated, truncated)
+        terminated = vector_flags(terminated, "terminated", len(rewards), self.info.env_id)
+        truncated = vector_flags(truncated, "truncated", len(rewards), self.info.env_id)
+        over = terminated | truncated
         over[self.fillers] = False
         rows = np.flatnonzero(over)
         if len(rows) == 0:
@@ -91,9 +93,7 @@ class VectorBatch:
         ]
         self._keep_final(observation, [one for one in ended if not one.terminated])
         if self.never_resets:
-            self.progress.enter(Phase.RESET)
-            with blamed_on(self.info.env_id, "reset"):
-                observation, _ = self.env.reset(options={"reset_mask": over})
+            observation = self._reset(options={"reset_mask": over})
         elif not self.resets_in_same_step:
             self._reset_next = rows
         self._write(observations, observation)
@@ -105,6 +105,14 @@ class VectorBatch:
         except Exception as error:  # other groups are closed all the same, and the run is over
             print(f"{self.info.env_id}: close() raised {error!r}", file=sys.stderr)
 
+    def _reset(self, **arguments: Any) -> Any:
+        """The first observations."""
+        self.progress.enter(Phase.RESET)
+        with blamed_on(self.info.env_id, "reset"):
+            result = self.env.reset(**arguments)
+        check_tuple(result, "reset", self.info.env_id)
+        return result[0]
+
     def _check_spaces(self) -> None:
         leaves = observation_leaves(self.env.single_observation_space)
         found = EnvInfo(self.info.env_id, 1, leaves, action_spec(self.env.single_action_space))
@@ -114,18 +122,33 @@ class VectorBatch:
                 "Correct it, or step single ones with --vectorization=none."
             )
 
-    def _info(self, infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+    def _info(self, infos: Any, row: int) -> dict[str, Any]:
         """What the last step of an episode said; after a reset in the same step that is below a key of its own."""
+        if not isinstance(infos, Mapping):
+            raise EnvError(f"{self.info.env_id} returned infos of type {type(infos).__name__}, expected one dict.")
         info = _of_row(infos, row)
         return {**info, **info.pop("final_info", {})} if self.resets_in_same_step else info
 
     def _keep_final(self, observation: Any, cut: list[Ended]) -> None:
         """Keeps the final observations of truncated rows, whose values are still to be computed."""
-        for row, _, _, info in cut:
-            for name, leaf in self.info.observations.items():
-                seen = leaf_value(info["final_obs"], leaf) if self.resets_in_same_step else None
-                self.final_observations[name][row] = leaf_value(observation, leaf)[row] if seen is None else seen
-            self.has_final_observation[row] = True
+        for name, leaf in self.info.observations.items() if cut else ():
+            kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
+            if self.resets_in_same_step:
+                for one in cut:
+                    kept[one.row] = leaf_array(leaf_value(self._final_observation(one), leaf), leaf, what)
+            else:
+                rows = [one.row for one in cut]
+                kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
+        self.has_final_observation[[one.row for one in cut]] = True
+
+    def _final_observation(self, one: Ended) -> Any:
+        if "final_obs" not in one.info:
+            raise EnvError(
+                f"{self.info.env_id} truncated the episode of environment {one.row} and reset it in the same step, but "
+                f"infos has no 'final_obs' of it, only {sorted(one.info)}. Put the final observation there, or change "
+                "metadata['autoreset_mode']."
+            )
+        return one.info["final_obs"]
 
     def _write(self, observations: dict[str, Array], observation: Any) -> None:
         for name, leaf in self.info.observations.items():
@@ -137,7 +160,7 @@ class VectorBatch:
                     check_mask(mask, self.info.action)
 
     def _write_rewards(self, rewards: Array, received: Any) -> None:
-        array = np.asarray(received)
+        array = any_array(received)
         if array.shape != rewards.shape or array.dtype.kind not in "fiub":
             raise EnvError(
                 f"{self.info.env_id} returned rewards {array.dtype}{list(array.shape)} from step, expected one number "

@@ -1,0 +1,308 @@
+"""What environments return when the first look is long over: single ones, several agents, many at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from sf.arena import Array
+from sf.envs import EnvSource, probe
+from sf.envs.actions import action_converter, vector_action_converter
+from sf.errors import EnvCrashed, EnvError
+from sf.rollout.env_batch import EnvBatch, make_env_batch
+from sf.rollout.vector_batch import VectorBatch
+from sf.spaces import action_spec
+from tests.commands import run
+
+ROWS = 4
+GOOD_STEPS = 10
+Values = dict[str, Any]
+NO_INFOS: Values = {}
+
+
+class Late(gym.Env[Any, Any]):
+    """Correct for some steps; after them `changes` are what it returns instead."""
+
+    observation_space: Any = spaces.Box(-1, 1, (2,), np.float32)
+    action_space: Any = spaces.Discrete(2)
+
+    def __init__(self, observation_space: Any = None, good: Any = None, **changes: Any) -> None:
+        if observation_space is not None:
+            self.observation_space = observation_space
+        self.good = np.zeros(2, np.float32) if good is None else good
+        self.changes, self.steps = changes, 0
+
+    def reset(self, **_: Any) -> Any:
+        return self.changes["reset"] if "reset" in self.changes and self.steps > GOOD_STEPS else (self.good, {})
+
+    def parts(self) -> Values:
+        self.steps += 1
+        parts: Values = {"observation": self.good, "reward": 1.0, "terminated": False, "truncated": False, "info": {}}
+        return parts | self.changes if self.steps > GOOD_STEPS else parts
+
+    def step(self, action: Any) -> Any:
+        parts = self.parts()
+        whole = parts.pop("step", None)
+        return whole or tuple(parts[name] for name in ("observation", "reward", "terminated", "truncated", "info"))
+
+
+class LatePair(Late):
+    """Two agents; the second one is odd, or both if all of them must be."""
+
+    num_agents = 2
+
+    def reset(self, **_: Any) -> Any:
+        return [self.good] * 2, [{}, {}]
+
+    def step(self, action: Any) -> Any:
+        good, odd = Late(good=self.good).step(0), super().step(action)
+        if "step" in self.changes and self.steps > GOOD_STEPS:
+            return odd
+        alike = isinstance(odd[2], bool) and isinstance(odd[3], bool)  # an episode ends for both
+        first = (*good[:2], odd[2], odd[3], good[4]) if alike else good
+        return tuple(map(list, zip(first, odd, strict=True)))
+
+
+class LateMany(VectorEnv[Any, Any, Any]):
+    """Many at once, of which the last one is odd."""
+
+    def __init__(
+        self, num_envs: int, mode: Any = AutoresetMode.NEXT_STEP, infos: Any = NO_INFOS, **arguments: Any
+    ) -> None:
+        self.num_envs, self.late, self.infos = num_envs, Late(**arguments), infos
+        self.metadata = {"autoreset_mode": mode}
+        self.single_observation_space, self.single_action_space = self.late.observation_space, self.late.action_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.stack([self.late.good] * self.num_envs), {}
+
+    def step(self, actions: Any) -> Any:
+        odd = self.late.step(0)
+        if not isinstance(odd, tuple) or len(odd) != 5:
+            return odd
+        rows = [*[Late(good=self.late.good).step(0)] * (self.num_envs - 1), odd]
+        *columns, _ = (list(column) for column in zip(*rows, strict=True))
+        return *columns, self.infos
+
+
+def make_many(num_envs: int, **arguments: Any) -> LateMany:
+    return LateMany(num_envs, **arguments)
+
+
+class Played:
+    """A batch of one kind, with the memory that it writes."""
+
+    def __init__(self, kind: str, **arguments: Any) -> None:
+        factory = {"single": Late, "agents": LatePair, "many": Late}[kind]
+        own = {name: value for name, value in arguments.items() if name not in ("mode", "infos")}
+        source = EnvSource("Late", arguments if kind == "many" else own, factory, vector_factory=make_many)
+        info = probe(EnvSource("Late", own, factory))
+        self.observations, self.final = (
+            {name: np.zeros((ROWS, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()}
+            for _ in range(2)
+        )
+        self.has_final, self.rewards = np.zeros(ROWS, bool), np.zeros(ROWS, np.float32)
+        self.actions: Array = np.zeros(ROWS, np.int64)
+        final = self.final, self.has_final, "clip"
+        self.batch: EnvBatch
+        if kind == "many":
+            self.batch = VectorBatch(source, info, ROWS, 0, *final)  # type: ignore[arg-type]  # the text is a Literal
+        else:
+            self.batch = make_env_batch(source, info, range(ROWS // info.num_agents), *final)  # type: ignore[arg-type]
+        self.batch.reset(self.observations)
+
+    def step(self, count: int = 1) -> list[Any]:
+        """What has ended in the last step."""
+        ended: list[Any] = []
+        for _ in range(count):
+            ended = self.batch.step(self.actions, self.observations, self.rewards)
+        return ended
+
+
+KINDS = pytest.mark.parametrize("kind", ["single", "agents", "many"])
+
+
+def refusal(kind: str, **arguments: Any) -> str:
+    """What is said about the first step that is not correct; no process is replaced because of it."""
+    played = Played(kind, **arguments)
+    played.step(GOOD_STEPS)
+    with pytest.raises(EnvError) as caught:
+        played.step()
+    assert type(caught.value) is not EnvCrashed
+    assert not played.has_final.any()
+    return str(caught.value)
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+@pytest.mark.parametrize("flag", ["False", "", None, float("nan"), 0.0, 2, np.zeros(2, bool), [False]], ids=repr)
+def test_fault_b14_flag_that_is_none_is_refused_on_a_later_step(kind: str, name: str, flag: Any) -> None:
+    message = refusal(kind, **{name: flag})
+    assert f"returned {name}" in message
+    assert "expected True or False" in message
+    if kind != "many":
+        assert message.startswith(f"Late, environment 0, step(): it returned {name}={flag!r} from step, expected")
+
+
+@KINDS
+@pytest.mark.parametrize("kind_of_flag", [bool, np.bool_, int, np.int8, np.array])
+def test_fault_b14_flags_that_convert_are_taken(kind: str, kind_of_flag: Callable[[bool], Any]) -> None:
+    for terminated, truncated in ((False, False), (True, False), (False, True), (True, True)):
+        # In the form in which both agents get it, because an episode ends for all of them.
+        flags = {"terminated": kind_of_flag(terminated), "truncated": kind_of_flag(truncated)}
+        if kind == "agents" and (terminated or truncated) and kind_of_flag is not bool:
+            continue
+        ended = (played := Played(kind, **flags)).step(GOOD_STEPS + 1)
+        assert bool(ended) == (terminated or truncated)
+        assert all((one.terminated, one.truncated) == (terminated, truncated) for one in ended)
+        assert all(type(one.terminated) is type(one.truncated) is bool for one in ended)
+        assert played.has_final.any() == (truncated and not terminated)
+
+
+@KINDS
+@pytest.mark.parametrize("step", [(np.zeros(2, np.float32), 1.0, False, {}), "abcde", [0, 1.0, False, False, {}]])
+def test_fault_b14_step_that_returns_no_tuple_of_five(kind: str, step: Any) -> None:
+    assert "expected the tuple observation, reward, terminated, truncated, info." in refusal(kind, step=step)
+
+
+def test_fault_b14_reset_that_returns_no_tuple_of_two() -> None:
+    message = refusal("single", terminated=True, reset=np.zeros(2, np.float32))
+    assert message.startswith("Late, environment 0, step(): it returned one ndarray from reset, expected the tuple")
+
+
+@KINDS
+@pytest.mark.parametrize("reward", [None, "1.5", np.ones(2), [[1.0], []], 1j, {}], ids=repr)
+def test_fault_b14_reward_that_is_no_number(kind: str, reward: Any) -> None:
+    assert "returned" in (message := refusal(kind, reward=reward))
+    assert "reward" in message
+
+
+@pytest.mark.parametrize("kind", ["single", "agents"])
+@pytest.mark.parametrize("info", [None, "info", [("a", 1)]], ids=repr)
+def test_fault_b14_info_that_is_no_dict(kind: str, info: Any) -> None:
+    assert f"info is {info!r} ({type(info).__name__}), expected a dict." in refusal(kind, info=info, terminated=True)
+
+
+@pytest.mark.parametrize("values", [None, 1.0, [1.0], {"a": 1.0, "b": 2.0}], ids=repr)
+@pytest.mark.parametrize("place", range(4))
+def test_fault_b14_agents_that_do_not_come_as_a_list(values: Any, place: int) -> None:
+    parts = [[np.zeros(2, np.float32)] * 2, [1.0] * 2, [False] * 2, [False] * 2, [{}, {}]]
+    parts[place] = values
+    assert "one per agent" in refusal("agents", step=tuple(parts))
+
+
+class Reusing(gym.Env[Any, Any]):
+    """Every copy returns the same array as its reward and the same info, and `reset` clears that."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    reward, info, made = np.zeros(1), dict[str, Any](), 0
+
+    def __init__(self) -> None:
+        self.index, Reusing.made = Reusing.made, Reusing.made + 1
+
+    def reset(self, **_: Any) -> Any:
+        self.info.clear()
+        return np.zeros(2, np.float32), self.info
+
+    def step(self, action: Any) -> Any:
+        self.reward[0] = self.index
+        self.info["true_objective"] = 10.0 * self.index
+        return np.zeros(2, np.float32), self.reward, True, False, self.info
+
+
+class ReusingPair(Reusing):
+    """The same with two agents, whose rewards are two views of one array."""
+
+    num_agents = 2
+
+    def reset(self, **_: Any) -> Any:
+        seen, info = super().reset()
+        return [seen] * 2, [info] * 2
+
+    def step(self, action: Any) -> Any:
+        seen, reward, *_ = super().step(action)
+        return [seen] * 2, [reward] * 2, [True] * 2, [False] * 2, [self.info] * 2
+
+
+@pytest.mark.parametrize("kind", [Reusing, ReusingPair])
+def test_fault_b12_rewards_and_infos_are_copied_when_they_are_returned(kind: type[Reusing]) -> None:
+    source = EnvSource("Reusing", {}, kind)
+    info, rows, final = probe(source), np.zeros((4, 2), np.float32), np.zeros((4, 2), np.float32)
+    Reusing.made = 0
+    batch = make_env_batch(source, info, range(4 // info.num_agents), {"obs": final}, np.zeros(4, bool), "clip")
+    batch.reset({"obs": rows})
+    rewards = np.zeros(4, np.float32)
+    ended = batch.step(np.zeros(4, np.int64), {"obs": rows}, rewards)
+    expected = [row // info.num_agents for row in range(4)]
+    assert rewards.tolist() == expected
+    assert [one.info["true_objective"] for one in ended] == [10.0 * index for index in expected]
+
+
+@pytest.mark.parametrize(
+    ("mode", "arguments", "message"),
+    [
+        (
+            "SAME_STEP",
+            {},
+            r"of environment 3 and reset it in the same step, but infos has no 'final_obs' of it, only \[",
+        ),
+        ("SAME_STEP", {"infos": None}, r"returned infos of type NoneType, expected one dict"),
+        ("SAME_STEP", {"infos": {"final_obs": [None] * 4}}, r"a final observation 'obs' of shape \(\), but .* \(2,\)"),
+        ("SAME_STEP", {"infos": {"final_obs": np.zeros((4, 1))}}, r"a final observation 'obs' of shape \(1,\), but"),
+        ("SAME_STEP", {"infos": {"final_obs": np.zeros((4, 2), "M8[s]")}}, r"of dtype datetime64\[s\], which does not"),
+        (
+            "DISABLED",
+            {"observation": np.zeros(1, np.float32)},
+            r"a final observation 'obs' object\[\], expected float32",
+        ),
+        ("NEXT_STEP", {"observation": "ab"}, r"a final observation 'obs' object\[\], expected float32\[4, 2\]"),
+    ],
+)
+def test_fault_b10_final_observation_of_many_at_once(mode: str, arguments: Values, message: str) -> None:
+    """Nothing of it is broadcast or cast, and what is missing is named."""
+    with pytest.raises(EnvError, match=message) as caught:
+        Played("many", mode=AutoresetMode[mode], truncated=True, **arguments).step(GOOD_STEPS + 1)
+    assert type(caught.value) is EnvError
+
+
+def test_actions_are_copies_whoever_writes_into_them() -> None:
+    """What a policy has drawn stays in the slot, because its log-probability belongs to it."""
+    played = Played("many")
+    played.batch.env.step = lambda actions: actions.fill(7) or LateMany(ROWS).step(actions)  # type: ignore[attr-defined]
+    played.step()
+    assert not played.actions.any()
+    for space in (spaces.Box(-1, 1, (2,)), spaces.Box(-np.inf, np.inf, (2,)), spaces.MultiDiscrete([3, 3])):
+        stored = np.zeros((ROWS, 2), action_spec(space).dtype)
+        for convert in (action_converter(space, "clip"), vector_action_converter(space, "clip")):
+            for action in convert(stored):
+                action[:] = 1
+            assert not stored.any()
+
+
+class LateOnOrder(Late):
+    """With the flag that a text describes, which a command line can hold."""
+
+    def __init__(self, odd: str) -> None:
+        name, value = odd.split("=")
+        super().__init__(**{name: json.loads(value)})
+
+
+gym.register("Late-v0", entry_point="tests.test_boundary:LateOnOrder")
+
+
+@pytest.mark.parametrize("odd", ['terminated="False"', "truncated=null"])
+def test_fault_b14_whole_run_ends_with_code_3(tmp_path: Path, odd: str) -> None:
+    arguments = json.dumps({"odd": odd})
+    flags = ("--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=100000")
+    finished = run(tmp_path, "--env=tests.test_boundary:Late-v0", f"--env_kwargs={arguments}", *flags)
+    assert finished.code == 3, finished.out + finished.err
+    name, value = odd.split("=")
+    assert f"it returned {name}={json.loads(value)!r} from step, expected True or False." in finished.err + finished.out
