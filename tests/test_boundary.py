@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,8 @@ class LatePair(Late):
     num_agents = 2
 
     def reset(self, **_: Any) -> Any:
-        return [self.good] * 2, [{}, {}]
+        first, info = super().reset()
+        return [first] * 2, [info] * 2
 
     def step(self, action: Any) -> Any:
         good, odd = Late(good=self.good).step(0), super().step(action)
@@ -82,15 +84,22 @@ class LateMany(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = self.late.observation_space, self.late.action_space
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return np.stack([self.late.good] * self.num_envs), {}
+        return stacked([self.late.good] * self.num_envs), {}
 
     def step(self, actions: Any) -> Any:
         odd = self.late.step(0)
         if not isinstance(odd, tuple) or len(odd) != 5:
             return odd
         rows = [*[Late(good=self.late.good).step(0)] * (self.num_envs - 1), odd]
-        *columns, _ = (list(column) for column in zip(*rows, strict=True))
-        return *columns, self.infos
+        observations, *columns, _ = (list(column) for column in zip(*rows, strict=True))
+        return stacked(observations), *columns, self.infos
+
+
+def stacked(rows: list[Any]) -> Any:
+    """Observations of many environments; whatever cannot be one array stays a list."""
+    if isinstance(rows[0], dict):
+        return {name: stacked([row[name] for row in rows]) for name in rows[0]}
+    return np.stack(rows) if len({np.shape(row) for row in rows}) == 1 else rows
 
 
 def make_many(num_envs: int, **arguments: Any) -> LateMany:
@@ -137,7 +146,7 @@ def refusal(kind: str, **arguments: Any) -> str:
     with pytest.raises(EnvError) as caught:
         played.step()
     assert type(caught.value) is not EnvCrashed
-    assert not played.has_final.any()
+    assert not played.has_final[1:].any()
     return str(caught.value)
 
 
@@ -285,6 +294,39 @@ def test_actions_are_copies_whoever_writes_into_them() -> None:
             for action in convert(stored):
                 action[:] = 1
             assert not stored.any()
+
+
+MASKED = spaces.Dict(
+    {"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.MultiDiscrete([3, 2], start=[1, 0])}
+)
+GOOD_MASKED = {"action_mask": np.ones(2, np.float32), "seen": np.array([1, 0])}
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [*itertools.product(["single", "agents"], ["step", "reset", "final"]), ("many", "step"), ("many", "final")],
+)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"action_mask": np.zeros(2, np.float32)}, "the action mask [0.0, 0.0], which forbids all of action column 0"),
+        ({"action_mask": np.array([np.nan, 1], np.float32)}, "the action mask [nan, 1.0], which holds NaN. Use 0"),
+        ({"seen": np.array([0, 0])}, "an observation 'seen' with the value [0 0], but its observation space promises"),
+        ({"seen": np.array([4, 0])}, "'seen' with the value [4 0], but its observation space promises categories 1 to"),
+        ({"seen": np.array([1, 2])}, "'seen' with the value [1 2], but its observation space promises categories 1 to"),
+    ],
+)
+def test_fault_b11_mask_or_category_out_of_range(kind: str, place: str, changes: Values, message: str) -> None:
+    """All rows are looked at together, and the error names the one."""
+    odd = GOOD_MASKED | changes
+    returned: dict[str, Values] = {
+        "step": {"observation": odd},
+        "reset": {"terminated": True, "reset": (odd, {})},
+        "final": {"observation": odd, "truncated": True},
+    }
+    said = refusal(kind, observation_space=MASKED, good=GOOD_MASKED, **returned[place])
+    assert said.startswith("Late, environment 3: it " if kind == "many" else "Late, environment 0, step(): it ")
+    assert message in said
 
 
 class LateOnOrder(Late):

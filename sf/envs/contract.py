@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -35,6 +34,7 @@ def check_observation(observation: Any, info: EnvInfo) -> None:
     for name, leaf in info.observations.items():
         what = f"{info.env_id} returned an observation {name!r}"
         array = leaf_array(leaf_value(observation, leaf), leaf, what)
+        check_categories(array, leaf, what)
         if name == ACTION_MASK:
             check_mask(array, info.action)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -82,7 +82,7 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
         what: beginning of the sentence that says what is wrong.
 
     Raises:
-        EnvError: wrong shape, a type that does not fit, a category out of range, or a mask without a legal choice.
+        EnvError: wrong shape, or a type that does not fit. Categories are not looked at, see `check_categories`.
     """
     array = any_array(value)
     if array.shape != leaf.shape:
@@ -95,13 +95,6 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
             f"{what} of dtype {array.dtype}, which does not fit into {leaf.dtype} as its observation space promises. "
             "Convert it in the environment."
         )
-    if leaf.categories:
-        places = array.reshape(-1) - leaf.starts
-        if ((places < 0) | (places >= leaf.categories)).any():
-            raise EnvError(
-                f"{what} with the value {array}, but its observation space promises {leaf}. "
-                "Correct the space or what reset and step return."
-            )
     return array
 
 
@@ -113,22 +106,24 @@ def vector_leaf_array(value: Any, leaf: LeafSpec, num_envs: int, what: str) -> A
             f"{what} {array.dtype}{list(array.shape)}, expected {leaf.dtype}{[num_envs, *leaf.shape]} as the single "
             "observation space promises. Correct the space or what reset and step return."
         )
-    if leaf.categories:
-        places = array.reshape(num_envs, -1) - leaf.starts
-        if ((places < 0) | (places >= leaf.categories)).any():
-            raise EnvError(f"{what} with the values {array}, but its observation space promises {leaf}. Correct one.")
     return array
+
+
+def check_categories(array: Array, leaf: LeafSpec, what: str) -> None:
+    """Refuse a category out of range, in an array of the shape of the leaf; `what` as for `leaf_array`."""
+    places = array.reshape(-1) - leaf.starts if leaf.categories else np.zeros(0)
+    if ((places < 0) | (places >= leaf.categories)).any():
+        raise EnvError(
+            f"{what} with the value {array}, but its observation space promises {leaf}. "
+            "Correct the space or what reset and step return."
+        )
 
 
 def check_mask(mask: Array, action: ActionSpec) -> None:
     """Refuse a mask, [total number of choices], that holds NaN or leaves a column without a legal choice."""
     if mask.dtype.kind == "f" and np.isnan(mask).any():
         raise EnvError(f"it returned the action mask {mask.tolist()}, which holds NaN. Use 0 for what is not allowed.")
-    if len(action.choices) == 1:
-        legal = np.array([mask.any()])
-    else:
-        starts = np.cumsum((0, *action.choices[:-1]))
-        legal = np.logical_or.reduceat(mask != 0, starts)
+    legal = np.logical_or.reduceat(mask, first_choices(action))
     if not legal.all():
         index = int(legal.argmin())
         column = [column for column in action.columns if column.num_choices][index]
@@ -136,6 +131,11 @@ def check_mask(mask: Array, action: ActionSpec) -> None:
             f"it returned the action mask {mask.tolist()}, which forbids all of action column {index} ({column}). "
             "Allow at least one."
         )
+
+
+def first_choices(action: ActionSpec) -> Array:
+    """Where in a mask each column begins."""
+    return np.cumsum((0, *action.choices[:-1]))
 
 
 def any_array(value: Any) -> Array:
@@ -169,7 +169,7 @@ def flag(value: Any, name: str, who: str = "it") -> bool:
     Raises:
         EnvError: it is something else, of which Python would have an opinion as well: "False" is true, and so is nan.
     """
-    if value.__class__ is bool or value.__class__ is np.bool_:
+    if value.__class__ in (bool, np.bool_):
         return bool(value)
     array = any_array(value)
     if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
@@ -196,8 +196,10 @@ def number(reward: Any, who: str = "it") -> float:
         EnvError: it is no number.
     """
     if isinstance(reward, (float, int, np.floating, np.integer, np.bool_)):
-        with suppress(OverflowError):  # of an integer with hundreds of digits
+        try:
             return float(reward)
+        except OverflowError:
+            pass  # an integer of hundreds of digits
     array = any_array(reward)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.")

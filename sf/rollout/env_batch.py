@@ -22,10 +22,12 @@ from sf.envs.statistics import counts_episodes
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
-from sf.rollout.observations import ObservationWriter
+from sf.rollout.observations import ObservationWriter, RangeCheck
 from sf.spaces import EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
+FALSE = np.False_
+"""The only one that numpy has."""
 
 
 def unwatched() -> Progress:
@@ -115,7 +117,7 @@ class _Batch:
         for index in range(len(self.seeds)):
             self.progress.enter(Phase.INIT, index)
             self.envs.append(source.make_checked(info))
-        self.write = ObservationWriter(info)
+        self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size
         self.places = [slice(row * size, row * size + size) for row in self.rows]
         """Of the vector of each row in that of all rows, where an observation is one."""
@@ -129,10 +131,12 @@ class _Batch:
         """Starts the first episode of every environment."""
         for index, seed in enumerate(self.seeds):
             self.start(index, seed, observations)
+        self.check_ranges("reset", observations)
 
     def restart(self, index: int, observations: dict[str, Array]) -> None:
         """Starts a new episode in one environment, because the present one cannot go on."""
         self.start(index, None, observations)
+        self.check_ranges("reset", observations)
 
     def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
         """Resets one environment and writes what is seen."""
@@ -153,6 +157,18 @@ class _Batch:
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         """Writes the rows of one environment."""
         raise NotImplementedError
+
+    def keep_final(self, row: int, observation: Any) -> None:
+        """Keeps the final observation of a truncated row, whose value is still to be computed."""
+        self.write(self.final_observations, row, observation)
+        if bad := self.ranges.bad_row({name: array[row : row + 1] for name, array in self.final_observations.items()}):
+            raise bad.error
+        self.has_final_observation[row] = True
+
+    def check_ranges(self, call: str, observations: dict[str, Array]) -> None:
+        """Refuses what is wrong in a row although its shape and dtype are right."""
+        if self.ranges.is_needed and (bad := self.ranges.bad_row(observations)):
+            self.fail(call, bad.row // self.info.num_agents, bad.error)
 
     def replay(self, history: History, observations: dict[str, Array]) -> None:
         """Brings every environment to where a history says that it is, and writes what is seen there."""
@@ -225,8 +241,10 @@ class SingleAgentBatch(_Batch):
                 if result.__class__ is not tuple or len(result) != 5:
                     check_tuple(result, "step")
                 observation, reward, terminated, truncated, info = result
-                received.append(reward if reward.__class__ is float else number(reward))
-                if terminated is not False or truncated is not False:
+                received.append(reward if isinstance(reward, float) else number(reward))
+                if (terminated is not False and terminated is not FALSE) or (
+                    truncated is not False and truncated is not FALSE
+                ):
                     terminated, truncated = flag(terminated, "terminated"), flag(truncated, "truncated")
                     if terminated or truncated:
                         observation = self._end(row, observation, terminated, truncated, info, ended)
@@ -242,6 +260,7 @@ class SingleAgentBatch(_Batch):
         if into is not observations:
             with np.errstate(over="ignore"):  # what becomes infinite is found where NaN is
                 observations["obs"][...] = into["obs"]
+        self.check_ranges("step", observations)
         rewards[:] = received
         return ended
 
@@ -250,8 +269,7 @@ class SingleAgentBatch(_Batch):
         if not isinstance(info, Mapping):
             raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
         if not terminated:
-            self.write(self.final_observations, row, observation)
-            self.has_final_observation[row] = True
+            self.keep_final(row, observation)
         info = dict(info)  # before the reset may clear it
         try:
             observation, reset_info = self.reset_one(row)
@@ -283,13 +301,14 @@ class MultiAgentBatch(_Batch):
                 check_tuple(result, "step")
                 seen, reward, terminated, truncated, infos = result
                 self._expect_one_per_agent("rewards", reward)
-                received.extend([one if one.__class__ is float else number(one) for one in reward])
+                received.extend([one if isinstance(one, float) else number(one) for one in reward])
                 terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
                 if True in terminated or True in truncated:
                     seen = self._end(index, seen, terminated, truncated, infos, ended)
                 self.write_seen(observations, index, seen)
         except Exception as error:
             self.fail("step", index, error)
+        self.check_ranges("step", observations)
         rewards[:] = received
         return ended
 
@@ -308,8 +327,7 @@ class MultiAgentBatch(_Batch):
             row = index * self.info.num_agents + agent
             ended.append(Ended(row, terminated[agent], truncated[agent], dict(info)))
             if not terminated[agent]:
-                self.write(self.final_observations, row, seen[agent])
-                self.has_final_observation[row] = True
+                self.keep_final(row, seen[agent])
         return self.reset_one(index)[0]
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:

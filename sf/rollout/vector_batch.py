@@ -13,7 +13,7 @@ marks so that nobody trains on it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +22,13 @@ from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
-from sf.envs.contract import any_array, check_mask, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
+from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
-from sf.spaces import ACTION_MASK, EnvInfo, action_spec, observation_leaves
+from sf.rollout.observations import RangeCheck
+from sf.spaces import EnvInfo, action_spec, observation_leaves
 
 
 class VectorBatch:
@@ -56,6 +57,7 @@ class VectorBatch:
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.env)
+        self.ranges = RangeCheck(info)
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
         self._reset_next = NO_ROWS
@@ -131,15 +133,18 @@ class VectorBatch:
 
     def _keep_final(self, observation: Any, cut: list[Ended]) -> None:
         """Keeps the final observations of truncated rows, whose values are still to be computed."""
-        for name, leaf in self.info.observations.items() if cut else ():
+        rows = [one.row for one in cut]
+        if not rows:
+            return
+        for name, leaf in self.info.observations.items():
             kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
             if self.resets_in_same_step:
                 for one in cut:
                     kept[one.row] = leaf_array(leaf_value(self._final_observation(one), leaf), leaf, what)
             else:
-                rows = [one.row for one in cut]
                 kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
-        self.has_final_observation[[one.row for one in cut]] = True
+        self._check_ranges({name: array[rows] for name, array in self.final_observations.items()}, rows)
+        self.has_final_observation[rows] = True
 
     def _final_observation(self, one: Ended) -> Any:
         if "final_obs" not in one.info:
@@ -155,9 +160,12 @@ class VectorBatch:
             out = observations[name]
             array = leaf_value(observation, leaf) if leaf.path else observation
             out[...] = vector_leaf_array(array, leaf, len(out), f"{self.info.env_id} returned an observation {name!r}")
-            if name == ACTION_MASK:
-                for mask in out:
-                    check_mask(mask, self.info.action)
+        self._check_ranges(observations, range(len(out)))
+
+    def _check_ranges(self, observations: dict[str, Array], rows: Sequence[int]) -> None:
+        """Refuses what is wrong in one of these rows although its shape and dtype are right."""
+        if self.ranges.is_needed and (bad := self.ranges.bad_row(observations)):
+            raise EnvError(f"{self.info.env_id}, environment {rows[bad.row]}: {bad.error}")
 
     def _write_rewards(self, rewards: Array, received: Any) -> None:
         array = any_array(received)
