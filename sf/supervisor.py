@@ -158,7 +158,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     seconds = CALIBRATION_S if wants_step_time(config) else 0.0
     what, faults = f"A first look at {source.env_id}", config.faults
     timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
-    info, step = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
+    info, step, notes = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
@@ -166,7 +166,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
         Console().plain(_sizes_line(step, config))
     config, source = vectorized(config, source, info)
     check(config, info)
-    for note in info.notes(config.model.encoder_conv_architecture):
+    for note in (*notes, *info.notes(config.model.encoder_conv_architecture)):
         Console().plain(note)
     if note := _note_on_acting(config, info):
         Console().plain(note)

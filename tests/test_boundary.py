@@ -20,7 +20,7 @@ from sf.envs.actions import action_converter, vector_action_converter
 from sf.errors import EnvCrashed, EnvError
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.vector_batch import VectorBatch
-from sf.spaces import action_spec
+from sf.spaces import STORED_DTYPES, action_spec
 from tests.commands import run
 
 ROWS = 4
@@ -92,6 +92,8 @@ class LateMany(VectorEnv[Any, Any, Any]):
             return odd
         rows = [*[Late(good=self.late.good).step(0)] * (self.num_envs - 1), odd]
         observations, *columns, _ = (list(column) for column in zip(*rows, strict=True))
+        if not isinstance(odd[0], dict):
+            observations = [odd[0]] * self.num_envs  # numpy would find a type for different ones
         return stacked(observations), *columns, self.infos
 
 
@@ -99,7 +101,10 @@ def stacked(rows: list[Any]) -> Any:
     """Observations of many environments; whatever cannot be one array stays a list."""
     if isinstance(rows[0], dict):
         return {name: stacked([row[name] for row in rows]) for name in rows[0]}
-    return np.stack(rows) if len({np.shape(row) for row in rows}) == 1 else rows
+    try:
+        return np.stack(rows)
+    except ValueError:
+        return rows
 
 
 def make_many(num_envs: int, **arguments: Any) -> LateMany:
@@ -270,9 +275,9 @@ def test_fault_b12_rewards_and_infos_are_copied_when_they_are_returned(kind: typ
         (
             "DISABLED",
             {"observation": np.zeros(1, np.float32)},
-            r"a final observation 'obs' object\[\], expected float32",
+            r"a final observation 'obs' float32\[4, 1\], expected float32\[4, 2\]",
         ),
-        ("NEXT_STEP", {"observation": "ab"}, r"a final observation 'obs' object\[\], expected float32\[4, 2\]"),
+        ("NEXT_STEP", {"observation": "ab"}, r"a final observation 'obs' <U2\[4\], expected float32\[4, 2\]"),
     ],
 )
 def test_fault_b10_final_observation_of_many_at_once(mode: str, arguments: Values, message: str) -> None:
@@ -294,6 +299,67 @@ def test_actions_are_copies_whoever_writes_into_them() -> None:
             for action in convert(stored):
                 action[:] = 1
             assert not stored.any()
+
+
+def of_type(name: str) -> Values:
+    dtype: Any = np.dtype(name)
+    high = {"b": 1, "i": 100}.get(dtype.kind, 200)
+    return {"observation_space": spaces.Box(0, high, (2,), dtype), "good": np.zeros(2, dtype)}
+
+
+@KINDS
+@pytest.mark.parametrize("place", ["step", "final"])
+@pytest.mark.parametrize(
+    ("promised", "odd"),
+    [
+        ("float32", np.ones(2, bool)),
+        ("float64", [True, False]),
+        ("float32", np.ones(2, np.complex64)),
+        ("float32", np.array(["1", "2"])),
+        ("float32", np.ones(2, np.int64)),
+        ("float32", np.array([1.0, None])),
+        ("uint8", np.ones(2, np.float32)),
+        ("uint8", np.array([0, 256])),
+        ("uint8", np.array([-1, 0], np.int8)),
+        ("int8", np.array([0, 128], np.uint8)),
+        ("int16", np.array([0, 2**15], np.int32)),
+        ("bool", np.array([0.0, 1.0])),
+    ],
+)
+def test_fault_b11_cast_that_loses_something(kind: str, place: str, promised: str, odd: Any) -> None:
+    message = refusal(kind, **of_type(promised), observation=odd, truncated=place == "final")
+    assert f"{np.asarray(odd).dtype}" in message
+    assert "'obs'" in message
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("promised", "odd"),
+    [
+        ("float32", np.array([0.5, 100], np.float64)),
+        ("float64", np.array([0.5, 100], np.float16)),
+        ("float32", np.array([3, 7], np.uint8)),
+        ("uint8", np.array([0, 200], np.int64)),
+        ("int64", np.array([0, 100], np.uint64)),
+        ("int32", [3, 7]),
+        ("bool", np.array([True, False])),
+    ],
+)
+def test_fault_b11_cast_that_loses_nothing(kind: str, promised: str, odd: Any) -> None:
+    played = Played(kind, **of_type(promised), observation=odd)
+    played.step(GOOD_STEPS + 1)
+    stored = played.observations["obs"]
+    assert stored[-1].tolist() == np.asarray(odd).tolist()
+    assert kind == "many" or stored.dtype.name == STORED_DTYPES[promised]
+
+
+@KINDS
+@pytest.mark.parametrize("place", ["step", "final"])
+@pytest.mark.parametrize("odd", [np.zeros(1, np.float32), np.float32(0), np.zeros((1, 2)), [[1.0], [1.0, 2.0]], None])
+def test_fault_b10_shape_that_would_be_broadcast(kind: str, place: str, odd: Any) -> None:
+    message = refusal(kind, observation=odd, truncated=place == "final")
+    assert "observation 'obs'" in message
+    assert "(2,)" in message or "float32[4, 2]" in message
 
 
 MASKED = spaces.Dict(
@@ -340,11 +406,20 @@ class LateOnOrder(Late):
 gym.register("Late-v0", entry_point="tests.test_boundary:LateOnOrder")
 
 
-@pytest.mark.parametrize("odd", ['terminated="False"', "truncated=null"])
-def test_fault_b14_whole_run_ends_with_code_3(tmp_path: Path, odd: str) -> None:
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ('terminated="False"', "it returned terminated='False' from step, expected True or False."),
+        ("truncated=null", "it returned truncated=None from step, expected True or False."),
+        (
+            "observation=[true, false]",
+            "it returned an observation 'obs' of dtype bool, which does not fit into float32",
+        ),
+    ],
+)
+def test_fault_b10_b11_b14_whole_run_ends_with_code_3(tmp_path: Path, odd: str, message: str) -> None:
     arguments = json.dumps({"odd": odd})
     flags = ("--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=100000")
     finished = run(tmp_path, "--env=tests.test_boundary:Late-v0", f"--env_kwargs={arguments}", *flags)
     assert finished.code == 3, finished.out + finished.err
-    name, value = odd.split("=")
-    assert f"it returned {name}={json.loads(value)!r} from step, expected True or False." in finished.err + finished.out
+    assert message in finished.err + finished.out

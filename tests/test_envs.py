@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sf.envs import EnvSource, find_env, probe, register_env, registry
+from sf.envs import EnvSource, find_env, probe, probe_and_time, register_env, registry
 from sf.errors import EnvError
 from sf.spaces import ActionSpec, LeafSpec
 from tests.toy_envs import Fickle, Raising, Toy, TwoToys
@@ -239,6 +239,7 @@ class TestProbe:
                 {"observation": np.array([0.0, np.nan])},
                 "Bad returned an observation 'obs' that holds NaN: [ 0. nan]. Observations must be finite.",
             ),
+            ({"observation": np.ones(2, bool)}, "of dtype bool, which does not fit into float32 as its observation"),
             ({"observation": np.array([np.inf, 0.0])}, "an observation 'obs' that holds infinity: [inf  0.]."),
             (
                 {"observation": np.zeros(2, np.float64), "observation_space": spaces.Box(0, 9, (2,), np.uint8)},
@@ -280,6 +281,33 @@ class TestProbe:
     def test_b10_broken_promise_is_told_with_both_sides(self, returned: dict[str, Any], message: str) -> None:
         register_env("Bad", Toy)
         assert message in refusal("Bad", **returned)
+
+    @pytest.mark.parametrize(
+        ("space", "seen", "told"),
+        [
+            (spaces.Box(-1, 1, (2,)), [0.0, 1e6], ["'obs' with 1e+06 where its space promises -1 to 1"]),
+            (spaces.Box(-1, 1, (2,)), [-3.0, 2.0], ["'obs' with -3 where its space promises -1 to 1"]),
+            (spaces.Box(0, 0.7, (2,)), [0.7, 0.1], []),
+            (spaces.Box(-np.inf, np.inf, (2,)), [1e6, 0.0], []),
+            (spaces.Box(0, 9, (2,), np.uint8), [3, 10], ["'obs' with 10 where its space promises 0 to 9"]),
+            (spaces.Box(0, 255, (2,), np.uint8), [3, 255], []),
+            (spaces.MultiBinary(2), [0, 2], ["'obs' with 2 where its space promises 0 to 1"]),
+            (
+                spaces.Dict({"a": spaces.Tuple([spaces.Box(0, 1), spaces.Discrete(3)]), "b": spaces.Box(0, 1)}),
+                {"a": (np.array([2.0]), 1), "b": np.array([-5.0])},
+                ["'a/0' with 2 where its space promises 0 to 1", "'b' with -5 where its space promises 0 to 1"],
+            ),
+        ],
+        ids=str,
+    )
+    def test_fault_b11_number_outside_its_bounds_is_told(self, space: Any, seen: Any, told: list[str]) -> None:
+        register_env("Far", Toy)
+        notes = probe_and_time(find_env("Far", {"observation_space": space, "observation": seen}), 0.0).notes
+        assert notes == [
+            f"Warning: Far returned an observation {one}. It is taken as it is; correct the bounds, or clip it in the "
+            "environment."
+            for one in told
+        ]
 
     @pytest.mark.parametrize(
         ("step", "message"),

@@ -147,8 +147,13 @@ def any_array(value: Any) -> Array:
 
 
 def _fits(array: Array, stored: np.dtype[Any]) -> bool:
-    """Floats of any width are exchangeable; all other casts must be exact, for integers value by value."""
+    """Floats of any width are exchangeable; all other casts must be exact, for integers value by value.
+
+    True is exactly 1.0, but whoever returns it where a float is promised has mixed something up.
+    """
     found = array.dtype
+    if found.kind + stored.kind == "bf":
+        return False
     if found == stored or found.kind + stored.kind == "ff" or np.can_cast(found, stored, "safe"):
         return True
     return found.kind in "iu" and stored.kind in "iu" and bool((array.astype(stored) == array).all())

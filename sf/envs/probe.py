@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sf.arena import Array
 from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
+from sf.envs.bounds import Bounds
 from sf.envs.contract import check_observation, check_reset, check_step, describe
 from sf.envs.source import EnvSource, with_mask
 from sf.envs.step_time import StepTime, Stopwatch
@@ -21,16 +22,25 @@ NUM_STEPS = 8
 SEED = 0
 
 
+class FirstLook(NamedTuple):
+    """What was found."""
+
+    info: EnvInfo
+    step_time: StepTime
+    notes: list[str]
+    """Sentences about what is no error and may be one."""
+
+
 def probe(source: EnvSource) -> EnvInfo:
     """Makes the environment, plays a few random steps, closes it, and says what it is like.
 
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
     """
-    return probe_and_time(source, 0.0)[0]
+    return probe_and_time(source, 0.0).info
 
 
-def probe_and_time(source: EnvSource, seconds: float) -> tuple[EnvInfo, StepTime]:
+def probe_and_time(source: EnvSource, seconds: float) -> FirstLook:
     """The same, playing on for about so many seconds, and how long a step takes."""
     env = source.make()
     info = describe(env, source.env_id)
@@ -40,18 +50,19 @@ def probe_and_time(source: EnvSource, seconds: float) -> tuple[EnvInfo, StepTime
     if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
         env, info = _with_mask_from_info(env, info)
     random = np.random.default_rng(SEED)
-    observations = _observations(_reset(env, info, seed=SEED), info)
+    bounds = Bounds(env.observation_space)
+    observations = _observations(_reset(env, info, seed=SEED), info, bounds)
     watch, end_s = Stopwatch(), time.monotonic() + seconds
     while watch.steps < NUM_STEPS or time.monotonic() < end_s:
-        observations, ended = _step(env, info, random, observations, watch)
+        observations, ended = _step(env, info, random, observations, watch, bounds)
         if ended:
             with watch.running():
                 result = _reset(env, info)
-            observations = _observations(result, info)
+            observations = _observations(result, info, bounds)
     found = watch.result()
     with blamed_on(info.env_id, "close"):
         env.close()
-    return info, found
+    return FirstLook(info, found, bounds.notes(info.env_id))
 
 
 def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:
@@ -89,16 +100,17 @@ def _refuse_ignored_mask(infos: Any, info: EnvInfo, call: str) -> None:
     )
 
 
-def _observations(result: tuple[Any, Any], info: EnvInfo) -> list[Any]:
+def _observations(result: tuple[Any, Any], info: EnvInfo, bounds: Bounds) -> list[Any]:
     """What reset returned, checked."""
     observations = check_reset(result, info)
     for observation in observations:
         check_observation(observation, info)
+        bounds.look(observation)
     return observations
 
 
 def _step(
-    env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any], watch: Stopwatch
+    env: Any, info: EnvInfo, random: np.random.Generator, before: list[Any], watch: Stopwatch, bounds: Bounds
 ) -> tuple[list[Any], bool]:
     """One random legal step: the observations after it, and whether it ended the episode."""
     stored = np.stack([_random_action(info, observation, random) for observation in before])
@@ -110,6 +122,7 @@ def _step(
     _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")
     for observation in observations:
         check_observation(observation, info)
+        bounds.look(observation)
     return observations, ended
 
 
