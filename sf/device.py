@@ -58,8 +58,9 @@ def use_device(accelerator: int | None, arena: Arena) -> torch.device:
     device = torch.device(names[accelerator % len(names)])
     torch.get_device_module(device).set_device(device)
     if device.type == "cuda":
-        # Else convolutions round to ten bits, and differently for batches of other sizes: ratios would not be 1.
-        torch.backends.cudnn.allow_tf32 = False
+        # Else they round to ten bits, and differently for batches of other sizes: ratios would not be 1. Convolutions
+        # do by default, products of matrices where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE is set, as in some containers.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         if arena not in _pinned:
             _pin(arena, device)
     return device

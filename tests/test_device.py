@@ -15,7 +15,9 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-from sf.device import FlatOnHost, accelerators
+from sf import device
+from sf.arena import Arena
+from sf.device import FlatOnHost, accelerators, use_device
 from sf.learner.checkpoint import load_newest
 from tests.commands import ROOT, Finished, run
 
@@ -108,6 +110,26 @@ def test_cpu_time_says_nothing_about_other_devices(command: str, tmp_path: Path)
     finished = run(tmp_path, command, "--env=CartPole-v1", "--device=gpu", module="sf.cli.bench")
     assert finished.code == 2
     assert f"sf-bench {command} compares CPU time" in finished.err
+
+
+def test_cuda_computes_in_float32_whatever_the_container_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Module:
+        def set_device(self, device: torch.device) -> None:
+            assert device == torch.device("cuda:1")
+
+    monkeypatch.setattr(device, "accelerators", lambda: ["cuda:0", "cuda:1"])
+    monkeypatch.setattr(device, "_pin", lambda arena, device: None)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
+    switches: list[Any] = [torch.backends.cudnn, torch.backends.cuda.matmul]
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = True
+        assert use_device(3, Arena({})) == torch.device("cuda:1")
+        assert not any(switch.allow_tf32 for switch in switches)
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def test_flat_vector_of_the_cpu_is_shared_with_its_array() -> None:
