@@ -161,10 +161,15 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
+places_of_generators: list[str] = []
+"""Types of the devices that generators were asked for, which the generators themselves cannot tell."""
+
+
 class _Generator(torch.Generator):
     """Random numbers come from the CPU."""
 
-    def __new__(cls, device: object = "cpu") -> _Generator:
+    def __new__(cls, device: Any = "cpu") -> _Generator:
+        places_of_generators.append(torch.device(device).type)
         return super().__new__(cls)
 
 

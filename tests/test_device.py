@@ -70,6 +70,19 @@ def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str,
     assert outcome["gpu"]["memory"] == [3, 5]
 
 
+@can_emulate
+def test_policies_of_a_learner_act_on_its_device() -> None:
+    line = [sys.executable, "-m", "tests.policies_elsewhere"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(text) for text in done.stdout.splitlines()]
+    assert len(found) == 4
+    for one in found:
+        assert one["places"] == [["cpu"], ["elsewhere"]]
+        assert one["same"]
+        assert one["leaves"] > 12
+
+
 def run_elsewhere(path: Path, *arguments: str) -> Finished:
     """Every process of the run has the emulated accelerator."""
     return run(path, *arguments, python_path=f"{ROOT}/tests/elsewhere_site{os.pathsep}{ROOT}")

@@ -239,7 +239,7 @@ class Mixed(nn.Module):
         """Logits of each choice, mean and deviation of each number, in the order of the action."""
         choices, numbers = self._split(params)
         columns = self.choices.columns(choices) + self.numbers.columns(numbers)
-        return [columns[place] for place in self._order.tolist()]
+        return [columns[place] for place in self._order.cpu().tolist()]
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         return params[..., : self.num_logits], params[..., self.num_logits :]

@@ -33,7 +33,7 @@ class GreedyPolicy(Policy):
             validate_args=policy.validate_args,
             name=name,
         )
-        self.wrapped = policy
+        self.wrapped, self.device = policy, policy.device
         self.observation_and_action_constraint_splitter = policy.observation_and_action_constraint_splitter
         self.train_step, self.metadata, self.batch_size = policy.train_step, policy.metadata, policy.batch_size
 
@@ -45,7 +45,7 @@ class GreedyPolicy(Policy):
         step = self.wrapped._mode_action(time_step, policy_state)
         num_outer = time_step.step_type.dim()
         if self.wrapped.emit_log_probability:  # nothing was drawn here either
-            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape), self.action_spec)
+            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape, device=self.device), self.action_spec)
             step = step._replace(info=with_log_probability(step.info, zeros))
         return step._replace(action=map_leaves(lambda value: Fixed(value, num_outer), step.action))
 

@@ -41,6 +41,8 @@ class Policy(nn.Module):
 
     masks_in_network = False
     """Whether the network reads the mask itself, for every kind of action, so that no splitter is used."""
+    device = torch.device("cpu")
+    """Of everything that goes in and comes out."""
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class Policy(nn.Module):
             policy_state = self._reset_state(time_step, policy_state)
         step = self._distribution(time_step, policy_state)
         if self.emit_log_probability:
-            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape), self._action_spec)
+            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape, device=self.device), self._action_spec)
             step = step._replace(info=with_log_probability(step.info, zeros))
         if self.validate_args:
             self._check_action_structure(step)
@@ -282,7 +284,7 @@ class Policy(nn.Module):
     def _get_initial_state(self, batch_size: int | None) -> Nest:
         """Zeros, unless a subclass knows better."""
         outer = () if batch_size is None else (batch_size,)
-        return map_leaves(lambda spec: spec.zeros(outer), self._policy_state_spec)
+        return map_leaves(lambda spec: spec.zeros(outer, self.device), self._policy_state_spec)
 
     def _split(self, observation: Nest) -> tuple[Nest, Tensor | None]:
         """The part of an observation that a network should see, and the mask of legal actions if there is one."""
@@ -389,7 +391,7 @@ def seeded(seed: Seed) -> Iterator[None]:
         yield
         return
     if isinstance(seed, torch.Generator):
-        seed = int(torch.randint(2**62, (), generator=seed))
+        seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -44,9 +44,9 @@ class TensorSpec:
         """For messages."""
         return f"{_name_of(self.dtype)}{list(self.shape)}"
 
-    def zeros(self, outer_shape: Sequence[int] = ()) -> Tensor:
+    def zeros(self, outer_shape: Sequence[int] = (), device: torch.device | None = None) -> Tensor:
         """Zeros of this shape, with further dimensions before it."""
-        return torch.zeros(*outer_shape, *self.shape, dtype=self.dtype)
+        return torch.zeros(*outer_shape, *self.shape, dtype=self.dtype, device=device)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only."""
@@ -158,8 +158,8 @@ def clip_to_spec(tensor: Tensor, spec: TensorSpec) -> Tensor:
     if not isinstance(spec, BoundedTensorSpec):
         return tensor
     minimum, maximum = spec.limits
-    if tensor.dtype != spec.dtype:
-        minimum, maximum = minimum.to(tensor.dtype), maximum.to(tensor.dtype)
+    if tensor.dtype != spec.dtype or not tensor.is_cpu:
+        minimum, maximum = minimum.to(tensor), maximum.to(tensor)
     return tensor.clamp(minimum, maximum)
 
 

@@ -59,11 +59,12 @@ class CollectPolicy(Policy):
             CollectInfo((), value, params),
             **{"clip": False, **options},
         )
-        self.network = network
+        self.network, self.device = network, network.flat.device
         self._act, self._event_shape = act or network.act, info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
-        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, _generator(seed))))
+        generator = _generator(seed, self.device)
+        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, generator)))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         step = self.network.act(time_step.observation, policy_state, greedy=True)
@@ -108,10 +109,12 @@ class TrainedPolicy(Policy):
             **options,
         )
         self.network, self.model, self.action_bounds = network, model, action_bounds
+        self.device = network.flat.device
         self._paths = tuple((name, leaf.path) for name, leaf in info.observations.items())
         self.parts = columns_of_parts(info.action)
         starts = [column.start for column in info.action.columns]
-        self._start = torch.tensor(starts[0] if info.action.is_scalar else starts) if any(starts) else None
+        start = torch.tensor(starts[0] if info.action.is_scalar else starts, device=self.device)
+        self._start = start if any(starts) else None
         self._is_scalar = info.action.is_scalar
         self._choose, self._memory_names = network.choose, names
         # Drawn choices and modes are within their limits; numbers may not be, not even those of tanh after rounding.
@@ -120,7 +123,7 @@ class TrainedPolicy(Policy):
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         if self.emit_log_probability:
             return super()._action(time_step, policy_state, seed)
-        return self._act(time_step, policy_state, _generator(seed))
+        return self._act(time_step, policy_state, _generator(seed, self.device))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         if self.emit_log_probability:
@@ -163,7 +166,7 @@ class TrainedPolicy(Policy):
         self, part: ActionPart, columns: tuple[ActionColumn, ...], logits: list[tuple[Tensor, ...]]
     ) -> Distribution:
         """Of one choice, or of an array of choices; those with fewer choices are filled up with probability 0."""
-        start = torch.tensor([column.start for column in columns]).reshape(part.shape)
+        start = torch.tensor([column.start for column in columns], device=self.device).reshape(part.shape)
         most = max(column.num_choices for column in columns)
         rows = [functional.pad(own, (0, most - own.shape[-1]), value=MASKED_LOGIT) for (own,) in logits]
         stacked = torch.stack(rows, -2)
@@ -177,8 +180,8 @@ class TrainedPolicy(Policy):
         mean, std = (torch.stack(rows, -1) for rows in zip(*params, strict=True))
         mean, std = (x.reshape((*x.shape[:-1], *part.shape)).to(dtype) for x in (mean, std))
         if self.action_bounds == "tanh":
-            low, high = (torch.tensor([getattr(c, bound) for c in columns], dtype=dtype) for bound in ("low", "high"))
-            return SquashedNormal(mean, std, low.reshape(part.shape), high.reshape(part.shape), rank)
+            low, high = (bound.reshape(part.shape) for bound in self._bounds(columns, dtype))
+            return SquashedNormal(mean, std, low, high, rank)
         normal = Normal(mean, std, validate_args=False)
         return Independent(normal, rank, validate_args=False) if rank else normal
 
@@ -217,13 +220,15 @@ class TrainedPolicy(Policy):
         for part, specs in self.parts:
             own = columns[:, first : first + len(specs)].to(getattr(torch, part.dtype))
             if self.action_bounds == "tanh" and not specs[0].num_choices:
-                low, high = (
-                    torch.tensor([getattr(c, bound) for c in specs], dtype=own.dtype) for bound in ("low", "high")
-                )
+                low, high = self._bounds(specs, own.dtype)
                 own = (high + low) / 2 + (high - low) / 2 * own.tanh()
             parts[part.path] = own.reshape(-1, *part.shape)
             first += len(specs)
         return nest_of(parts)
+
+    def _bounds(self, columns: tuple[ActionColumn, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        low, high = [column.low for column in columns], [column.high for column in columns]
+        return torch.tensor(low, dtype=dtype, device=self.device), torch.tensor(high, dtype=dtype, device=self.device)
 
     def _unbatched(self, time_step: TimeStep, step: PolicyStep) -> PolicyStep:
         return step if time_step.step_type.dim() else map_leaves(lambda leaf: leaf[0], step)
@@ -249,5 +254,5 @@ def _stored_action_spec(info: EnvInfo) -> TensorSpec:
     return BoundedTensorSpec(action.shape, dtype, "action", low.reshape(action.shape), high.reshape(action.shape))
 
 
-def _generator(seed: Seed) -> torch.Generator | None:
-    return seed if seed is None or isinstance(seed, torch.Generator) else torch.Generator().manual_seed(int(seed))
+def _generator(seed: Seed, device: torch.device) -> torch.Generator | None:
+    return seed if seed is None or isinstance(seed, torch.Generator) else torch.Generator(device).manual_seed(int(seed))
