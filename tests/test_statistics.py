@@ -80,3 +80,9 @@ def test_statistics_reach_the_normalizers_of_the_policy() -> None:
 def test_switched_off_statistics_do_not_exist() -> None:
     stats = Statistics(make_policy(normalize_input=False, normalize_returns=False))
     assert stats.state_dict() == {}
+
+
+def test_c28_moments_do_not_wait_for_the_device() -> None:
+    """Tensors without numbers: who looks at one fails."""
+    samples = torch.empty(3 * moments_module.PIECE_ELEMENTS, 2, device="meta")
+    assert moments_module.moments_of(samples).mean.shape == (2,)

@@ -31,11 +31,11 @@ def moments_of(samples: Tensor) -> Moments:
         return Moments(nothing.new_zeros(()), nothing, nothing)
     # In pieces, because the copies in float64 of a dataset of images would not fit beside it.
     pieces = torch.split(samples, max(1, PIECE_ELEMENTS // max(1, samples[0].numel())))
-    return union(map(_moments_of_piece, pieces))
+    return reduce(merged, map(_moments_of_piece, pieces))
 
 
 def union(parts: Iterable[Moments]) -> Moments:
-    """The moments of several sets together; one of them has samples."""
+    """The moments of several sets together, of which some may be empty; of the host, which has to look."""
     return reduce(merged, (part for part in parts if part.size))
 
 
