@@ -109,6 +109,19 @@ def test_c35_minibatches_are_whole_columns_in_the_order_of_time(shuffle: bool) -
     assert sorted(torch.cat([part.counted for part in parts]).tolist()) == list(range(steps * trajectories))
 
 
+@pytest.mark.parametrize("oldest", [3, 10])
+def test_steps_that_train_are_found_among_those_of_their_columns(oldest: int) -> None:
+    torch.manual_seed(0)
+    steps, trajectories = 5, 8
+    own, ages = torch.rand(steps, trajectories) < 0.7, torch.randint(0, 6, (steps, trajectories))
+    for part in Selection(own, ages, oldest).deal(4, True, whole_trajectories=True):
+        assert part.columns is not None
+        assert part.trained is not None
+        rows = (torch.arange(steps).unsqueeze(-1) * trajectories + part.columns).flatten()
+        assert torch.equal(rows if part.kept is None else rows[part.kept], part.trained)
+        assert torch.equal(part.trained, rows[(own & (ages < oldest)).flatten()[rows]])
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_c35_every_epoch_deals_the_columns_anew(shuffle: bool) -> None:
     torch.manual_seed(0)

@@ -297,6 +297,29 @@ def select(own: Any = None, ages: Any = None, shape: tuple[int, int] = (4, 3), m
     return Selection(own, torch.zeros(shape, dtype=torch.int64) if ages is None else ages, max_age)
 
 
+@pytest.mark.parametrize("whole_trajectories", [False, True])
+def test_rows_of_an_epoch_go_to_the_device_in_one_transfer(
+    whole_trajectories: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfers, to = [], Tensor.to
+
+    def counted(tensor: Tensor, *args: Any) -> Tensor:
+        transfers.append(len(tensor))
+        return to(tensor, *args)
+
+    monkeypatch.setattr(Tensor, "to", counted)
+    own, ages = torch.ones(6, 8, dtype=torch.bool), torch.arange(6).repeat(8, 1).t()
+    parts = Selection(own, ages, 4, device=torch.device("meta")).deal(4, True, whole_trajectories)
+    here = Selection(own, ages, 4).deal(4, True, whole_trajectories)
+    assert len(transfers) == 1
+    for part, same in zip(parts, here, strict=True):
+        assert part.counted.is_cpu
+        for name in ("trained", "columns", "kept"):
+            there, wanted = getattr(part, name), getattr(same, name)
+            assert (there is None) == (wanted is None)
+            assert there is None or there.is_meta
+
+
 def test_c6_each_epoch_is_a_fresh_permutation() -> None:
     selection = select(shape=(32, 8))
     epochs = [[part.trained for part in selection.deal(4, shuffle=True)] for _ in range(2)]

@@ -8,18 +8,22 @@ from torch import Tensor
 from torch.nn import functional
 
 _WITHOUT_TIME = ("initial_memory", "streams", "bootstrap_values")
+_ON_HOST = ("streams", "policy_version", "valid")
 
 
 @dataclass
 class Batch:
-    """B trajectories of T steps, time-major, as the acting side recorded them."""
+    """B trajectories of T steps, time-major, as the acting side recorded them, on the device that trains.
+
+    What only decides which transitions train, or in which order, stays on the host.
+    """
 
     observations: dict[str, Tensor]
     """[T+1, B, *shape] per leaf; the last one follows the last step."""
     initial_memory: Tensor
     """[B, S] memory of the policy before the first step; S is 0 for a policy without one."""
     streams: Tensor
-    """[B] int64, the environment row that each trajectory comes from; of two of one row the earlier one is first."""
+    """[B] int64 on the host, the environment row of each trajectory; of two of one row the earlier one is first."""
     actions: Tensor
     """[T, B] or [T, B, D], as they were drawn."""
     behavior_log_probs: Tensor
@@ -37,18 +41,24 @@ class Batch:
     final_values: Tensor
     """[T, B] value of the final observation where truncated, anything elsewhere."""
     policy_version: Tensor
-    """[T, B] int64, version of the policy that chose the action."""
+    """[T, B] int64 on the host, version of the policy that chose the action."""
     valid: Tensor
-    """[T, B] bool, whether the action was chosen by the policy under training."""
+    """[T, B] bool on the host, whether the action was chosen by the policy under training."""
 
     def trajectories(self, chosen: Tensor) -> Batch:
-        """Some of the trajectories, by index [b] or mask [B]."""
+        """Some of the trajectories, by their numbers [b] on the host."""
+        there = chosen.to(self.rewards.device)
+
+        def pick(name: str, value: Tensor) -> Tensor:
+            numbers = chosen if name in _ON_HOST else there
+            return value[numbers] if name in _WITHOUT_TIME else value[:, numbers]
+
         picked = {
-            field.name: value[chosen] if field.name in _WITHOUT_TIME else value[:, chosen]
+            field.name: pick(field.name, value)
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), Tensor)
         }
-        return Batch(observations={name: leaf[:, chosen] for name, leaf in self.observations.items()}, **picked)
+        return Batch(observations={name: leaf[:, there] for name, leaf in self.observations.items()}, **picked)
 
     @property
     def resets(self) -> Tensor:

@@ -20,6 +20,9 @@ from sf.device import CPU
 from sf.learner.batch import Batch
 from sf.slots import Slots
 
+ON_HOST = ("policy_version", "policy_id")
+"""Fields of slots that training only looks at on the host."""
+
 
 @dataclass
 class _OpenSlot:
@@ -72,8 +75,10 @@ class Batcher:
             "policy_version": slots.policy_version,
             "policy_id": slots.policy_id,
         } | {f"observations/{key}": array for key, array in slots.observations.items()}
-        self._buffers = {name: _room_for(array, trajectories, device) for name, array in self._fields.items()}
-        self._put = _put_on_host if device == CPU else _put_on_device
+        self._buffers = {
+            name: _room_for(array, trajectories, CPU if name in ON_HOST else device)
+            for name, array in self._fields.items()
+        }
         self._initial_memory = np.empty((trajectories, slots.topology.memory_size), np.float32)
         self._streams = np.empty(trajectories, np.int64)
 
@@ -130,7 +135,8 @@ class Batcher:
         for piece in pieces:
             stop = start + piece.rows.stop - piece.rows.start
             for name, array in self._fields.items():
-                self._put(self._buffers[name], slice(start, stop), array[piece.slot, :, piece.rows])
+                put = _put_on_host if self.device == CPU or name in ON_HOST else _put_on_device
+                put(self._buffers[name], slice(start, stop), array[piece.slot, :, piece.rows])
             first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
             self._streams[start:stop] = np.arange(piece.rows.start, piece.rows.stop) + first_row
             self._initial_memory[start:stop] = self.slots.initial_memory[piece.slot, piece.rows]
@@ -140,7 +146,7 @@ class Batcher:
         batch = Batch(
             observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
             initial_memory=torch.as_tensor(self._initial_memory, device=self.device),
-            streams=torch.as_tensor(self._streams, device=self.device),
+            streams=torch.as_tensor(self._streams),
             actions=tensors["actions"],
             behavior_log_probs=tensors["behavior_log_probs"],
             values=values[:-1],
@@ -152,7 +158,9 @@ class Batcher:
             policy_version=tensors["policy_version"],
             valid=tensors["policy_id"] == self.policy_id,
         )
-        return batch if self.slots.topology.num_policies == 1 else batch.trajectories(batch.valid.any(0))
+        if self.slots.topology.num_policies == 1:
+            return batch
+        return batch.trajectories(batch.valid.any(0).nonzero()[:, 0])
 
 
 def _put_on_host(buffer: Any, columns: slice, trajectories: Array) -> None:

@@ -1,4 +1,8 @@
-"""Which transitions of a dataset train, and in which optimizer step."""
+"""Which transitions of a dataset train, and in which optimizer step.
+
+That is decided on the host. What it comes to goes to the device that trains once per epoch, so that no optimizer step
+waits for its rows.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sf.arena import Array
+from sf.device import CPU
 from sf.learner.peers import ALONE, Peers
 
 
@@ -29,11 +34,13 @@ class Part:
     """One minibatch, or this learner's share of it, as row numbers of the flattened [T·B] dataset."""
 
     counted: Tensor
-    """[n] rows of the own policy, old ones included."""
+    """[n] rows of the own policy, old ones included; on the host."""
     trained: Tensor | None
     """[m] those of them that are young enough to train on; None for the whole dataset in its own order."""
     columns: Tensor | None = None
     """[b] trajectories of a policy with memory, which has to go through all of their steps to train on some."""
+    kept: Tensor | None = None
+    """[m] where `trained` is among the steps of `columns` in the order of time; None if it is all of them."""
     ages: Ages = NO_AGES
     """Of the counted transitions."""
 
@@ -46,21 +53,23 @@ class Part:
 class Selection:
     """The rows of a dataset that the learner's own policy chose, and those of them that are young enough to train."""
 
-    def __init__(self, own: Tensor, ages: Tensor, max_age: int, peers: Peers = ALONE) -> None:
+    def __init__(
+        self, own: Tensor, ages: Tensor, max_age: int, peers: Peers = ALONE, device: torch.device = CPU
+    ) -> None:
         """Looks at a dataset.
 
         Args:
-            own: [T, B] bool, chosen by the policy under training.
-            ages: [T, B] int64, versions since the action was chosen.
+            own: [T, B] bool on the host, chosen by the policy under training.
+            ages: [T, B] int64 on the host, versions since the action was chosen.
             max_age: transitions of this age and older do not train.
             peers: the other learners, each of which looks at its share of the dataset.
+            device: of the dataset.
         """
-        self._peers = peers
-        self._own = own = own.cpu()
+        self._peers, self._device = peers, device
+        self._own = own
         # Trajectory after trajectory, so that without shuffling a minibatch holds whole trajectories where it can.
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
-        ages = ages.cpu()
         self._ages: Array = ages.numpy().ravel()
         self._young = (ages < max_age).flatten()
         self._num_total, self._num_own = own.numel(), len(self._own_rows)
@@ -73,7 +82,7 @@ class Selection:
     @property
     def trained_rows(self) -> Tensor | None:
         """All rows that train; None for the whole dataset."""
-        return None if self._num_trained == self._num_total else self._only_young(self._own_rows)
+        return None if self._num_trained == self._num_total else self._only_young(self._own_rows).to(self._device)
 
     def deal(self, num_parts: int, shuffle: bool, whole_trajectories: bool = False) -> list[Part]:
         """Parts of nearly equal size, fewer where there are not enough rows; each row is in one of them.
@@ -82,7 +91,8 @@ class Selection:
         left out. Whole trajectories stay together and in the order of time, step after step.
         """
         deal = self._deal_trajectories if whole_trajectories else self._deal_rows
-        return self._without_empty(deal(num_parts, shuffle))
+        parts = self._without_empty(deal(num_parts, shuffle))
+        return parts if self._device == CPU else _moved(parts, self._device)
 
     def _deal_rows(self, num_parts: int, shuffle: bool) -> list[Part]:
         if num_parts == 1 and self._num_trained == self._num_total:
@@ -96,8 +106,12 @@ class Selection:
         parts = []
         for columns in order.tensor_split(num_parts):
             rows = (torch.arange(length).unsqueeze(-1) * num_trajectories + columns).flatten()
-            counted = rows[self._own.flatten()[rows]]
-            parts.append(Part(counted, self._only_young(counted), columns))
+            is_own = self._own.flatten()[rows]
+            counted = rows[is_own]
+            trained, kept = self._only_young(counted), None
+            if len(trained) < len(rows):
+                kept = (is_own & self._young[rows]).nonzero()[:, 0]
+            parts.append(Part(counted, trained, columns, kept))
         return parts
 
     def _without_empty(self, parts: list[Part]) -> list[Part]:
@@ -121,3 +135,18 @@ class Selection:
 
     def _only_young(self, rows: Tensor) -> Tensor:
         return rows if self._num_trained == self._num_own else rows[self._young[rows]]
+
+
+def _moved(parts: list[Part], device: torch.device) -> list[Part]:
+    """The same with what training needs on a device, in one transfer."""
+    here = [rows for part in parts for rows in (part.trained, part.columns, part.kept) if rows is not None]
+    if not here:
+        return parts
+    there = iter(torch.split(torch.cat(here).to(device), [len(rows) for rows in here]))
+
+    def moved(rows: Tensor | None) -> Tensor | None:
+        return None if rows is None else next(there)
+
+    return [
+        replace(part, trained=moved(part.trained), columns=moved(part.columns), kept=moved(part.kept)) for part in parts
+    ]

@@ -41,10 +41,10 @@ class RewardScaling:
         Args:
             rewards: [T, B].
             ended: [T, B] bool, whether the step ended the episode.
-            streams: [B] int64, the row that each trajectory comes from; of two of one row the earlier one is first.
+            streams: [B] int64 on the host, the row of each trajectory; of two of one row the earlier one is first.
         """
         scaled = np.empty(rewards.shape, np.float32)
-        raw, over, rows = rewards.cpu().numpy().astype(np.float64), ended.cpu().numpy(), streams.cpu().numpy()
+        raw, over, rows = rewards.cpu().numpy().astype(np.float64), ended.cpu().numpy(), streams.numpy()
         remaining = np.arange(len(rows))
         while self._peers.sum(remaining.size)[0]:
             _, first = np.unique(rows[remaining], return_index=True)

@@ -109,7 +109,7 @@ class Update:
         self._summary = metrics.Summary()
         first_version = self.version
         ages = first_version - batch.policy_version
-        selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers)
+        selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
         if selection.num_trained == 0:
             self._log_skipped(selection, batch.policy_version)
             return
@@ -184,22 +184,20 @@ class Update:
         """The transitions of a minibatch, and what the policy now says of them."""
         if part.num_trained == 0:  # only other learners have some; not every network takes none
             nothing = torch.empty(0, device=self.policy.flat.device)
-            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.counted[:0])
+            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.trained)
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
             return self.policy.evaluate(minibatch.observations, minibatch.actions), minibatch
         # A policy with memory goes through whole trajectories and then trains on those of their steps that count.
         steps, num_trajectories = batch.rewards.shape
-        columns = part.columns.to(batch.rewards.device)
+        columns = part.columns
         rows = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
         unrolled = transitions.take(rows)
         sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
         evaluation = self.policy.evaluate(unrolled.observations, unrolled.actions, sequences)
-        assert part.trained is not None
-        if len(part.trained) == len(rows):
+        if part.kept is None:
             return evaluation, unrolled
-        counts = torch.isin(rows, part.trained.to(rows.device)).nonzero()[:, 0]
-        return Evaluation(*(x.index_select(0, counts) for x in evaluation)), unrolled.take(counts)
+        return Evaluation(*(x.index_select(0, part.kept) for x in evaluation)), unrolled.take(part.kept)
 
     def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
@@ -323,10 +321,10 @@ class Update:
             selection.num_own,
             self.config.max_policy_lag,
             self.version,
-            max(labels.flatten().cpu().tolist(), default=-1),
+            max(labels.flatten().tolist(), default=-1),
         )
 
 
 def _take(transitions: Transitions, rows: Tensor | None) -> Transitions:
     """The transitions at rows, or all of them without a copy."""
-    return transitions if rows is None else transitions.take(rows.to(transitions.actions.device))
+    return transitions if rows is None else transitions.take(rows)
