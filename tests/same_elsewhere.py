@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.inference import network_actor
 from sf.learner.checkpoint import load_newest
-from tests.elsewhere import install
+from sf.slots import Slots
+from tests.elsewhere import Event, install
 from tests.lab import make_lab, step_until
 
 ITERATIONS = 4
@@ -50,6 +51,7 @@ class Outcome(NamedTuple):
 
 def trained(device: str, flags: dict[str, Any]) -> Outcome:
     """What became of the policies after some iterations."""
+    Event.recorded = 0
     with tempfile.TemporaryDirectory() as directory:
         lab = make_lab(Path(directory), device=device, nonlinearity="relu", **flags)
         roles = lab.build_all()
@@ -65,6 +67,7 @@ def trained(device: str, flags: dict[str, Any]) -> Outcome:
         {
             "device": learners[0].network.flat.device.type,
             "memory": [record["gpu_mem"], record["gpu_cache"]],
+            "transfers": Event.recorded,
             "scalars": [message.scalars for message in lab.told],
         },
     )
@@ -79,8 +82,20 @@ def largest_difference(one: list[dict[str, Tensor]], other: list[dict[str, Tenso
     )
 
 
+def forbid_early_releases() -> None:
+    """Slots may be overwritten once they are given back."""
+    release = Slots.release
+
+    def checked(slots: Slots, slot: int, policy: int) -> None:
+        assert Event.unfinished == 0, "a slot is given back while transfers may read it"
+        release(slots, slot, policy)
+
+    Slots.release = checked  # type: ignore[method-assign,assignment]
+
+
 def main() -> None:
     libraries = install()
+    forbid_early_releases()
     vars(network_actor)["fastest_act"] = lambda network: network.act  # both draw random numbers for one batch at a time
     for flags in json.loads(sys.argv[1]):
         on_cpu, on_device = trained("cpu", flags), trained("gpu", flags)

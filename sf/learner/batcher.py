@@ -4,6 +4,9 @@ A dataset has a fixed number of trajectories, taken in the order in which slots 
 a slot; a slot is given back when its last trajectory has been trained on. Copying into [T, B] happens here and nowhere
 else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted,
 so that its dataset varies in size but no slot can wait for ever.
+
+What trains on an accelerator gets one transfer per field, from buffers of the host in which they were gathered; only
+observations, which are large, go there slot by slot. A slot is given back when the transfers out of it are over.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from sf.learner.batch import Batch
 from sf.slots import Slots
 
 ON_HOST = ("policy_version", "policy_id")
-"""Fields of slots that training only looks at on the host."""
+"""Fields that training only looks at on the host."""
 
 
 @dataclass
@@ -63,8 +65,8 @@ class Batcher:
         self.policy_id, self.slots, self.trajectories = policy_id, slots, trajectories
         self.learner, self.device = learner, device
         self._open: list[_OpenSlot] = []
-        self._in_training: list[_Piece] = []
-        self._fields = {
+        self._is_handed_out = False
+        fields = {
             "actions": slots.actions,
             "behavior_log_probs": slots.log_probs,
             "rewards": slots.rewards,
@@ -74,13 +76,21 @@ class Batcher:
             "values": slots.values,
             "policy_version": slots.policy_version,
             "policy_id": slots.policy_id,
-        } | {f"observations/{key}": array for key, array in slots.observations.items()}
-        self._buffers = {
-            name: _room_for(array, trajectories, CPU if name in ON_HOST else device)
-            for name, array in self._fields.items()
         }
-        self._initial_memory = np.empty((trajectories, slots.topology.memory_size), np.float32)
-        self._streams = np.empty(trajectories, np.int64)
+        pinned = device.type == "cuda"
+        self._gathered = {name: _room_for(array, trajectories, pin_memory=pinned) for name, array in fields.items()}
+        self._initial_memory = torch.empty(trajectories, slots.topology.memory_size, pin_memory=pinned)
+        self._streams = torch.empty(trajectories, dtype=torch.int64)
+        self._leaves = {key: _room_for(leaf, trajectories, device=device) for key, leaf in slots.observations.items()}
+        # Arrays take slices sooner than tensors: 90 for 540 us per 4,096 transitions.
+        self._copies = [(array, self._gathered[name].numpy()) for name, array in fields.items()]
+        self._transfers_of_leaves: list[tuple[Array, Tensor]] = []
+        of_leaves = [(leaf, self._leaves[key]) for key, leaf in slots.observations.items()]
+        if device == CPU:
+            self._copies += [(leaf, room.numpy()) for leaf, room in of_leaves]
+        else:
+            self._transfers_of_leaves = of_leaves
+        self._transfers = None if device == CPU else torch.get_device_module(device).Event()
 
     @property
     def rows_waiting(self) -> int:
@@ -89,15 +99,21 @@ class Batcher:
 
     def next(self) -> Batch | None:
         """The next dataset, or None while there is not enough; `release` it before asking again."""
+        assert not self._is_handed_out, "the dataset before has not been released"
         self._take_full_slots()
         if self.rows_waiting < self.trajectories:
             return None
-        self._in_training = self._choose()
-        return self._assemble(self._in_training)
+        self._is_handed_out = True
+        return self._assemble(self._choose())
 
     def release(self) -> int:
-        """Gives back the slots whose last trajectory was in the dataset; returns how many."""
-        self._in_training = []
+        """Gives back the slots whose last trajectory was in the dataset; returns how many.
+
+        They may be filled again at once, so it waits until the device has read them.
+        """
+        self._is_handed_out = False
+        if self._transfers is not None:
+            self._transfers.synchronize()
         finished = [slot for slot in self._open if slot.used == self.slots.topology.rows]
         self._open = [slot for slot in self._open if slot.used < self.slots.topology.rows]
         for slot in finished:
@@ -134,19 +150,14 @@ class Batcher:
         start = 0
         for piece in pieces:
             stop = start + piece.rows.stop - piece.rows.start
-            for name, array in self._fields.items():
-                put = _put_on_host if self.device == CPU or name in ON_HOST else _put_on_device
-                put(self._buffers[name], slice(start, stop), array[piece.slot, :, piece.rows])
-            first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
-            self._streams[start:stop] = np.arange(piece.rows.start, piece.rows.stop) + first_row
-            self._initial_memory[start:stop] = self.slots.initial_memory[piece.slot, piece.rows]
+            self._gather(piece, slice(start, stop))
             start = stop
-        tensors = {name: torch.as_tensor(buffer) for name, buffer in self._buffers.items()}
+        tensors = {name: self._there(tensor) for name, tensor in self._gathered.items() if name not in ON_HOST}
         values = tensors["values"]
         batch = Batch(
-            observations={key: tensors[f"observations/{key}"] for key in self.slots.observations},
-            initial_memory=torch.as_tensor(self._initial_memory, device=self.device),
-            streams=torch.as_tensor(self._streams),
+            observations=self._leaves,
+            initial_memory=self._there(self._initial_memory),
+            streams=self._streams,
             actions=tensors["actions"],
             behavior_log_probs=tensors["behavior_log_probs"],
             values=values[:-1],
@@ -155,27 +166,31 @@ class Batcher:
             truncated=tensors["truncated"],
             bootstrap_values=values[-1],
             final_values=tensors["final_values"],
-            policy_version=tensors["policy_version"],
-            valid=tensors["policy_id"] == self.policy_id,
+            policy_version=self._gathered["policy_version"],
+            valid=self._gathered["policy_id"] == self.policy_id,
         )
+        if self._transfers is not None:
+            self._transfers.record()
         if self.slots.topology.num_policies == 1:
             return batch
         return batch.trajectories(batch.valid.any(0).nonzero()[:, 0])
 
+    def _gather(self, piece: _Piece, columns: slice) -> None:
+        """Copies rows of a slot into columns of the dataset."""
+        for array, room in self._copies:
+            room[:, columns] = array[piece.slot, :, piece.rows]
+        for array, there in self._transfers_of_leaves:
+            there[:, columns].copy_(torch.from_numpy(array[piece.slot, :, piece.rows]), non_blocking=True)
+        first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
+        self._streams[columns] = torch.arange(piece.rows.start, piece.rows.stop) + first_row
+        self._initial_memory[columns] = torch.from_numpy(self.slots.initial_memory[piece.slot, piece.rows])
 
-def _put_on_host(buffer: Any, columns: slice, trajectories: Array) -> None:
-    """Arrays take slices sooner than tensors: 90 for 540 us per 4,096 transitions."""
-    buffer[:, columns] = trajectories
+    def _there(self, gathered: Tensor) -> Tensor:
+        """On the device; does not wait."""
+        return gathered.to(self.device, non_blocking=True)
 
 
-def _put_on_device(buffer: Any, columns: slice, trajectories: Array) -> None:
-    """Does not wait. The slot is given back after steps that do."""
-    buffer[:, columns].copy_(torch.from_numpy(trajectories), non_blocking=True)
-
-
-def _room_for(array: Array, trajectories: int, device: torch.device) -> Array | Tensor:
+def _room_for(array: Array, trajectories: int, **options: Any) -> Tensor:
     """[T, B, ...] for an array of [slots, T, rows, ...]."""
     shape = array.shape[1], trajectories, *array.shape[3:]
-    if device == CPU:
-        return np.empty(shape, array.dtype)
-    return torch.empty(shape, dtype=torch.from_numpy(array).dtype, device=device)
+    return torch.empty(shape, dtype=torch.from_numpy(array).dtype, **options)
