@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -48,26 +48,47 @@ class ToDevice:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._words = torch.empty(0, dtype=torch.int32)
 
     def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`; does not wait. Nobody writes there before the answer, and the answer waits for it."""
-        there = [torch.from_numpy(part).to(self._device, non_blocking=True) for part in parts]
-        return there[0] if len(there) == 1 else torch.cat(there)
+        tensors = [torch.from_numpy(part) for part in parts]
+        shape, sizes = tensors[0].shape[1:], [len(tensor) for tensor in tensors]
+        there = torch.empty((sum(sizes), *shape), dtype=tensors[0].dtype, device=self._device)
+        for rows, tensor in zip(torch.split(there, sizes), tensors, strict=True):
+            rows.copy_(tensor, non_blocking=True)
+        return there
 
     def bring(self, step: PolicyStep) -> Answers:
-        """See `Carrier`. Side by side in float64, which holds every float32 and every choice exactly."""
+        """See `Carrier`. Side by side as words of 32 bits, whatever they mean; good until the next answers."""
         info, memory = step.info, step.state
         columns = [step.action, info.log_probability, info.value_prediction]
         columns += [memory] if isinstance(memory, Tensor) else []
-        wide = [(column if column.dim() > 1 else column.unsqueeze(1)).to(torch.float64) for column in columns]
-        together = torch.cat(wide, 1).cpu().numpy()
-        actions, log_probs, values, *rest = np.split(together, np.cumsum([part.shape[1] for part in wide])[:-1], 1)
+        words = [_words_of(column) for column in columns]
+        together = self._on_host(torch.cat(words, 1)).numpy()
+        stops = np.cumsum([part.shape[1] for part in words])
+        actions, log_probs, values, *rest = np.split(together, stops[:-1], 1)
         return Answers(
-            actions.reshape(step.action.shape),
-            log_probs[:, 0],
-            values[:, 0],
-            rest[0] if rest else NO_MEMORY,
+            actions.view(_numpy_dtype(step.action)).reshape(step.action.shape),
+            log_probs.view(np.float32)[:, 0],
+            values.view(np.float32)[:, 0],
+            rest[0].view(np.float32) if rest else NO_MEMORY,
         )
+
+    def _on_host(self, words: Tensor) -> Tensor:
+        """Copied into memory that is pinned once, where the device writes by itself."""
+        if self._words.numel() < words.numel():
+            self._words = torch.empty(words.numel(), dtype=torch.int32, pin_memory=words.is_cuda)
+        return self._words[: words.numel()].view(words.shape).copy_(words)
+
+
+def _words_of(column: Tensor) -> Tensor:
+    """The bits of [B] or [B, D] as [B, words]."""
+    return (column if column.dim() > 1 else column.unsqueeze(1)).contiguous().view(torch.int32)
+
+
+def _numpy_dtype(tensor: Tensor) -> np.dtype[Any]:
+    return np.dtype(str(tensor.dtype).removeprefix("torch."))
 
 
 def carrier_to(device: torch.device) -> Carrier:
