@@ -5,7 +5,8 @@
 Each side is counted by others: rollout workers count what they are handed, learners what they have released, the
 supervisor and the rollout workers what was thrown away, and the states of the slots say what is in flight. A run that
 has ended has nothing in flight: trajectories that were being collected are free again, those that nobody has learned
-from are discarded.
+from are discarded. So are those that a learner has taken and made no optimizer step on, because all of them were too
+old or because its gradient was no number; with several policies, where others may have, these count as learned.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class Ledger:
         filling = states.count(SlotState.FILLING)
         complete = states.count(SlotState.FULL) + states.count(SlotState.TRAINING)
         discarded = {why.name.lower(): int(slots.discarded[:, why].sum()) for why in Discard}
+        unused = int(slots.unused.sum()) if slots.topology.num_policies == 1 else 0
+        discarded["unused"] = unused
         if has_ended:
             discarded["not_learned"] = complete
         return cls(
             allocated=int(slots.filling.sum()),
-            learned=int(slots.released.min(axis=1).sum()),
+            learned=int(slots.released.min(axis=1).sum()) - unused,
             discarded=discarded,
             free=filling if has_ended else 0,
             in_flight=0 if has_ended else filling + complete,
@@ -58,8 +61,11 @@ class Ledger:
         return asdict(self)
 
     def scalars(self) -> dict[str, float]:
-        """For the curves: what was thrown away, by reason."""
-        return {f"faults/discarded_{why}": float(count) for why, count in self.discarded.items()}
+        """For the curves: all sides, and what was thrown away by reason."""
+        sides = {"allocated": self.allocated, "learned": self.learned, "free": self.free, "in_flight": self.in_flight}
+        counts = {f"slots/{side}": count for side, count in sides.items()}
+        counts |= {f"faults/discarded_{why}": count for why, count in self.discarded.items()}
+        return {tag: float(count) for tag, count in counts.items()}
 
     def line(self) -> str:
         """For the console."""

@@ -10,6 +10,7 @@ writer, and the kernel stores it as a whole, so that a writer can be killed at a
     discarded[r]   see `Discard`                    how often its content was thrown away for reason r
     taken[p]       learner p                        how often learner p has begun to train on it
     released[p]    learner p                        how often learner p has finished with it
+    unused[p]      learner p                        how often without a single optimizer step on any part of it
 
 Where policy p has several learners, each of them owns the slots of some groups and writes their words.
 
@@ -178,6 +179,7 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
         "discarded": Field((slots, len(Discard)), "int64"),
         "taken": Field((slots, policies), "int64"),
         "released": Field((slots, policies), "int64"),
+        "unused": Field((slots, policies), "int64"),
         "request": Field((groups,), "int64"),
         "request_slot": Field((groups,), "int64", -1),
         "request_step": Field((groups,), "int64", -1),
@@ -217,7 +219,7 @@ class Slots:
         self.terminated, self.truncated = arena["terminated"], arena["truncated"]
         self.policy_id, self.policy_version = arena["policy_id"], arena["policy_version"]
         self.filling, self.filled, self.discarded = arena["filling"], arena["filled"], arena["discarded"]
-        self.taken, self.released = arena["taken"], arena["released"]
+        self.taken, self.released, self.unused = arena["taken"], arena["released"], arena["unused"]
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""
@@ -268,12 +270,19 @@ class Slots:
             raise SlotError(f"learner-{policy} took slot {slot} in state {self.state(slot).value}, expected FULL.")
         self.taken[slot, policy] += 1
 
-    def release(self, slot: int, policy: int) -> None:
-        """TRAINING → FREE once every learner has released, by learner `policy`; it does not look at the slot again."""
+    def release(self, slot: int, policy: int, was_used: bool = True) -> None:
+        """TRAINING → FREE once every learner has released, by learner `policy`; it does not look at the slot again.
+
+        Args:
+            slot: which one.
+            policy: of the learner.
+            was_used: it took an optimizer step on some of it.
+        """
         if self.taken[slot, policy] != self.released[slot, policy] + 1:
             raise SlotError(
                 f"learner-{policy} released slot {slot}, which it does not hold ({self.state(slot).value})."
             )
+        self.unused[slot, policy] += not was_used
         self.released[slot, policy] += 1
 
     def _expect(self, slot: int, expected: SlotState, what: str) -> None:

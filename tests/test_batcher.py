@@ -40,7 +40,7 @@ def test_slots_are_given_back_after_the_transfers_out_of_them(tmp_path: Path, mo
             happened.append("waited")
 
     monkeypatch.setattr(batcher, "_transfers", Event())
-    monkeypatch.setattr(batcher.slots, "release", lambda slot, policy: happened.append("released"))
+    monkeypatch.setattr(batcher.slots, "release", lambda *_: happened.append("released"))
     batcher.next()
     assert happened == ["recorded"]
     batcher.release()

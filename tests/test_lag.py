@@ -16,6 +16,7 @@ from sf.callbacks import Callbacks
 from sf.envs import register_env
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
+from sf.ledger import Ledger
 from sf.monitor import Console, Monitor
 from sf.session import Session
 from tests.lab import Lab, make_lab, step_until
@@ -229,6 +230,9 @@ def test_skipped_datasets_have_no_summary(tmp_path: Path, caplog: pytest.LogCapt
     skipped = caplog.text.count("Skipped a dataset")
     assert 0 < skipped < 40
     assert len(lab.told) == 40 - skipped
+    ledger = Ledger.of(lab.slots, has_ended=False)
+    assert ledger.is_balanced
+    assert min(ledger.learned, ledger.discarded["unused"]) > 0
     assert all(len(message.scalars) > 20 for message in lab.told)
 
 

@@ -42,7 +42,7 @@ class SlotMachine(RuleBasedStateMachine):
         self.writing: dict[int, tuple[int, int]] = {}
         """Group to its slot and the steps written."""
         self.held: list[set[int]] = [set() for _ in range(num_policies)]
-        self.handed_out = self.completed = self.thrown_away = 0
+        self.handed_out = self.completed = self.thrown_away = self.unused = 0
         self.learned = np.zeros(num_policies, int)
 
     def stamp(self, group: int, slot: int) -> float:
@@ -80,16 +80,17 @@ class SlotMachine(RuleBasedStateMachine):
                 self.held[policy].add(slot)
 
     @precondition(lambda self: any(self.held))
-    @rule(policy=st.integers(0, 2))
-    def learn(self, policy: int) -> None:
+    @rule(policy=st.integers(0, 2), was_used=st.booleans())
+    def learn(self, policy: int, was_used: bool) -> None:
         if policy < self.topology.num_policies and self.held[policy]:
             slot = min(self.held[policy])
             self.held[policy].remove(slot)
             rewards = self.slots.rewards[slot]
             assert (rewards == rewards[0, 0]).all(), "a torn trajectory is learned"
             assert self.slots.state(slot) is SlotState.TRAINING
-            self.slots.release(slot, policy)
+            self.slots.release(slot, policy, was_used)
             self.learned[policy] += 1
+            self.unused += not was_used and self.topology.num_policies == 1
 
     @rule(worker=st.integers(0, 1))
     def kill_and_restart(self, worker: int) -> None:
@@ -108,7 +109,8 @@ class SlotMachine(RuleBasedStateMachine):
         assert ledger.is_balanced, ledger.line()
         assert ledger.allocated == self.handed_out
         assert ledger.discarded["worker_died"] == self.thrown_away
-        assert ledger.learned == int((self.slots.released.min(axis=1)).sum()) <= self.learned.min()
+        assert ledger.discarded["unused"] == self.unused
+        assert ledger.learned + self.unused == int((self.slots.released.min(axis=1)).sum()) <= self.learned.min()
 
     @invariant()
     def every_slot_has_one_state_and_one_owner(self) -> None:

@@ -32,6 +32,7 @@ class _OpenSlot:
 
     index: int
     used: int = 0
+    was_trained_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,27 +107,32 @@ class Batcher:
         self._is_handed_out = True
         return self._assemble(self._choose())
 
-    def release(self) -> int:
+    def release(self, was_trained_on: bool = True) -> int:
         """Gives back the slots whose last trajectory was in the dataset; returns how many.
 
         They may be filled again at once, so it waits until the device has read them.
+
+        Args:
+            was_trained_on: there was an optimizer step.
         """
         self._is_handed_out = False
+        for slot in self._open:
+            slot.was_trained_on |= was_trained_on and slot.used > 0
         if self._transfers is not None:
             self._transfers.synchronize()
         finished = [slot for slot in self._open if slot.used == self.slots.topology.rows]
         self._open = [slot for slot in self._open if slot.used < self.slots.topology.rows]
         for slot in finished:
-            self.slots.release(slot.index, self.policy_id)
+            self.slots.release(slot.index, self.policy_id, slot.was_trained_on)
         return len(finished)
 
-    def state(self) -> list[tuple[int, int]]:
-        """The slots that it holds, and how many of their rows it has used; between two datasets."""
-        return [(slot.index, slot.used) for slot in self._open]
+    def state(self) -> list[tuple[int, int, bool]]:
+        """The slots that it holds, as `_OpenSlot` has them; between two datasets."""
+        return [(slot.index, slot.used, slot.was_trained_on) for slot in self._open]
 
-    def load_state(self, state: list[tuple[int, int]]) -> None:
+    def load_state(self, state: list[tuple[int, int, bool]]) -> None:
         """The inverse of `state`."""
-        self._open = [_OpenSlot(index, used) for index, used in state]
+        self._open = [_OpenSlot(*one) for one in state]
 
     def _take_full_slots(self) -> None:
         for slot in self.slots.waiting_for(self.policy_id, self.learner):

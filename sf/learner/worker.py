@@ -167,8 +167,10 @@ class Learner:
         now = time.monotonic()
         self.update.want_summary = self._wants_summary(now)
         self.update.set_progress(self._progress())
+        was_trained_on = False
         try:
             for step in self.update.steps(batch):
+                was_trained_on = True
                 self.record.lap("update")
                 self.record.progress.enter(Phase.STEP)
                 self._publish(step)
@@ -180,7 +182,7 @@ class Learner:
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
-        if self.batcher.release():
+        if self.batcher.release(was_trained_on):
             for worker in self.workers:
                 worker.ring()
         if self.update.want_summary and (scalars := self.update.summary()):  # nothing of a dataset that was skipped
