@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from sf_envs.counter import Counter
 
 from sf.envs import register_env
 from sf.errors import EnvError
+from sf.learner.returns import gae, values_after
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, SlotState
+from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 
+
+class CounterPair:
+    """Two of them as two agents of one environment."""
+
+    num_agents = 2
+
+    def __init__(self, **arguments: Any) -> None:
+        self.agents = [Counter(**arguments) for _ in range(self.num_agents)]
+        self.observation_space, self.action_space = self.agents[0].observation_space, self.agents[0].action_space
+
+    def reset(self, **_: Any) -> Any:
+        return tuple(list(part) for part in zip(*(agent.reset() for agent in self.agents), strict=True))
+
+    def step(self, actions: Any) -> Any:
+        steps = (agent.step(action) for agent, action in zip(self.agents, actions, strict=True))
+        return tuple(list(part) for part in zip(*steps, strict=True))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 register_env("test/Counter", Counter)
+register_env("test/CounterPair", CounterPair)
 
 
 class Player:
@@ -105,6 +131,42 @@ def test_truncated_step_bootstraps_from_its_own_final_observation(tmp_path: Path
         assert not copy["terminated"].any()
         assert (copy["final_values"][copy["truncated"]] == 3).all()
         assert (copy["obs"][1:][copy["truncated"]][:, 2] == 0).all()
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("env", ["test/Counter", "test/CounterPair"])
+def test_fault_b15_every_step_ends_an_episode(tmp_path: Path, env: str, truncate: bool) -> None:
+    """One reset for each, the value of the own final observation where it was cut, and advantages as by hand."""
+    kwargs = json.dumps({"episode_steps": 1, "truncate": truncate})
+    lab = make_lab(tmp_path, env, env_kwargs=kwargs, num_envs_per_worker=4, rollout=6)
+    _, _, _, copies = play(lab, 4)
+    for group in (0, 1):
+        episodes = np.concatenate([copy["obs"][:-1, :, 1] for copy in copies[group::2]])
+        assert (episodes == np.arange(len(episodes))[:, None]).all()
+    for copy in copies:
+        assert copy["truncated"].all() == truncate
+        assert copy["terminated"].all() != truncate
+        following = 1.0 if truncate else 0.0  # the final observation has step 1, and so its value
+        by_hand = copy["rewards"] + 0.99 * following - copy["values"][:-1].astype(np.float64)
+        tensors = {name: torch.from_numpy(copy[name]) for name in ("rewards", "values", "final_values")}
+        truncated, terminated = torch.from_numpy(copy["truncated"]), torch.from_numpy(copy["terminated"])
+        values = tensors["values"][:-1]
+        after = values_after(values, tensors["values"][-1], tensors["final_values"], truncated)
+        found = gae(tensors["rewards"], values, after, terminated, truncated, 0.99, 0.95)
+        np.testing.assert_allclose(found.numpy(), by_hand, rtol=1e-6)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_fault_b15_whole_run_of_episodes_of_one_step(tmp_path: Path, truncate: bool) -> None:
+    kwargs = json.dumps({"episode_steps": 1, "truncate": truncate})
+    flags = ("--num_workers=1", "--num_envs_per_worker=8", "--train_for_env_steps=4000", "--async_rl=False")
+    finished = run(tmp_path, "--env=sf/Counter-v0", f"--env_kwargs={kwargs}", *flags)
+    assert finished.code == 0, finished.err
+    text = (tmp_path / "train_dir/default_experiment/metrics.jsonl").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    last = json.loads(text.splitlines()[-1])
+    assert (last["reward/reward"], last["len/len"]) == (1.0, 1.0)
 
 
 def test_last_value_is_asked_for_before_a_slot_is_full(tmp_path: Path) -> None:

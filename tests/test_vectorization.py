@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,20 @@ def test_only_real_transitions_are_trained_on(mode: str, tmp_path: Path) -> None
     assert (num_fillers > 0) == (mode == "next")
     num_steps = 12 * 5 * 4
     assert abs(worker.record["env_steps"] - (num_steps - num_fillers)) <= 4 * 5
+
+
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_fault_b15_every_step_ends_an_episode(
+    mode: str, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes of one step are cut, those of two terminate; half or a third of the steps of one mode are fillers."""
+    monkeypatch.setattr(sys.modules[__name__], "LENGTHS", (length,) * 4)
+    lab = make_lab(tmp_path, f"many/{mode}", vectorization="native", **FLAGS)
+    _, copies = collect(lab, 12)
+    for index, steps in enumerate(transitions(copies)):
+        assert len(steps) >= 12 * 5 * (length / (length + 1) if mode == "next" else 1) - 1
+        assert steps == expected(index, len(steps))
 
 
 @pytest.mark.parametrize("mode", MODES)
