@@ -74,17 +74,43 @@ class RolloutWorker:
             sequence = np.random.SeedSequence([seed, group, incarnation])
             env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
             final = {key: array[group] for key, array in slots.final_observations.items()}
-            place = final, slots.has_final_observation[group], config.action_bounds, self.record.progress
+            has_final = slots.has_final_observation[group]
             envs: EnvBatch
             if config.vectorization in ("native", "envpool"):
-                envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], *place)
+                envs = VectorBatch(
+                    source,
+                    info,
+                    topology.envs_per_group,
+                    seed=env_seeds[0],
+                    final_observations=final,
+                    has_final_observation=has_final,
+                    action_bounds=config.action_bounds,
+                    progress=self.record.progress,
+                )
             else:
-                envs = make_env_batch(source, info, env_seeds, *place, repeatable)
-            random = np.random.default_rng(sequence)
-            bells = self._ring_inference, self._ring_learners
+                envs = make_env_batch(
+                    source,
+                    info,
+                    env_seeds,
+                    final_observations=final,
+                    has_final_observation=has_final,
+                    action_bounds=config.action_bounds,
+                    progress=self.record.progress,
+                    repeatable=repeatable,
+                )
             self.groups.append(
                 Group(
-                    group, config, drop_nonfinite, slots, requests, envs, random, self.record, *bells, episodes.append
+                    group,
+                    config,
+                    drop_nonfinite,
+                    slots,
+                    requests,
+                    envs,
+                    random=np.random.default_rng(sequence),
+                    record=self.record,
+                    on_request=self._ring_inference,
+                    on_full=self._ring_learners,
+                    on_episode=episodes.append,
                 )
             )
 
