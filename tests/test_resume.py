@@ -110,15 +110,17 @@ def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
         {"num_workers": 2},
         {"num_workers": 3, "policy_workers_per_policy": 2, "use_rnn": True, "rnn_size": 8},
         {"num_workers": 2, "policy_workers_per_policy": 0},
+        {"num_workers": 2, "worker_num_splits": 1, "env": "tests.toy_envs:Careless-v0"},
     ],
-    ids=["mlp", "gru", "acting"],
+    ids=["mlp", "gru", "acting", "global generators"],
 )
 def test_synchronous_run_with_processes_repeats_bit_for_bit(tmp_path: Path, flags: dict[str, Any]) -> None:
     """Whatever the order in which workers ask and finish, with one dataset per sampling round."""
     found = []
     for attempt in "ab":
         settings: dict[str, Any] = {"num_envs_per_worker": 8, "rollout": 16, "num_epochs": 2, "seed": 3}
-        config = make_config(train_dir=str(tmp_path / attempt), train_for_env_steps=FRAMES, **(settings | flags))
+        settings |= {"train_dir": str(tmp_path / attempt), "train_for_env_steps": FRAMES}
+        config = make_config(**(settings | flags))
         train(config)
         newest = checkpoint.load_newest(tmp_path / attempt / "default_experiment" / "checkpoint_p0")
         assert newest is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import gymnasium
@@ -97,3 +98,19 @@ class Fickle(Toy):
         super().__init__(
             observation=np.zeros(size, np.float32), observation_space=spaces.Box(-1.0, 1.0, (size,), np.float32)
         )
+
+
+class Careless(Toy):
+    """Draws from the generators that everybody shares."""
+
+    def reset(self, **_: Any) -> Any:
+        return self._drawn(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._drawn(), random.random(), random.random() < 0.1, False, {}
+
+    def _drawn(self) -> Any:
+        return np.random.random(2).astype(np.float32)
+
+
+gymnasium.register("Careless-v0", entry_point="tests.toy_envs:Careless")

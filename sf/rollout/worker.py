@@ -6,6 +6,7 @@ owns its environments and the slots of its groups, and imports no torch. It stop
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,16 @@ from sf.rollout.group import Group
 from sf.rollout.vector_batch import VectorBatch
 from sf.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
+
+GLOBALS = 0x676C6F62
+"""The last word of the entropy of the global generators: no environment has the same."""
+
+
+def _seed_globals(entropy: Sequence[int]) -> None:
+    """For environments that draw from the global generators of Python and NumPy."""
+    word = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+    random.seed(word)
+    np.random.seed(word)
 
 
 class RolloutWorker:
@@ -69,6 +80,7 @@ class RolloutWorker:
         self.record = rollout_record(arena, index)
         episodes = EpisodeRing(arena, index)
         slots, requests = Slots(topology, arena, info), Requests(topology, arena)
+        _seed_globals([seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
         for group in topology.groups_of_worker(index):
             sequence = np.random.SeedSequence([seed, group, incarnation])
