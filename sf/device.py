@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from sf.arena import Arena, Array
 from sf.errors import ResourceError
 from sf.records import Record
+from sf.weights import PublishedWeights
 
 log = logging.getLogger(__name__)
 
@@ -61,24 +63,54 @@ def use_device(accelerator: int | None, arena: Arena) -> torch.device:
         # Else they round to ten bits, and differently for batches of other sizes: ratios would not be 1. Convolutions
         # do by default, products of matrices where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE is set, as in some containers.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-        if arena not in _pinned:
-            _pin(arena, device)
+        pin(arena, device)
     return device
 
 
-_pinned: weakref.WeakSet[Arena] = weakref.WeakSet()
+_pinned: weakref.WeakSet[Arena | PublishedWeights] = weakref.WeakSet()
 
 
-def _pin(arena: Arena, device: torch.device) -> None:
-    """Has the driver pin the memory, so that the device reads it without a copy in between."""
-    _pinned.add(arena)
-    memory, driver = np.frombuffer(arena.memory, np.uint8), torch.cuda.cudart()  # type: ignore[no-untyped-call]
+def pin(owner: Arena | PublishedWeights, device: torch.device) -> None:
+    """Has the driver of CUDA pin shared memory, so that the device gets at it without a copy in between."""
+    if device.type != "cuda" or owner in _pinned:
+        return
+    _pinned.add(owner)
+    memory, driver = np.frombuffer(owner.memory, np.uint8), torch.cuda.cudart()  # type: ignore[no-untyped-call]
     if error := int(driver.cudaHostRegister(memory.ctypes.data, memory.nbytes, PORTABLE)):
         log.warning("Shared memory cannot be pinned (CUDA error %d); its transfers take another copy.", error)
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=device)  # else the next operation would be blamed for the error
         return
-    weakref.finalize(arena, driver.cudaHostUnregister, memory.ctypes.data)
+    weakref.finalize(owner, driver.cudaHostUnregister, memory.ctypes.data)
+
+
+def to_host(vector: Tensor) -> Callable[[Array], None]:
+    """What copies a vector to an array of the host, and returns when it is there."""
+    if not vector.is_cpu:
+        return lambda array: _copy(torch.from_numpy(array), vector)
+    own = vector.detach().numpy()
+
+    def write(array: Array) -> None:
+        array[:] = own
+
+    return write
+
+
+def from_host(vector: Tensor) -> Callable[[Array], None]:
+    """What copies an array of the host to a vector, and returns when nobody looks at the array any more."""
+    if not vector.is_cpu:
+        return lambda array: _copy(vector, torch.from_numpy(array))
+    own = vector.detach().numpy()
+
+    def take(array: Array) -> None:
+        own[:] = array
+
+    return take
+
+
+@torch.no_grad()
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(source)
 
 
 def note_memory(device: torch.device, record: Record) -> None:
@@ -87,25 +119,3 @@ def note_memory(device: torch.device, record: Record) -> None:
         module = torch.get_device_module(device)
         record["gpu_mem"] = module.memory_allocated(device) / MEGABYTE
         record["gpu_cache"] = module.memory_reserved(device) / MEGABYTE
-
-
-class FlatOnHost:
-    """The flat vector of a network as an array of the host: its own memory on the CPU, a copy of another device's."""
-
-    def __init__(self, flat: Tensor) -> None:
-        self._flat = flat
-        self._copy = flat if flat.is_cpu else torch.empty(flat.shape, pin_memory=flat.is_cuda)
-        self.array: Array = self._copy.detach().numpy()
-        """[size] float32."""
-
-    def fetch(self) -> Array:
-        """What the vector holds now."""
-        if self._copy is not self._flat:
-            self._copy.copy_(self._flat)
-        return self.array
-
-    def store(self) -> None:
-        """Gives the vector what was written to `array`."""
-        if self._copy is not self._flat:
-            with torch.no_grad():
-                self._flat.copy_(self._copy)

@@ -5,12 +5,16 @@
 
 Version v lives in buffer v % 2. The learner writes `begun`, the data, and last `latest`. A reader takes `latest`,
 copies that buffer and accepts the copy if `begun` still names the version: the learner has not come back to this buffer
-meanwhile, and if it has, the reader takes the newer one. The words hold the version plus one, so that fresh memory
-says "nothing yet". Neither side ever waits for the other, and a label can never disagree with its weights. This rests
-on stores becoming visible in order, as they do on x86-64.
+meanwhile, and if it has, the reader takes the newer one. Both sides copy straight from and to where they compute, which
+may be another device. The words hold the version plus one, so that fresh memory says "nothing yet". Neither side ever
+waits for the other, and a label can never disagree with its weights. This rests on stores becoming visible in order, as
+they do on x86-64, and on copies that are over when `write` and `take` return.
 """
 
 from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,6 +33,7 @@ class PublishedWeights:
 
     def __init__(self, block: SharedBlock | None = None):
         self.block = block or SharedBlock()
+        self._memory: mmap.mmap | None = None
         self._header: Array | None = None
         self._buffers: Array | None = None
 
@@ -36,12 +41,12 @@ class PublishedWeights:
         """Writer: makes room for vectors of `size` float32 numbers."""
         self.block.allocate(_HEADER_WORDS * 8 + 2 * size * 4)
 
-    def publish(self, flat: Array, version: int) -> None:
-        """Writer: commits `flat`, [size] float32, as `version`; versions rise by one."""
+    def publish(self, version: int, write: Callable[[Array], None]) -> None:
+        """Writer: commits what `write` puts into [size] float32 as `version`; versions rise by one."""
         header, buffers = self._views()
         index = version % 2
         header[_BEGUN + index] = version + 1
-        buffers[index] = flat
+        write(buffers[index])
         header[_LATEST] = version + 1
 
     @property
@@ -54,19 +59,29 @@ class PublishedWeights:
         assert self._header is not None
         return int(self._header[_LATEST]) - 1
 
-    def read_into(self, flat: Array) -> int:
-        """Reader: copies the newest weights into `flat`, [size] float32, and returns their version."""
+    def read(self, take: Callable[[Array], None]) -> int:
+        """Reader: has `take` copy the newest weights, [size] float32, and returns their version.
+
+        It is called again if the writer has written to them meanwhile.
+        """
         header, buffers = self._views()
         while True:
             word = int(header[_LATEST])
             index = (word - 1) % 2
-            np.copyto(flat, buffers[index])
+            take(buffers[index])
             if header[_BEGUN + index] == word:
                 return word - 1
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """All of it, as bytes; it was allocated before."""
+        if self._memory is None:
+            self._memory = self.block.map()
+        return self._memory
+
     def _views(self) -> tuple[Array, Array]:
         if self._header is None or self._buffers is None:
-            memory = self.block.map()
+            memory = self.memory
             self._header = np.frombuffer(memory, np.int64, _HEADER_WORDS)
             self._buffers = np.frombuffer(memory, np.float32, offset=_HEADER_WORDS * 8).reshape(2, -1)
         return self._header, self._buffers

@@ -36,7 +36,7 @@ class StampingLearner(Learner):
         with torch.no_grad():
             self.network.policy_head.bias.fill_(self.update.version)
             self.network.distribution.log_std.fill_(-10.0)  # type: ignore[union-attr,operator]
-        self.weights.publish(self._flat.fetch(), self.update.version)
+        self.weights.publish(self.update.version, self._write_weights)
 
     def _train(self, batch: Batch) -> None:
         labels = batch.policy_version

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sf.config import Config, check, resolve
+from sf.device import to_host
 from sf.errors import ConfigError
 from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
@@ -52,7 +53,7 @@ def test_nobody_acts_before_the_first_publication(tmp_path: Path) -> None:
     weights, network, together = make_together(lab)
     assert together.step(), "the first observations"
     assert not together.step()
-    weights.publish(network.flat.numpy(), 0)
+    weights.publish(0, to_host(network.flat))
     assert together.step()
 
 
@@ -64,7 +65,7 @@ def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_pa
     for version in range(6):
         with torch.no_grad():
             network.policy_head.bias.add_(0.3 * version)
-        weights.publish(network.flat.numpy(), version)
+        weights.publish(version, to_host(network.flat))
         assert together.step()
         slots = lab.slots
         for group in (0, 1):
@@ -174,7 +175,7 @@ def test_a10_cr1_numpy_and_torch_agree_as_exactly_as_strict_demands(tmp_path: Pa
 def test_final_observations_have_the_value_that_the_network_gives_them(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, "tests.test_acting_workers:Wide-v0", rollout=24, policy_workers_per_policy=0)
     weights, network, together = make_together(lab)
-    weights.publish(network.flat.numpy(), 0)
+    weights.publish(0, to_host(network.flat))
     while not lab.slots.waiting_for(0).size:
         if lab.slots.has_final_observation.any():
             final = {"obs": torch.from_numpy(lab.slots.final_observations["obs"][0].copy())}

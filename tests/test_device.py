@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils import backend_registration
 
 from sf import device
 from sf.arena import Arena
-from sf.device import FlatOnHost, accelerators, use_device
+from sf.device import accelerators, from_host, pin, to_host, use_device
 from sf.learner.checkpoint import load_newest
+from sf.weights import PublishedWeights
 from tests.commands import ROOT, Finished, run
 
 MANY_STEPS = {"num_batches_per_epoch": 4, "num_epochs": 2, "batch_size": 16, "max_policy_lag": 6}
@@ -133,7 +132,7 @@ def test_cuda_computes_in_float32_whatever_the_container_wants(monkeypatch: pyte
             assert device == torch.device("cuda:1")
 
     monkeypatch.setattr(device, "accelerators", lambda: ["cuda:0", "cuda:1"])
-    monkeypatch.setattr(device, "_pin", lambda arena, device: None)
+    monkeypatch.setattr(device, "pin", lambda arena, device: None)
     monkeypatch.setattr(torch, "get_device_module", lambda device: Module())
     switches: list[Any] = [torch.backends.cudnn, torch.backends.cuda.matmul]
     before = [switch.allow_tf32 for switch in switches]
@@ -147,20 +146,17 @@ def test_cuda_computes_in_float32_whatever_the_container_wants(monkeypatch: pyte
             switch.allow_tf32 = value
 
 
-def test_flat_vector_of_the_cpu_is_shared_with_its_array() -> None:
-    flat = torch.arange(5.0)
-    on_host = FlatOnHost(flat)
-    flat[2] = 7.0
-    assert on_host.fetch().tolist() == [0, 1, 7, 3, 4]
-    on_host.array[0] = 9.0
-    on_host.store()
-    assert flat.tolist() == [9, 1, 7, 3, 4]
-
-
 @pytest.mark.gpu
 @needs_one
 @pytest.mark.parametrize(
-    "flags", [(), ("--use_rnn=True",), ("--use_rnn=True", "--rnn_type=lstm"), ("--num_learners=2",), ("--bf16=True",)]
+    "flags",
+    [
+        (),
+        ("--use_rnn=True",),
+        ("--use_rnn=True", "--rnn_type=lstm"),
+        ("--num_learners=2",),
+        ("--bf16=True",),
+    ],
 )
 def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:
     strict = f"--strict={'--bf16=True' not in flags}"
@@ -188,12 +184,15 @@ def test_gpu_learns(tmp_path: Path, env: str) -> None:
 
 @pytest.mark.gpu
 @needs_one
-def test_gpu_flat_vector_goes_there_and_back() -> None:
+def test_gpu_weights_go_there_and_back() -> None:
     device = torch.accelerator.current_accelerator()
-    flat = torch.arange(1000.0, device=device)
-    on_host = FlatOnHost(flat)
-    assert on_host.fetch().tolist() == list(range(1000))
-    on_host.array[:] = np.sqrt(np.arange(1000))
-    on_host.store()
-    assert flat.cpu()[4].item() == 2.0
-    assert math.isclose(flat.cpu()[999].item(), math.sqrt(999), rel_tol=1e-6)
+    assert device is not None
+    weights = PublishedWeights()
+    weights.allocate(1000)
+    pin(weights, device)
+    published, taken = torch.arange(1000.0, device=device).sqrt(), torch.zeros(1000, device=device)
+    for version in range(3):
+        weights.publish(version, to_host(published))
+        assert weights.read(from_host(taken)) == version
+        assert torch.equal(published, taken)
+        published += 1.0

@@ -12,6 +12,7 @@ import pytest
 import torch
 from sf_envs.counter import Counter
 
+from sf.device import to_host
 from sf.envs import register_env
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
@@ -43,14 +44,14 @@ def test_nothing_is_computed_before_the_first_publication(tmp_path: Path) -> Non
     (worker,), inference = make_roles(lab)
     worker.step()
     assert not inference.step()
-    weights.publish(policy.flat.numpy(), 0)
+    weights.publish(0, to_host(policy.flat))
     assert inference.step()
 
 
 def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, num_envs_per_worker=8, worker_num_splits=4)
     weights, policy = publisher(lab)
-    weights.publish(policy.flat.numpy(), 0)
+    weights.publish(0, to_host(policy.flat))
     (worker,), inference = make_roles(lab)
     sizes: list[int] = []
     act = inference.actor.act
@@ -70,7 +71,7 @@ def test_s4_one_forward_pass_serves_every_request_that_waits(tmp_path: Path) -> 
 def test_s4_a_lonely_request_is_answered_at_once(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     weights, policy = publisher(lab)
-    weights.publish(policy.flat.numpy(), 0)
+    weights.publish(0, to_host(policy.flat))
     (worker,), inference = make_roles(lab)
     worker.groups[0].advance()
     assert inference.step()
@@ -85,7 +86,7 @@ def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_pa
     for version in range(6):
         with torch.no_grad():
             policy.policy_head.bias[:] = torch.tensor([version * 1.0, -version * 0.5])
-        weights.publish(policy.flat.numpy(), version)
+        weights.publish(version, to_host(policy.flat))
         worker.step()
         assert inference.step()
         slots = lab.slots
@@ -99,7 +100,7 @@ def test_s5_the_very_next_action_uses_new_weights_and_carries_their_label(tmp_pa
 def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, "test/Counter", env_kwargs=json.dumps({"episode_steps": 4, "truncate": True}), rollout=6)
     weights, policy = publisher(lab)
-    weights.publish(policy.flat.numpy(), 0)
+    weights.publish(0, to_host(policy.flat))
     (worker,), inference = make_roles(lab)
     while not lab.slots.waiting_for(0).size:
         worker.step()
@@ -124,7 +125,7 @@ def test_a17_one_line_per_ten_refreshes(
     weights, policy = publisher(lab)
     (worker,), inference = make_roles(lab)
     for version in range(900, 900 + refreshes):
-        weights.publish(policy.flat.numpy(), version)
+        weights.publish(version, to_host(policy.flat))
         worker.step()
         inference.step()
     printed = capsys.readouterr().out.splitlines()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 from multiprocessing.connection import Connection
 
 import numpy as np
 
+from sf.arena import Array
 from sf.doorbell import Doorbell
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
@@ -25,17 +27,33 @@ def test_reader_gets_the_newest_version() -> None:
     weights.allocate(3)
     flat = np.zeros(3, np.float32)
     for version in range(5):
-        weights.publish(np.full(3, version, np.float32), version)
+        weights.publish(version, lambda buffer, number=version: buffer.fill(number))  # type: ignore[misc]
         assert weights.version == version
-        assert weights.read_into(flat) == version
+        assert weights.read(lambda buffer: np.copyto(flat, buffer)) == version
         assert (flat == version).all()
+
+
+def test_reader_takes_newer_weights_if_these_change_under_its_hands() -> None:
+    weights = PublishedWeights()
+    weights.allocate(2)
+    weights.publish(0, lambda buffer: buffer.fill(0))
+    taken: list[float] = []
+
+    def take(buffer: Array) -> None:
+        if not taken:
+            for version in (1, 2):
+                weights.publish(version, lambda buffer, number=version: buffer.fill(number))  # type: ignore[misc]
+        taken.append(float(buffer[0]))
+
+    assert weights.read(take) == 2
+    assert taken == [2.0, 2.0]
 
 
 def test_versions_may_start_anywhere_after_a_resume() -> None:
     weights = PublishedWeights()
     weights.allocate(2)
-    weights.publish(np.array([1, 2], np.float32), 926)
-    assert weights.read_into(np.zeros(2, np.float32)) == 926
+    weights.publish(926, lambda buffer: buffer.fill(1))
+    assert weights.read(lambda buffer: None) == 926
 
 
 def _publish(weights: PublishedWeights, ready: Doorbell, seconds: float, answer: Connection) -> None:
@@ -43,10 +61,9 @@ def _publish(weights: PublishedWeights, ready: Doorbell, seconds: float, answer:
 
     weights.allocate(SIZE)
     end, version = time.monotonic() + seconds, 0
-    flat = np.zeros(SIZE, np.float32)
     while time.monotonic() < end:
-        flat[:] = version % 2**24  # float32 counts exactly up to there
-        weights.publish(flat, version)
+        number = version % 2**24  # float32 counts exactly up to there
+        weights.publish(version, lambda buffer, number=number: buffer.fill(number))  # type: ignore[misc]
         if version == 0:
             ready.ring()
         version += 1
@@ -62,15 +79,16 @@ def test_a14_weights_and_version_are_read_together_under_stress() -> None:
     writer.start()
     assert ready.wait(30)
     flat = np.zeros(SIZE, np.float32)
+    take = partial(np.copyto, flat)
     reads, versions = 0, set()
     while writer.is_alive():
-        version = weights.read_into(flat)
+        version = weights.read(take)
         assert (flat == version).all(), f"label {version}, weights {np.unique(flat)}"
         versions.add(version)
         reads += 1
     published = parent.recv()
     writer.join()
-    assert weights.read_into(flat) == published - 1
+    assert weights.read(take) == published - 1
     assert reads > 1_000
     assert len(versions) > 100
     assert published > 1_000

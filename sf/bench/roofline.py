@@ -112,8 +112,7 @@ class Bench:
         self.worker, self.update = worker, learner.update
         self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
         self.slots = Slots(shared.topology, shared.arena, info)
-        inference.actor.weights[:] = learner.network.flat.cpu().numpy()
-        inference.actor.take_weights()
+        inference.actor.take_weights(learner.network.flat.cpu().numpy())
         self.player = Player(worker.groups[0].envs, inference.actor, self.slots)
         self.player.play()
         self.batch = self._dataset(learner)

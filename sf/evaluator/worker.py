@@ -20,6 +20,7 @@ import torch
 
 from sf.arena import Arena
 from sf.config import Config
+from sf.device import from_host
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
@@ -148,7 +149,7 @@ class Evaluator:
         self.next_frames = (sum(frames) // self.config.eval_every_steps + 1) * self.config.eval_every_steps
         self.frames = frames
         for policy_id, (network, weights) in enumerate(zip(self.networks, self.weights, strict=True)):
-            self.versions[policy_id] = weights.read_into(network.flat.numpy())
+            self.versions[policy_id] = weights.read(from_host(network.flat))
         self.play.start()
         self.is_playing = True
         return True

@@ -9,6 +9,7 @@ import numpy as np
 
 from sf.arena import Array
 from sf.records import Record
+from sf.weights import PublishedWeights
 
 NO_MEMORY = np.empty((0, 0), np.float32)
 
@@ -29,11 +30,11 @@ class Answers(NamedTuple):
 class Actor(Protocol):
     """A copy of the policy."""
 
-    weights: Array
-    """[size] float32 on the host, for new ones to be written into."""
+    def expect_weights(self, weights: PublishedWeights) -> None:
+        """Prepares for reading what is published there."""
 
-    def take_weights(self) -> None:
-        """Acts with what is in `weights` from now on."""
+    def take_weights(self, weights: Array) -> None:
+        """Acts with these from now on, [size] float32 on the host; copies them."""
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
         """Chooses an action for each row of several groups, in one forward pass.

@@ -10,7 +10,7 @@ import torch
 
 from sf.arena import Arena, Array
 from sf.config import ModelConfig
-from sf.device import FlatOnHost, note_memory, use_device
+from sf.device import from_host, note_memory, pin, use_device
 from sf.inference.actor import Answers
 from sf.inference.carrier import carrier_to
 from sf.monitor.console import Console
@@ -18,6 +18,7 @@ from sf.policy import ActorCritic, CollectPolicy, TimeStep
 from sf.policy.acting import FastAct, fastest_act
 from sf.records import Record
 from sf.spaces import EnvInfo
+from sf.weights import PublishedWeights
 
 
 class NetworkActor:
@@ -53,16 +54,16 @@ class NetworkActor:
         self.policy = CollectPolicy(
             self.network, self.fast_act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
         )
-        self._flat = FlatOnHost(self.network.flat)
-        self.weights = self._flat.array
+        self.take_weights = from_host(self.network.flat)
+        """See `Actor`."""
         self._carrier = carrier_to(self.device)
         self._entropy = list(entropy)
         self.generator = self._generator(self._entropy)
         self._generators_of_streams: dict[int, torch.Generator] = {}
 
-    def take_weights(self) -> None:
+    def expect_weights(self, weights: PublishedWeights) -> None:
         """See `Actor`."""
-        self._flat.store()
+        pin(weights, self.device)
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
         """See `Actor`."""

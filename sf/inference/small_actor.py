@@ -13,6 +13,7 @@ from sf.inference.actor import NO_MEMORY, Answers
 from sf.records import Record
 from sf.small_network import SmallNetwork, noise_source, size_of
 from sf.spaces import EnvInfo
+from sf.weights import PublishedWeights
 
 ACTING = 0x61637473
 """The last word of the entropy: no stream of an environment is like one of actions."""
@@ -29,15 +30,19 @@ class SmallActor:
             config: of a network that `sf.small_network` has written out.
             entropy: of the random numbers.
         """
-        self.weights = np.zeros(size_of(info, config), np.float32)
-        self._network = SmallNetwork(info, config, self.weights)
+        self._weights = np.zeros(size_of(info, config), np.float32)
+        self._network = SmallNetwork(info, config, self._weights)
         self._info, self._entropy = info, list(entropy)
         self.random = self._random(None)
         self._noise = noise_source(info, self.random)
         self._noise_of_streams: dict[int, Callable[[int], Array]] = {}
 
-    def take_weights(self) -> None:
-        """They are there already."""
+    def expect_weights(self, weights: PublishedWeights) -> None:
+        """Nothing to prepare."""
+
+    def take_weights(self, weights: Array) -> None:
+        """See `Actor`."""
+        self._weights[:] = weights
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
         """See `Actor`."""

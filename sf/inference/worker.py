@@ -155,8 +155,9 @@ class InferenceWorker:
         newest = self.weights.version
         if newest != self.version:
             started = time.perf_counter()
-            self.version = self.weights.read_into(self.actor.weights)
-            self.actor.take_weights()
+            if self.version == NOTHING_PUBLISHED:
+                self.actor.expect_weights(self.weights)
+            self.version = self.weights.read(self.actor.take_weights)
             self.record["refresh_seconds"] += time.perf_counter() - started
             self.record["refreshes"] += 1
             if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0 and self.speaks:

@@ -21,7 +21,7 @@ import torch
 from sf.arena import Arena
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
-from sf.device import FlatOnHost, note_memory, use_device
+from sf.device import note_memory, pin, to_host, use_device
 from sf.doorbell import Doorbell
 from sf.errors import InternalError
 from sf.learner.batch import Batch
@@ -118,7 +118,7 @@ class Learner:
         self.record.publish()
         self.last_summary_s = -math.inf
         self.weights, self.inference = weights, list(inference)
-        self._flat = FlatOnHost(self.network.flat)
+        self._write_weights = to_host(self.network.flat)
         self._begin()
 
     def step(self) -> bool:
@@ -216,7 +216,8 @@ class Learner:
         if self.batcher.slots.topology.workers_act:
             compare_with_numpy(self.network)
         self.weights.allocate(self.network.flat.numel())
-        self.weights.publish(self._flat.fetch(), self.update.version)
+        pin(self.weights, self.device)
+        self.weights.publish(self.update.version, self._write_weights)
         for bell in self.inference:
             bell.ring()
 
@@ -225,7 +226,7 @@ class Learner:
             self._save(message)
 
     def _publish(self, step: StepReport) -> None:
-        self.weights.publish(self._flat.fetch(), step.version)
+        self.weights.publish(step.version, self._write_weights)
         record = self.record
         record["version"] = step.version
         record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max
