@@ -73,6 +73,7 @@ class SeveralLearners(Peers):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._scratch = np.empty(OUTBOX_BYTES, np.uint8)
+        self._host = torch.empty(0)
         self._has_announced = self._is_over = False
 
     def are_ready(self) -> bool:
@@ -122,7 +123,7 @@ class SeveralLearners(Peers):
 
     def mean_(self, tensor: Tensor, weight: float) -> None:
         """See `Peers`."""
-        host = tensor.detach().view(-1).cpu()  # itself if it is there already
+        host = self._on_host(tensor.detach().view(-1))
         own = host.numpy()
         for piece in _pieces(own):
             contributions = self._contributions(own[piece], weight)
@@ -133,7 +134,16 @@ class SeveralLearners(Peers):
                 if its_weight:
                     mean += np.multiply(contribution, its_weight / sum(weights), out=scaled)
         if not tensor.is_cpu:
-            tensor.copy_(host.view(tensor.shape))
+            # Not waited for: the device takes it before it writes there for the next mean.
+            tensor.copy_(host.view(tensor.shape), non_blocking=True)
+
+    def _on_host(self, vector: Tensor) -> Tensor:
+        """Itself if it is there already, else copied into memory that is pinned once; good until the next one."""
+        if vector.is_cpu:
+            return vector
+        if self._host.numel() < vector.numel() or self._host.dtype != vector.dtype:
+            self._host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=vector.is_cuda)
+        return self._host[: vector.numel()].copy_(vector)
 
     def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
         """See `Peers`. In plain numbers: every step needs it, and `Moments` take twice as long."""
