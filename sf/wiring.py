@@ -154,6 +154,7 @@ class Wires:
                 "one_by_one": not run.async_rl and not run.serial_mode,
                 "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
                 "bf16": run.bf16,
+                "cuda_graphs": run.cuda_graphs,
             },
             "inference",
             place,

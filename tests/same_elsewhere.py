@@ -96,7 +96,8 @@ def forbid_early_releases() -> None:
 def main() -> None:
     libraries = install()
     forbid_early_releases()
-    vars(network_actor)["fastest_act"] = lambda network: network.act  # both draw random numbers for one batch at a time
+    # Both draw random numbers for one batch at a time.
+    vars(network_actor)["fastest_act"] = lambda network, _: network.act
     for flags in json.loads(sys.argv[1]):
         on_cpu, on_device = trained("cpu", flags), trained("gpu", flags)
         facts = {

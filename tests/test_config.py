@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sf.config import (
     Config,
+    InferenceConfig,
     LearnerConfig,
     ModelConfig,
     RolloutConfig,
@@ -249,6 +250,11 @@ class TestRefusals:
                 "bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.",
             ),
             (
+                "run",
+                {"cuda_graphs": True},
+                "cuda_graphs=True with device=cpu: it is for accelerators. Use --device=gpu, or --cuda_graphs=False.",
+            ),
+            (
                 "learner",
                 {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
                 "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",
@@ -298,6 +304,14 @@ class TestRefusals:
         assert message == (
             "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "
             "allows. Use --strict=False, or --bf16=False."
+        )
+
+    def test_cuda_graphs_are_for_inference_workers(self) -> None:
+        config = make(run={"device": "gpu", "cuda_graphs": True})
+        message = refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=0)))
+        assert message == (
+            "cuda_graphs=True with policy_workers_per_policy=0: rollout workers act on the CPU. Use "
+            "--policy_workers_per_policy=1, or --cuda_graphs=False."
         )
 
     def test_env_kwargs_become_arguments(self) -> None:

@@ -45,6 +45,8 @@ class RunConfig:
     """Where inference and training run."""
     bf16: bool = False
     """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
+    cuda_graphs: bool = False
+    """Let inference workers on CUDA replay their forward passes as graphs; not measured on a GPU yet."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] = 10_000_000_000
     """Stop after this many environment frames, the frames before a resume included."""
     train_for_seconds: Annotated[int, AT_LEAST_1] = 10_000_000_000

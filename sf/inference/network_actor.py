@@ -32,6 +32,7 @@ class NetworkActor:
         arena: Arena,
         accelerator: int | None = None,
         bf16: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
         """Builds the network; its weights come with the first publication.
 
@@ -42,6 +43,7 @@ class NetworkActor:
             arena: the memory that observations come from.
             accelerator: to act on, see `sf.device`.
             bf16: compute encoders in bfloat16.
+            cuda_graphs: replay forward passes, see `sf.policy.graphs`.
 
         Raises:
             ResourceError: there is no accelerator.
@@ -49,7 +51,7 @@ class NetworkActor:
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.device = use_device(accelerator, arena)
         self.network = ActorCritic(info, config, self.device, bf16)
-        self.fast_act = fastest_act(self.network)
+        self.fast_act = fastest_act(self.network, cuda_graphs)
         # The memory is that of the inference worker, which knows where episodes begin; slots check what goes in.
         self.policy = CollectPolicy(
             self.network, self.fast_act, emit_log_probability=True, automatic_state_reset=False, validate_args=False

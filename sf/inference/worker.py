@@ -64,6 +64,7 @@ class InferenceWorker:
         incarnation: int = 0,
         accelerator: int | None = None,
         bf16: bool = False,
+        cuda_graphs: bool = False,
     ):
         """Builds the policy; its weights come with the first publication.
 
@@ -83,6 +84,7 @@ class InferenceWorker:
             incarnation: how many workers have had this place before; a successor draws other actions.
             accelerator: to act on, see `sf.device`.
             bf16: compute encoders in bfloat16.
+            cuda_graphs: replay forward passes on CUDA.
 
         Raises:
             ResourceError: there is no accelerator.
@@ -98,7 +100,7 @@ class InferenceWorker:
         else:
             from sf.inference.network_actor import NetworkActor  # with torch
 
-            self.actor = NetworkActor(info, config, entropy, arena, accelerator, bf16)
+            self.actor = NetworkActor(info, config, entropy, arena, accelerator, bf16, cuda_graphs)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]

@@ -50,7 +50,7 @@ class ActorCritic(nn.Module):
             bf16: compute the encoders in bfloat16; parameters, heads and memories stay float32.
         """
         super().__init__()
-        self.info, self.config, self._bf16 = info, config, bf16
+        self.info, self.config, self.bf16 = info, config, bf16
         self._device = torch.device(device)
         with self._device:
             self._build(info, config)
@@ -90,7 +90,7 @@ class ActorCritic(nn.Module):
 
     def _encoding(self, encoder: nn.Module) -> Encode:
         """What calls an encoder."""
-        return in_bfloat16(encoder.forward, self._device.type) if self._bf16 else encoder.forward
+        return in_bfloat16(encoder.forward, self._device.type) if self.bf16 else encoder.forward
 
     @property
     def flat(self) -> Tensor:
@@ -240,7 +240,7 @@ class ActorCritic(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, object]) -> ActorCritic:
         """A network of its own, whose variables are views into a vector of its own."""
-        copied = ActorCritic(self.info, self.config, self.flat.device, self._bf16)
+        copied = ActorCritic(self.info, self.config, self.flat.device, self.bf16)
         with torch.no_grad():
             copied.flat.copy_(self.flat)
         return copied

@@ -33,7 +33,7 @@ def recorded(network: ActorCritic) -> Program:
     Raises:
         Exception: it cannot be made, or gives other numbers than the network.
     """
-    program = _Acting(network)
+    program = Acting(network)
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")  # of deprecation, and that decisions are frozen, which is checked below
         traced = torch.jit.trace(program, program.example(EXAMPLE_ROWS), check_trace=False)  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ def check(run: Program, network: ActorCritic, rounding: float = 0.0, seed: int =
     Raises:
         ValueError: there is a difference.
     """
-    program, flat = _Acting(network, seed), network.flat
+    program, flat = Acting(network, seed), network.flat
     before = flat.clone()
     try:
         for rows in CHECKED_ROWS:
@@ -70,7 +70,7 @@ def check(run: Program, network: ActorCritic, rounding: float = 0.0, seed: int =
         flat.copy_(before)
 
 
-class _Acting(nn.Module):
+class Acting(nn.Module):
     """Acting from tensors to tensors."""
 
     def __init__(self, network: ActorCritic, seed: int = 0) -> None:
