@@ -55,6 +55,7 @@ GroupIndex = NewType("GroupIndex", int)
 PolicyVersion = NewType("PolicyVersion", int)
 
 NO_VERSION = -1
+NO_POLICY = -1
 
 
 class Discard(enum.IntEnum):

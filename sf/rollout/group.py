@@ -15,17 +15,12 @@ import numpy as np
 from sf.arena import Array
 from sf.config import RolloutConfig
 from sf.errors import EnvError
-from sf.monitor.console import Console
 from sf.records import Episode, Record
 from sf.rollout.env_batch import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
+from sf.rollout.finite import FiniteCheck, named
 from sf.rollout.history import History
 from sf.rollout.scores import Scores
-from sf.slots import Requests, Slots, SlotState
-
-NO_POLICY = -1
-LARGEST = 1e18
-"""Of a reward or an observation: the square of more, which statistics add up, is no float32 any more."""
-LARGEST_SQUARE = LARGEST**2
+from sf.slots import NO_POLICY, Requests, Slots, SlotState
 
 
 class Group:
@@ -46,15 +41,15 @@ class Group:
         on_episode: Callable[[Episode], None],
     ):
         self.index = index
-        self.config, self.drop_nonfinite = config, drop_nonfinite
+        self.config = config
         self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip < np.inf
         self.slots, self.requests, self.envs = slots, requests, envs
-        self.random, self.record, self.console = random, record, Console()
+        self.random, self.record = random, record
         self.on_request, self.on_full, self.on_episode = on_request, on_full, on_episode
         topology = slots.topology
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
         self.agents_per_env = topology.agents_per_env
-        self.float_observations = [(key, x) for key, x in slots.observations.items() if x.dtype.kind == "f"]
+        self.finite = FiniteCheck(index, slots, record, drop_nonfinite, self._restart_episodes)
         self.own_slots: Sequence[int] = topology.slots_of_group(index)
         self.slot: int | None = None
         self.last_slot: int | None = None
@@ -121,12 +116,12 @@ class Group:
         rewards = slots.rewards[slot, t]
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
-        self._check_rewards(slot, t)
+        self.finite.check_rewards(slot, t)
         self.scores.add(rewards)
         self.ended = bool(ended)
         if ended:
             if not all(end.terminated for end in ended):
-                self._check_final_observations(slot, t)
+                self.finite.check_final_observations(slot, t)
             self._end_episodes(slot, t, ended)
         if len(fillers := self.envs.fillers):
             self._mark_fillers(slot, t, fillers)
@@ -141,7 +136,7 @@ class Group:
         self.scores.skip(rows)
 
     def _ask(self, slot: int, after: int = 1) -> None:
-        self._check_observations(slot, self.t)
+        self.finite.check_observations(slot, self.t)
         if self.num_policies > 1 and self.t < self.rollout:
             self.slots.policy_id[slot, self.t] = self.policies
         self.requests.ask(self.index, slot, self.t, after)
@@ -186,68 +181,13 @@ class Group:
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
 
-    def _check_rewards(self, slot: int, t: int) -> None:
-        """Before anything is clipped, which would make an infinity look like a reward."""
-        rewards = self.slots.rewards[slot, t]
-        if not _sum_of_squares(rewards) < LARGEST_SQUARE:
-            bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
-            rewards[bad] = 0
-
-    def _check_observations(self, slot: int, t: int) -> None:
-        for key, array in self.float_observations:
-            if not _sum_of_squares(array[slot, t]) < LARGEST_SQUARE:
-                bad = self._drop_or_refuse(_named("observation", key), slot, t, array[slot, t])
-                self._restart_episodes(slot, t, bad)
-
-    def _check_final_observations(self, slot: int, t: int) -> None:
-        rows = self.slots.has_final_observation[self.index]
-        for key, array in self.slots.final_observations.items():
-            if array.dtype.kind == "f" and not (np.abs(array[self.index][rows]) < LARGEST).all():
-                seen = np.where(rows.reshape(-1, *(1,) * (array.ndim - 2)), array[self.index], 0)
-                bad = self._drop_or_refuse(_named("final observation", key), slot, t + 1, seen)
-                rows[bad] = False
-
-    def _drop_or_refuse(self, what: str, slot: int, stop: int, values: Array) -> Array:
-        """Takes the first `stop` steps of rows out of the training whose values [rows, ...] are not finite.
-
-        Returns:
-            These rows.
-
-        Raises:
-            EnvError: that is not wanted.
-        """
-        bad = np.flatnonzero(~(np.abs(values) < LARGEST).reshape(len(values), -1).all(axis=1))
-        if not len(bad):  # only the sum of their squares is not
-            return bad
-        complaint = self._complaint(what, values, bad[0])
-        if not self.drop_nonfinite:
-            raise EnvError(
-                f"{complaint} Rewards and observations must be finite; correct or clip them in the environment, or "
-                "drop what leads to them with --on_nonfinite=drop."
-            )
-        self.slots.policy_id[slot, :stop, bad] = NO_POLICY
-        before, total = int(self.record["dropped"]), int(self.record["dropped"]) + len(bad)
-        if before.bit_length() < total.bit_length():  # ever more rarely
-            self.console.line(f"Warning: {complaint} Its trajectory is dropped; {total} so far in this worker.")
-        self.record["dropped"] = total
-        return bad
-
-    def _complaint(self, what: str, values: Array, row: int) -> str:
-        environment, value = row // self.agents_per_env, values[row]
-        large = f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(value).all() else ""
-        return f"Environment {environment} of group {self.index} returned a non-finite {what}: {value}{large}."
-
     def _restart_episodes(self, slot: int, t: int, rows: Array) -> None:
         """New episodes instead of those of `rows`, for all agents of their environments; the memory begins anew."""
         for index in sorted({row // self.agents_per_env for row in rows.tolist()}):
             agents = slice(index * self.agents_per_env, (index + 1) * self.agents_per_env)
             if t > 0:
                 self.envs.restart(index, self._observations(slot, t))
-            for key, array in self.slots.observations.items():
-                seen = array[slot, t]
-                if array.dtype.kind == "f" and not (np.abs(seen[agents]) < LARGEST).all():
-                    complaint = self._complaint(_named("observation", key), seen, agents.start)
-                    raise EnvError(f"{complaint} It is the first one of an episode, so that there is nothing to drop.")
+            self.finite.refuse_first(slot, t, agents)
             self.slots.policy_id[slot, :t, agents] = NO_POLICY
             self.slots.terminated[slot, t - 1, agents] = True
             self.slots.truncated[slot, t - 1, agents] = False
@@ -287,7 +227,7 @@ class Group:
         for key, array in seen.items():
             if not np.array_equal(array, before[key], equal_nan=array.dtype.kind == "f"):
                 raise EnvError(
-                    f"The environments of group {self.index} do not repeat their {_named('observation', key)}."
+                    f"The environments of group {self.index} do not repeat their {named('observation', key)}."
                 )
 
     def _last_observations(self) -> dict[str, Array]:
@@ -296,12 +236,3 @@ class Group:
 
     def close(self) -> None:
         self.envs.close()
-
-
-def _sum_of_squares(values: Array) -> float:
-    """Not less than the square of any of them, or nan; a product takes a third of the time of a sum."""
-    return float(np.vdot(values, values))
-
-
-def _named(what: str, key: str) -> str:
-    return what if key == "obs" else f"{what}[{key!r}]"
