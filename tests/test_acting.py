@@ -207,7 +207,7 @@ def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:
     assert draw(first, generators[0]) == draw(second, generators[1])
 
 
-def test_d9_stop_between_two_drawings_leaves_no_trace() -> None:
+def test_fault_d9_stop_between_two_drawings_leaves_no_trace() -> None:
     """What is used up is not in the state, and comes back behind the others."""
     network, generator = make_policy(box(1)).requires_grad_(False), torch.Generator().manual_seed(0)
 

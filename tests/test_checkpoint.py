@@ -121,7 +121,7 @@ def test_saving_the_same_version_again_replaces_a_damaged_one(tmp_path: Path) ->
 # --------------------------------------------------------------------------------------------------------- retention
 
 
-def test_d12_the_newest_remain(tmp_path: Path) -> None:
+def test_fault_d12_the_newest_remain(tmp_path: Path) -> None:
     save_some(tmp_path, 1, 2, 3, 4, keep=2)
     assert [path.name for path in list_checkpoints(tmp_path)] == [
         "checkpoint_000000003_300",
@@ -131,7 +131,7 @@ def test_d12_the_newest_remain(tmp_path: Path) -> None:
     assert len(list_checkpoints(tmp_path / checkpoint.MILESTONES)) == 3
 
 
-def test_d12_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
+def test_fault_d12_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
     paths = save_some(tmp_path, 1, 2, 3)
     flip_bit(paths[1] / checkpoint.STATE, 7)
     flip_bit(paths[2] / checkpoint.STATE, 7)
@@ -140,7 +140,7 @@ def test_d12_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
     assert [load(path).version for path in whole] == [1, 4]
 
 
-def test_d12_a_failed_save_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_d12_a_failed_save_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = save_some(tmp_path, 1, 2, 3)
 
     def full(*_: Any) -> None:
@@ -186,7 +186,7 @@ def count_calls(directory: Path, keep: int | None) -> int:
     return len(calls)
 
 
-def test_d1_crash_anywhere_in_a_save_leaves_the_old_or_the_new_one(tmp_path: Path) -> None:
+def test_fault_d1_crash_anywhere_in_a_save_leaves_the_old_or_the_new_one(tmp_path: Path) -> None:
     save_some(tmp_path / "count", 1)
     num_calls = count_calls(tmp_path / "count", keep=1)
     assert num_calls > 12
@@ -206,7 +206,7 @@ def test_d1_crash_anywhere_in_a_save_leaves_the_old_or_the_new_one(tmp_path: Pat
     assert set(found) == {1, 2}
 
 
-def test_d2_error_anywhere_in_a_save_keeps_the_old_one_and_says_which_case(tmp_path: Path) -> None:
+def test_fault_d2_error_anywhere_in_a_save_keeps_the_old_one_and_says_which_case(tmp_path: Path) -> None:
     save_some(tmp_path / "count", 1)
     for position in range(count_calls(tmp_path / "count", keep=None)):
         directory = tmp_path / str(position)
@@ -223,7 +223,7 @@ def test_d2_error_anywhere_in_a_save_keeps_the_old_one_and_says_which_case(tmp_p
         assert version_of(directory) == (2 if committed else 1)
 
 
-def test_d2_old_checkpoints_that_cannot_be_removed_are_no_error(
+def test_fault_d2_old_checkpoints_that_cannot_be_removed_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_some(tmp_path, 1, 2)
@@ -240,7 +240,7 @@ def test_d2_old_checkpoints_that_cannot_be_removed_are_no_error(
     assert version_of(tmp_path) == 3
 
 
-def test_d2_file_size_limit(tmp_path: Path) -> None:
+def test_fault_d2_file_size_limit(tmp_path: Path) -> None:
     """A real limit of the kernel in a process of its own, because it cannot be raised again."""
     save_some(tmp_path, 1)
     code = f"""
@@ -261,7 +261,7 @@ except CheckpointError as error:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_d3_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_fault_d3_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(CheckpointError, match="was not saved"):
         save_some(tmp_path / "file" / "checkpoints", 1)
@@ -271,7 +271,7 @@ def test_d3_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_d4_flipped_bits_are_found(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_d4_flipped_bits_are_found(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     rng = random.Random(0)
     (path,) = save_some(tmp_path, 1)
@@ -286,7 +286,7 @@ def test_d4_flipped_bits_are_found(tmp_path: Path, name: str, caplog: pytest.Log
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
-def test_d4_truncated_newest_is_put_aside_and_the_previous_one_used(
+def test_fault_d4_truncated_newest_is_put_aside_and_the_previous_one_used(
     tmp_path: Path, name: str, share: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, newest = save_some(tmp_path, 1, 2)
@@ -304,13 +304,13 @@ def test_d4_truncated_newest_is_put_aside_and_the_previous_one_used(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_d4_missing_file_is_damage(tmp_path: Path, name: str) -> None:
+def test_fault_d4_missing_file_is_damage(tmp_path: Path, name: str) -> None:
     _, newest = save_some(tmp_path, 1, 2)
     (newest / name).unlink()
     assert version_of(tmp_path) == 1
 
 
-def test_d4_readers_that_do_not_own_the_directory_change_nothing(tmp_path: Path) -> None:
+def test_fault_d4_readers_that_do_not_own_the_directory_change_nothing(tmp_path: Path) -> None:
     _, newest = save_some(tmp_path, 1, 2)
     flip_bit(newest / checkpoint.STATE, 3)
     found = load_newest(tmp_path, put_aside=False)
@@ -319,7 +319,7 @@ def test_d4_readers_that_do_not_own_the_directory_change_nothing(tmp_path: Path)
     assert newest.exists()
 
 
-def test_d5_only_damaged_ones_are_refused_again_and_again(tmp_path: Path) -> None:
+def test_fault_d5_only_damaged_ones_are_refused_again_and_again(tmp_path: Path) -> None:
     for path in save_some(tmp_path, 1, 2):
         flip_bit(path / checkpoint.TENSORS, 100)
     for _ in range(2):
@@ -330,7 +330,7 @@ def test_d5_only_damaged_ones_are_refused_again_and_again(tmp_path: Path) -> Non
         assert "--restart_behavior=restart" in str(caught.value)
 
 
-def test_d5_best_one_that_is_damaged_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_d5_best_one_that_is_damaged_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is told, put aside, and the next one takes its place."""
     path = checkpoint.save(tmp_path / checkpoint.BEST, 1, 10, {"x": torch.ones(3)}, {"reward": 1.0})
     found = checkpoint.load_best(tmp_path)
@@ -343,14 +343,14 @@ def test_d5_best_one_that_is_damaged_is_no_obstacle(tmp_path: Path, caplog: pyte
     assert checkpoint.load_best(tmp_path) is None
 
 
-def test_d3_directory_that_vanishes_does_not_come_back(tmp_path: Path) -> None:
+def test_fault_d3_directory_that_vanishes_does_not_come_back(tmp_path: Path) -> None:
     """What marks it as an experiment of ours would be missing."""
     with pytest.raises(CheckpointError, match=r"was not saved.*No such file or directory"):
         checkpoint.save(tmp_path / "gone" / "checkpoint_p0", 1, 10, {"x": torch.ones(3)}, {})
     assert not (tmp_path / "gone").exists()
 
 
-def test_d6_other_files_do_not_matter(tmp_path: Path) -> None:
+def test_fault_d6_other_files_do_not_matter(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     directory = tmp_path / "run"
     save_some(directory, 1)
@@ -370,7 +370,7 @@ def test_d6_other_files_do_not_matter(tmp_path: Path) -> None:
     assert load(link_target).version == 9
 
 
-def test_d13_a_checkpoint_that_vanishes_while_it_is_read_is_no_damage(
+def test_fault_d13_a_checkpoint_that_vanishes_while_it_is_read_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, newest = save_some(tmp_path, 1, 2)
@@ -389,7 +389,7 @@ def test_d13_a_checkpoint_that_vanishes_while_it_is_read_is_no_damage(
 # ------------------------------------------------------------------------------------------------------- differences
 
 
-def test_d7_tensor_differences() -> None:
+def test_fault_d7_tensor_differences() -> None:
     expected = {"same": torch.zeros(2), "shape": torch.zeros(3), "type": torch.zeros(3), "gone": torch.zeros(())}
     found = {
         "same": torch.ones(2),
@@ -406,7 +406,7 @@ def test_d7_tensor_differences() -> None:
     assert tensor_differences(expected, expected) == []
 
 
-def test_d7_data_differences() -> None:
+def test_fault_d7_data_differences() -> None:
     expected = {"model": {"layers": [64, 64], "nonlinearity": "tanh"}, "env": "CartPole-v1", "old": 1}
     found = {"model": {"layers": [64, 32], "nonlinearity": "tanh", "rnn": True}, "env": "Acrobot-v1"}
     assert data_differences(expected, found) == [
@@ -418,7 +418,7 @@ def test_d7_data_differences() -> None:
     assert data_differences(expected, dict(expected)) == []
 
 
-def test_d7_unknown_format_is_refused_and_left_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_d7_unknown_format_is_refused_and_left_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_some(tmp_path, 1)
     monkeypatch.setattr(sealed, "FORMAT", 2)
     (newest,) = save_some(tmp_path, 2)
@@ -474,13 +474,13 @@ ATTACKS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_d8_malformed_tensor_files_are_rejected(tmp_path: Path, name: str) -> None:
+def test_fault_d8_malformed_tensor_files_are_rejected(tmp_path: Path, name: str) -> None:
     path = sealed_folder(tmp_path, {checkpoint.TENSORS: ATTACKS[name], checkpoint.STATE: b"{}"})
     with pytest.raises(CheckpointError, match="cannot be read"):
         load(path)
 
 
-def test_d8_pickles_never_run(tmp_path: Path) -> None:
+def test_fault_d8_pickles_never_run(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     payload = pickle.dumps({"policy": Canary(canary)})
     torch_payload = tmp_path / "payload.pth"
@@ -494,13 +494,13 @@ def test_d8_pickles_never_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"\xff\xfe", b"[" * 100_000, b"", b'{"a":'])
-def test_d8_malformed_state_is_rejected(tmp_path: Path, content: bytes) -> None:
+def test_fault_d8_malformed_state_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = sealed_folder(tmp_path, {checkpoint.TENSORS: header({}), checkpoint.STATE: content})
     with pytest.raises(CheckpointError, match=r"cannot be read|expected an object"):
         load(path)
 
 
-def test_d8_manifest_may_only_name_the_two_files(tmp_path: Path) -> None:
+def test_fault_d8_manifest_may_only_name_the_two_files(tmp_path: Path) -> None:
     (path,) = save_some(tmp_path, 1)
     secret = tmp_path / "secret"
     secret.write_text("x")
@@ -516,7 +516,7 @@ def test_d8_manifest_may_only_name_the_two_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "manifest", [b"{}", b"[]", b"null", b"[" * 50_000, b'{"sha256":1}', b"\xff", b"{" + b" " * (2 << 20) + b"}"]
 )
-def test_d8_malformed_manifest_is_rejected(tmp_path: Path, manifest: bytes) -> None:
+def test_fault_d8_malformed_manifest_is_rejected(tmp_path: Path, manifest: bytes) -> None:
     (path,) = save_some(tmp_path, 1)
     (path / sealed.MANIFEST).write_bytes(manifest)
     with pytest.raises(CheckpointError, match=r"manifest\.json"):
@@ -524,7 +524,7 @@ def test_d8_malformed_manifest_is_rejected(tmp_path: Path, manifest: bytes) -> N
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
-def test_d8_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
+def test_fault_d8_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     (path,) = save_some(tmp_path / "run", 1)
     target = path / checkpoint.STATE
     content = target.read_bytes()

@@ -174,7 +174,7 @@ def make_world(path: Path, **flags: Any) -> World:
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "inference"), [("rollout-0", 1), ("inference-0", 1), ("rollout-0", 0)])
-def test_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: int, every: int) -> None:
+def test_fault_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: int, every: int) -> None:
     """A partial slot is never learned, a complete one never lost, no answer to a dead worker is acted on."""
     world = make_world(tmp_path, policy_workers_per_policy=inference)
     world.go_on(4)
@@ -194,7 +194,7 @@ def test_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: int, eve
 
 
 @pytest.mark.parametrize("every", [11, pytest.param(2, marks=pytest.mark.slow)])
-def test_a7_memory_of_a_recurrent_policy_survives(tmp_path: Path, every: int) -> None:
+def test_fault_a7_memory_of_a_recurrent_policy_survives(tmp_path: Path, every: int) -> None:
     """Whatever line an inference worker ends at: played again from where the slot began, all values are the same."""
     world = make_world(tmp_path, use_rnn=True, rnn_size=8, rnn_type="lstm", normalize_returns=False)
     network, slots = world.learner.network, world.lab.slots

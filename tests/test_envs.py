@@ -128,7 +128,7 @@ class TestFinding:
             ),
         ],
     )
-    def test_g2_unknown_id_is_answered_with_the_nearest(self, env_id: str, message: str) -> None:
+    def test_fault_g2_unknown_id_is_answered_with_the_nearest(self, env_id: str, message: str) -> None:
         assert message in refusal(env_id)
 
     @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ class TestFinding:
         )
         assert 'temporary_c.py", line 1' in message
 
-    def test_g2_missing_extra_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fault_g2_missing_extra_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def make(*_: Any, **__: Any) -> None:
             raise gymnasium.error.DependencyNotInstalled("run `pip install swig`") from ImportError("No module Box2D")
 
@@ -171,7 +171,7 @@ class TestFinding:
             "HalfCheetah-v2 is no more: Gymnasium has removed versions 2 and 3. Take mujoco/HalfCheetah."
         )
 
-    def test_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fault_g2_missing_atari_has_its_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import gymnasium
 
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -182,7 +182,7 @@ class TestFinding:
             refusal("ALE/Pong-v5") == "The Atari environment 'ALE/Pong-v5' needs an extra: pip install \"sf-rl[atari]\""
         )
 
-    def test_b20_function_that_cannot_travel_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fault_b20_function_that_cannot_travel_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         register_env("Lambda", lambda: Toy())
         assert refusal("Lambda").startswith(
             "The function that makes Lambda cannot be sent to the rollout workers: it cannot be pickled ("
@@ -223,7 +223,7 @@ class TestProbe:
             {"observation": 2, "observation_space": spaces.Discrete(3)},
         ],
     )
-    def test_b14_what_converts_without_loss_is_accepted(self, returned: dict[str, Any]) -> None:
+    def test_fault_b14_what_converts_without_loss_is_accepted(self, returned: dict[str, Any]) -> None:
         register_env("Loose", Toy)
         probe(find_env("Loose", returned))
 
@@ -278,7 +278,7 @@ class TestProbe:
             ({"action_space": None}, "Bad: The action space is or contains None, but actions are Discrete, "),
         ],
     )
-    def test_b10_broken_promise_is_told_with_both_sides(self, returned: dict[str, Any], message: str) -> None:
+    def test_fault_b10_broken_promise_is_told_with_both_sides(self, returned: dict[str, Any], message: str) -> None:
         register_env("Bad", Toy)
         assert message in refusal("Bad", **returned)
 
@@ -331,7 +331,7 @@ class TestProbe:
         ("call", "named"),
         [("constructor", "the constructor"), ("reset", "reset"), ("step", "step"), ("close", "close")],
     )
-    def test_b5_exception_is_blamed_with_the_environments_traceback(self, call: str, named: str) -> None:
+    def test_fault_b5_exception_is_blamed_with_the_environments_traceback(self, call: str, named: str) -> None:
         register_env("Bad", Raising)
         message = refusal("Bad", where=call)
         assert message.startswith(
@@ -348,7 +348,7 @@ class TestProbe:
     def test_wrong_argument_is_blamed_on_the_constructor(self) -> None:
         assert "CartPole-v1 raised TypeError in the constructor." in refusal("CartPole-v1", gravitas=9.8)
 
-    def test_b21_instances_that_differ_are_refused_with_both(self) -> None:
+    def test_fault_b21_instances_that_differ_are_refused_with_both(self) -> None:
         Fickle.instances = 0
         register_env("Fickle", Fickle)
         source = find_env("Fickle")

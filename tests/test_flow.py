@@ -18,7 +18,7 @@ from tests.commands import Running, run, running
 from tests.lab import make_lab, step_until
 
 
-def test_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
+def test_fault_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
     """Every slot becomes full, then nobody samples; what was collected is learned, and nothing else was lost."""
     lab = make_lab(tmp_path, async_rl=True, num_workers=2)
     learner, *others = lab.build_all()
@@ -35,7 +35,7 @@ def test_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
     assert after.in_flight <= topology.num_slots
 
 
-def test_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
+def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
     """Nobody samples for two seconds: learner and inference worker use next to no time."""
     with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1") as command:
         command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
@@ -78,7 +78,7 @@ def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str) -> None:
     assert "worker died" not in finished.out
 
 
-def test_f3_full_control_queue_is_an_error_and_no_lost_signal() -> None:
+def test_fault_f3_full_control_queue_is_an_error_and_no_lost_signal() -> None:
     supervisor, learner = ControlEnd("supervisor", serial=False), ControlEnd("learner", serial=False)
     connect(supervisor, learner)
     sent: list[float] = []
@@ -94,7 +94,7 @@ def test_f3_full_control_queue_is_an_error_and_no_lost_signal() -> None:
 
 
 @pytest.mark.parametrize("async_rl", [True, False])
-def test_f5_serial_mode_does_not_wait_for_itself(tmp_path: Path, async_rl: bool) -> None:
+def test_fault_f5_serial_mode_does_not_wait_for_itself(tmp_path: Path, async_rl: bool) -> None:
     """With the smallest buffers there are."""
     flags = "--env=CartPole-v1", "--serial_mode=True", f"--async_rl={async_rl}", "--num_envs_per_worker=1", "--seed=1"
     small = "--worker_num_splits=1", "--rollout=2", "--batch_size=2", "--num_batches_per_epoch=1"

@@ -197,7 +197,7 @@ class TestConsole:
         assert slots == "Slots: 7 allocated = 4 learned + 1 discarded (1 worker died) + 2 free"
         assert collected.endswith("] Collected {0: 1000}, FPS: 100.0")
 
-    def test_e5_lost_output_does_not_change_the_exit_code(self) -> None:
+    def test_fault_e5_lost_output_does_not_change_the_exit_code(self) -> None:
         code = "from sf.monitor import Console; c = Console(); [c.line('x' * 1000) for _ in range(1000)]"
         reader, writer = os.pipe()
         process = subprocess.Popen([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE)
@@ -311,7 +311,7 @@ class TestCurves:
         resumed.finish()
         assert frames_in(path) == [1000, 1000, 2500, 2500, 2600, 2600]
 
-    def test_d2_disk_that_fails_costs_the_curves_and_one_warning(self, tmp_path: Path) -> None:
+    def test_fault_d2_disk_that_fails_costs_the_curves_and_one_warning(self, tmp_path: Path) -> None:
         warnings: list[str] = []
         log = ScalarLog(tmp_path / "gone", warnings.append)
         for frames in range(3):
@@ -458,7 +458,7 @@ class TestProgressBar:
         os.close(slave)
         assert read_terminal(master) == "\r\x1b[2KUpdated weights\r\n"
 
-    def test_e5_terminal_that_goes_away_does_not_stop_the_run(self, tmp_path: Path) -> None:
+    def test_fault_e5_terminal_that_goes_away_does_not_stop_the_run(self, tmp_path: Path) -> None:
         process, master = start_on_terminal(tmp_path)
         os.close(master)
         assert process.wait() == 0

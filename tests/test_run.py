@@ -147,7 +147,7 @@ def test_s2_processes_have_names_and_different_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
+def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
         for process in command.members():  # as a terminal does: to the whole group
@@ -161,7 +161,7 @@ def test_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: in
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])
-def test_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
+def test_fault_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for(lambda: command.named("sf-train"), "the first process")
         time.sleep(delay_s)
@@ -173,7 +173,7 @@ def test_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, 
     assert "Traceback" not in finished.err
 
 
-def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
+def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
         # A stopped child cannot follow the first signal, so that the run is still there for the second one.
@@ -188,7 +188,7 @@ def test_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
     assert finished.code == 130
 
 
-def test_e3_storm_of_signals(tmp_path: Path) -> None:
+def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
         sent = time.monotonic()
@@ -200,7 +200,7 @@ def test_e3_storm_of_signals(tmp_path: Path) -> None:
     assert finished.code == 143
 
 
-def test_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """The files of the learner may not grow any more; nothing half-written is left."""
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
@@ -255,7 +255,7 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     assert all((path / "summary.json").is_file() for path in kept)
 
 
-def test_d11_experiment_in_use(tmp_path: Path) -> None:
+def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_training(command)
         second = tmp_path / "second"
