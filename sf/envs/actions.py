@@ -37,7 +37,7 @@ def vector_action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Call
 
     if isinstance(space, spaces.Discrete):
         start, dtype = int(space.start), space.dtype
-        return lambda actions: (actions + start).astype(dtype, copy=False)
+        return lambda actions: (actions + start).astype(dtype, copy=False) if start else actions.astype(dtype)
     return _converter(space, bounds, 0)[0]
 
 

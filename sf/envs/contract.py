@@ -14,6 +14,7 @@ from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
+BOOL = np.dtype(bool)
 RETURNED = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 
 
@@ -184,6 +185,8 @@ def flag(value: Any, name: str, who: str = "it") -> bool:
 
 def vector_flags(values: Any, name: str, num_envs: int, who: str) -> Array:
     """Like `flag` for many environments, [num_envs] bool."""
+    if values.__class__ is np.ndarray and values.dtype is BOOL and values.shape == (num_envs,):
+        return values
     array = any_array(values)
     is_flags = array.dtype.kind == "b" or (array.dtype.kind in "iu" and ((array == 0) | (array == 1)).all())
     if array.shape != (num_envs,) or not is_flags:
