@@ -110,7 +110,7 @@ def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
         {"num_workers": 2},
         {"num_workers": 3, "policy_workers_per_policy": 2, "use_rnn": True, "rnn_size": 8},
         {"num_workers": 2, "policy_workers_per_policy": 0},
-        {"num_workers": 2, "worker_num_splits": 1, "env": "tests.toy_envs:Careless-v0"},
+        {"num_workers": 2, "worker_num_splits": 1, "env": "tests.toy_envs:GlobalRandom-v0"},
     ],
     ids=["mlp", "gru", "acting", "global generators"],
 )

@@ -100,7 +100,7 @@ class Fickle(Toy):
         )
 
 
-class Careless(Toy):
+class GlobalRandom(Toy):
     """Draws from the generators that everybody shares."""
 
     def reset(self, **_: Any) -> Any:
@@ -113,4 +113,4 @@ class Careless(Toy):
         return np.random.random(2).astype(np.float32)
 
 
-gymnasium.register("Careless-v0", entry_point="tests.toy_envs:Careless")
+gymnasium.register("GlobalRandom-v0", entry_point="tests.toy_envs:GlobalRandom")
