@@ -8,6 +8,8 @@
     recovery     from the kill of a worker until it is seen, and until its successor delivers
     supervisor   SIGKILL of the whole command at random moments, start-up included: who is left after a second
     saving       SIGKILL at random moments of continuous saving: what can be loaded, and whether it ever goes back
+    reading      reading the newest checkpoint while another process saves and prunes
+    resume       SIGKILL of a whole run at random moments, and a resume each time: what counts on, and what repeats
     damage       random single-bit flips and truncations of a checkpoint
     usage        a hundred wrong command lines: code, sentence, what is left behind, and how long the answer takes
     steps        environment steps until the target under fire, beside clean runs
@@ -20,10 +22,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import statistics
@@ -55,6 +59,8 @@ FULL = {
     "recovery": 100,
     "supervisor": 200,
     "saving": 1000,
+    "reading": 1000,
+    "resume": 20,
     "damage": 100_000,
     "usage": 1000,
 }
@@ -280,6 +286,79 @@ def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer
         os.write(writer, f"{version}\n".encode())
 
 
+def reading(count: int) -> str:
+    """Every look finds a whole checkpoint, and never an older one than the look before."""
+    import torch
+
+    from sf.learner import checkpoint
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _save_forever(Path(name), {"weights": torch.randn(20_000)}, 0, writer)
+        try:
+            os.close(writer)
+            with os.fdopen(reader) as told:
+                told.readline()
+                versions = []
+                for _ in range(count):
+                    time.sleep(random.uniform(0.0, 0.01))
+                    loaded = checkpoint.load_newest(Path(name), put_aside=False)
+                    assert loaded is not None
+                    assert int(loaded.tensors["version"]) == loaded.version
+                    versions.append(loaded.version)
+                    while select.select([told], [], [], 0.0)[0]:
+                        told.readline()  # else the pipe would be full
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert versions == sorted(versions)
+    return f"{count} looks within {versions[-1]:,} saves: every time a whole checkpoint, and never an older one"
+
+
+def resume(count: int) -> str:
+    """Frames go on from the newest checkpoint, the schedule is where they are, and no point is there twice."""
+    seconds, in_vain = 0.0, 0
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        experiment = Path(name, "run")
+        line = [sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_dir={name}", "--experiment=run"]
+        line += ["--save_every_sec=1", "--experiment_summaries_interval=1", "--lr_schedule=linear"]
+        line += ["--train_for_env_steps=100_000_000", "--seed=1"]
+        newest = 0
+        for _ in range(count):
+            log = Path(name, "log.txt")
+            with log.open("w") as out:
+                process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            began = time.monotonic()
+            while "Fps is" not in log.read_text() and random.random() > 0.002:  # one in a few is killed before
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.02)
+            time.sleep(random.uniform(0.0, 5.0))
+            process.kill()
+            process.wait()
+            seconds += time.monotonic() - began
+            time.sleep(1.0)  # until the others are gone as well
+            found = re.search(r"Resumed from .*, (\d+) frames", text := log.read_text())
+            assert not newest or not found or int(found[1]) == newest, (newest, text)
+            frames = [int(one.name.rpartition("_")[2]) for one in experiment.glob("checkpoint_p0/checkpoint_*")]
+            assert max(frames, default=0) >= newest
+            newest = max(frames, default=0)
+            in_vain += found is None
+        lines = (experiment / "metrics.jsonl").read_text().splitlines(keepends=True)
+        points = [json.loads(text) for text in lines if text.endswith("\n")]
+        xs = [point["frames"] for point in points]
+        assert xs == sorted(xs), "a point is there twice"
+        rates = [point["train/lr"] for point in points if "train/lr" in point]
+        assert rates == sorted(rates, reverse=True), "the schedule went back"
+    early = f"{in_vain} of them at the first start or before a resume"
+    return (
+        f"{count} kills, {early}: {newest:,} frames after {seconds:.0f} s; {len(points)} points in order, none with a "
+        "learning rate above that of the one before"
+    )
+
+
 def damage(count: int) -> str:
     """Every mutation of any of the three files must be found."""
     import torch
@@ -386,6 +465,8 @@ PARTS: dict[str, Callable[[int], str]] = {
     "recovery": recovery,
     "supervisor": supervisor,
     "saving": saving,
+    "reading": reading,
+    "resume": resume,
     "damage": damage,
     "usage": usage,
     "steps": steps,
