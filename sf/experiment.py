@@ -38,12 +38,7 @@ class Experiment:
             ExperimentError: the directory cannot be written, is not an experiment, or another run uses it.
         """
         self.path = Path(train_dir).absolute() / name
-        occupied = self.path.exists() and any(self.path.iterdir()) if self.path.is_dir() else self.path.exists()
-        if occupied and not (self.path / MARKER).is_file():
-            raise ExperimentError(
-                f"{self.path} exists and is not an experiment of sf (it has no {MARKER}). Choose another "
-                "--experiment or --train_dir."
-            )
+        occupied = _expect_ours(self.path)
         self._open_and_lock()
         with self._errors_told():
             if occupied and restart_behavior != "resume":
@@ -77,14 +72,10 @@ class Experiment:
             self.path.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = (self._starts() or [""])[-1]
+            _lock(self._lock, self.path)
+        except ExperimentError:
             os.close(self._lock)
-            raise ExperimentError(
-                f"The experiment {self.path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
-                "stop it, or choose another --experiment."
-            ) from None
+            raise
 
     def _set_aside(self, keep: bool) -> None:
         """Moves the files of the earlier run into a sibling directory, or deletes them; the lock stays where it is."""
@@ -110,7 +101,7 @@ class Experiment:
         os.pwrite(self._lock, text.encode(), os.fstat(self._lock).st_size)
 
     def _starts(self) -> list[str]:
-        return os.pread(self._lock, os.fstat(self._lock).st_size, 0).decode(errors="replace").splitlines()
+        return _lines(self._lock)
 
     def checkpoints(self, policy_id: int) -> Path:
         """The directory of the checkpoints of a policy, made if needed."""
@@ -129,3 +120,42 @@ class Experiment:
     def close(self) -> None:
         """Gives the lock back."""
         os.close(self._lock)
+
+
+def expect_free(train_dir: str, name: str) -> None:
+    """Refuses early, and leaves no trace, what `Experiment` would refuse later on.
+
+    Raises:
+        ExperimentError: the directory is not an experiment, or another run uses it.
+    """
+    path = Path(train_dir).absolute() / name
+    if _expect_ours(path):
+        with contextlib.suppress(OSError), (path / MARKER).open("rb") as marker:
+            _lock(marker.fileno(), path)
+
+
+def _expect_ours(path: Path) -> bool:
+    """Whether something is there already; then it has to be an experiment."""
+    occupied = path.exists() and any(path.iterdir()) if path.is_dir() else path.exists()
+    if occupied and not (path / MARKER).is_file():
+        raise ExperimentError(
+            f"{path} exists and is not an experiment of sf (it has no {MARKER}). Choose another "
+            "--experiment or --train_dir."
+        )
+    return occupied
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Locks the marker of an experiment until the descriptor is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = (_lines(descriptor) or [""])[-1]
+        raise ExperimentError(
+            f"The experiment {path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
+            "stop it, or choose another --experiment."
+        ) from None
+
+
+def _lines(descriptor: int) -> list[str]:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").splitlines()

@@ -26,7 +26,7 @@ from sf.envs.step_time import StepTime
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvError, ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
-from sf.experiment import Experiment
+from sf.experiment import Experiment, expect_free
 from sf.fork_server import ForkServer
 from sf.models import check_encoder
 from sf.monitor import Monitor
@@ -150,6 +150,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """
     check(config)
     check_encoder(config.model.encoder)
+    expect_free(config.run.train_dir, config.run.experiment)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.commands import Finished, Running, run, running
+from tests.commands import Finished, Running, fault_run, run, running
 from tests.events import read_events
 
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
@@ -263,6 +263,8 @@ def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
         refused = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}")
         assert refused.code == 4
         assert f"is in use by a living run: pid {command.process.pid} on" in refused.err
+        unwell = run(second, *fault_run(second, "init-always-raise"), f"--train_dir={tmp_path / 'train_dir'}")
+        assert unwell.code == 4, "before the first look at an environment"
         command.process.send_signal(signal.SIGTERM)
         assert command.finish().code == 143
 
