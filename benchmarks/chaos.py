@@ -146,17 +146,21 @@ def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bo
 
     def fault(run: Run) -> None:
         done, stuck_since, frames = 0, time.monotonic(), run.frames
+        descriptors: list[int] = []
         while done < count or (until_target and not run.reached_at):
             time.sleep(random.uniform(*pause_s))
             if done < count and (pids := run.pids(title)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(random.choice(pids), signal.SIGKILL)
                     done += 1
+                descriptors.append(len(os.listdir("/proc/self/fd")))
             if run.frames != frames:
                 stuck_since, frames = time.monotonic(), run.frames
             if time.monotonic() - stuck_since > 60:
                 print(f"no progress for 60 s after {done} kills: {run.state()}", file=sys.stderr, flush=True)
                 os._exit(1)  # the run that does not get on would not hear of it
+        early, late = max(descriptors[:10]), max(descriptors[-10:])
+        assert late <= early + 10, f"{early} open files after ten kills, {late} after {done}"
 
     return fault
 
