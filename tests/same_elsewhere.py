@@ -86,9 +86,9 @@ def forbid_early_releases() -> None:
     """Slots may be overwritten once they are given back."""
     release = Slots.release
 
-    def checked(slots: Slots, slot: int, policy: int) -> None:
+    def checked(slots: Slots, *arguments: Any) -> None:
         assert Event.unfinished == 0, "a slot is given back while transfers may read it"
-        release(slots, slot, policy)
+        release(slots, *arguments)
 
     Slots.release = checked  # type: ignore[method-assign,assignment]
 

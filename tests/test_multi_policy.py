@@ -49,9 +49,9 @@ def test_a_row_keeps_its_policy_for_the_whole_episode(tmp_path: Path) -> None:
     owners: list[np.ndarray] = []
     release = roles[0].batcher.release
 
-    def spy() -> int:
+    def spy(was_trained_on: bool) -> int:
         owners.append(lab.slots.policy_id[0].copy())
-        released: int = release()
+        released: int = release(was_trained_on)
         return released
 
     roles[0].batcher.release = spy
