@@ -79,7 +79,7 @@ class Numbers(nn.Module):
         if self.subtract != 0.0:
             x = x - self.subtract
         if self.scale != 1.0:
-            x = x / self.scale
+            x = x / self.scale if x is raw else x.div_(self.scale)  # a second copy of images takes as long as the first
         if self._normalize is not None:
             x = self._normalize(x).clamp_(-self.clip, self.clip)
         if self.flat:
