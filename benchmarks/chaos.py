@@ -45,6 +45,8 @@ import psutil
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
+from sf.errors import ExperimentError
+from sf.experiment import expect_free
 from sf.ledger import Ledger
 from sf.progress import Phase, phase_of
 from sf.role import RoleSpec
@@ -343,7 +345,7 @@ def resume(count: int) -> str:
             process.kill()
             process.wait()
             seconds += time.monotonic() - began
-            time.sleep(1.0)  # until the others are gone as well
+            _wait_until_free(Path(name))
             found = re.search(r"Resumed from .*, (\d+) frames", text := log.read_text())
             assert not newest or not found or int(found[1]) == newest, (newest, text)
             frames = [int(one.name.rpartition("_")[2]) for one in experiment.glob("checkpoint_p0/checkpoint_*")]
@@ -361,6 +363,16 @@ def resume(count: int) -> str:
         f"{count} kills, {early}: {newest:,} frames after {seconds:.0f} s; {len(points)} points in order, none with a "
         "learning rate above that of the one before"
     )
+
+
+def _wait_until_free(directory: Path) -> None:
+    """A process that is just being born holds what its parent held, the lock too, until it has begun as a program."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ExperimentError):
+            return expect_free(str(directory), "run")
+        time.sleep(0.1)
+    raise AssertionError("the lock of a run that was killed 30 s ago is held")
 
 
 def damage(count: int) -> str:

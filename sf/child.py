@@ -38,6 +38,8 @@ class Child:
     hang: Hang | None = None
     kill_s: float = math.inf
     """When to kill it, because it hangs."""
+    killed_s: float = math.inf
+    """When that was done first."""
     exit_code: int | None = None
     """Once it was reaped; negative if a signal ended it."""
     lacked_memory: bool = False

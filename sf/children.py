@@ -199,10 +199,11 @@ class Processes:
             self.console.line(f"{child.name} (pid {child.pid}) {what_hangs(hang, child.spec)}. Its stacks follow.")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGUSR1)
-        if now >= child.kill_s + KILL_GRACE_S:
+        if now >= child.killed_s + KILL_GRACE_S:
             raise WorkerCrashed(f"{child.name} (pid {child.pid}) hangs and {UNKILLABLE}")
-        if now >= child.kill_s:
+        if now >= child.kill_s and child.killed_s == math.inf:
             child.process.kill()
+            child.killed_s = now
 
     def _lose(self, place: Place) -> None:
         """A child has ended or is about to; its place is cleared, and filled again if that makes sense.
@@ -222,7 +223,9 @@ class Processes:
         cause = child.ending()
         discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
         if child.spec.kind == "learner" and child.may_be_luck:
-            raise LearnerLost(cause)
+            learner_lost = LearnerLost(str(cause))
+            learner_lost.exit_code = cause.exit_code
+            raise learner_lost
         if not child.spec.can_be_replaced or not child.may_be_luck:
             raise cause
         if child.failure is not None and not child.is_ready and not self.has_begun:

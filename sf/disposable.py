@@ -70,8 +70,10 @@ class DisposableChild:
                 raise EOFError
             answer = self._reports.recv()
         except EOFError:
-            connection.wait([self._pidfd], LAST_STEPS_S)
+            has_ended = connection.wait([self._pidfd], LAST_STEPS_S)
             self.kill()
+            if not has_ended:
+                raise EnvError(f"{self._what} failed: its process closed the pipe to this one and went on.") from None
             if self._exit_code == NOT_GUARDED:
                 raise UsageError(NOT_GUARDED_TEXT) from None
             raise EnvError(f"{self._what} failed: its process {how_it_ended(self._exit_code)}.") from None

@@ -115,10 +115,6 @@ class WorkerCrashed(InternalError):
 class LearnerLost(WorkerCrashed):
     """A learner ended; what it had learned since its last checkpoint is lost."""
 
-    def __init__(self, cause: SfError) -> None:
-        super().__init__(str(cause))
-        self.exit_code = cause.exit_code
-
 
 def text_of(error: BaseException) -> str:
     """What an exception says, even one that cannot say it."""

@@ -202,7 +202,8 @@ def call_in_child(
 def how_it_ended(exit_code: int | None) -> str:
     """As the rest of a sentence that begins with the process."""
     if exit_code is not None and exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
+        names = {one.value: one.name for one in signal.Signals}  # not of all real-time signals
+        return f"was killed by {names.get(-exit_code, f'signal {-exit_code}')}"
     return f"exited with code {exit_code}"
 
 

@@ -43,6 +43,7 @@ class Simulators:
         with stop_signals_blocked():  # until it ignores them
             self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
         self._groups: set[int] = set()
+        self._daemons: set[int] = set()
 
     def mark_of(self, name: str, incarnation: int) -> str:
         """What one worker writes into its environment."""
@@ -61,7 +62,7 @@ class Simulators:
 
     def reap(self) -> None:
         """Takes note of orphans of the living workers that have ended by themselves."""
-        self._reap_strangers()
+        self._reap_daemons()
         for group in self._groups:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
@@ -69,13 +70,17 @@ class Simulators:
                         break  # the worker itself, whose end is not dealt with here
                     os.waitpid(ended.si_pid, os.WNOHANG)
 
-    def _reap_strangers(self) -> None:
-        """Those that had left the session of the run, as a daemon does. Children of the user's program are in it."""
-        session = os.getsid(0)
+    def _reap_daemons(self) -> None:
+        """Those that have left the session of the run; by the mark that was seen while they lived, not by accident."""
+        session, mark = os.getsid(0), f"{MARK}={self.run}"
         for child in psutil.Process().children():
             with contextlib.suppress(OSError, psutil.Error):
-                if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) != session:
-                    os.waitpid(child.pid, os.WNOHANG)
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    if child.pid in self._daemons:
+                        os.waitpid(child.pid, os.WNOHANG)
+                        self._daemons.discard(child.pid)
+                elif os.getsid(child.pid) != session and watchdog.is_marked(child.pid, mark):
+                    self._daemons.add(child.pid)
 
     def close(self) -> None:
         """Ends the watchdog; every worker has been waited for."""

@@ -78,6 +78,8 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
+    check(config)
+    expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, after a look at the environment
     with ForkServer(config.faults.max_restarts) as fork_server:
         return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
 
@@ -150,7 +152,6 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """
     check(config)
     check_encoder(config.model.encoder)
-    expect_free(config.run.train_dir, config.run.experiment)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
@@ -277,10 +278,12 @@ def run(
 
 
 def _nothing_left(error: OSError) -> ResourceError:
-    return ResourceError(
+    told = ResourceError(
         f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit -u) or use "
         "fewer --num_workers."
     )
+    told.__cause__ = error
+    return told
 
 
 def _watch(

@@ -333,14 +333,14 @@ def test_fault_d5_only_damaged_ones_are_refused_again_and_again(tmp_path: Path) 
 def test_fault_d5_best_one_that_is_damaged_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is told, put aside, and the next one takes its place."""
     path = checkpoint.save(tmp_path / checkpoint.BEST, 1, 10, {"x": torch.ones(3)}, {"reward": 1.0})
-    found = checkpoint.load_best(tmp_path)
+    found = checkpoint.load_spare(tmp_path / checkpoint.BEST)
     assert found is not None
     assert found.data == {"reward": 1.0}
     (path / "state.json").write_bytes(b"{}")
-    assert checkpoint.load_best(tmp_path) is None
-    assert "The best checkpoint so far is lost" in caplog.text
+    assert checkpoint.load_spare(tmp_path / checkpoint.BEST) is None
+    assert f"The checkpoints in {tmp_path / checkpoint.BEST} are lost" in caplog.text
     assert caplog.text.count("put aside as damaged earlier") == 0, "it is told once"
-    assert checkpoint.load_best(tmp_path) is None
+    assert checkpoint.load_spare(tmp_path / checkpoint.BEST) is None
 
 
 def test_fault_d3_directory_that_vanishes_does_not_come_back(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from sf.callbacks import Callbacks
 from sf.learner.update import Update
-from sf.simulators import Simulators
+from sf.simulators import Simulators, marked
 from sf.supervisor import train
 from tests.commands import Running, fault_run, run, running
 from tests.lab import make_config
@@ -138,19 +138,26 @@ def wait_for_evaluation(command: Running) -> None:
 def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_others_are_not(tmp_path: Path) -> None:
     simulators = Simulators()
     child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+    alone = subprocess.Popen([sys.executable, "-c", "raise SystemExit(8)"], start_new_session=True)
     try:
-        orphan = f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 0.1' &"  # adopted by this process
-        subprocess.run(orphan, shell=True, check=True)
+        with marked(simulators.mark_of("rollout-0", 0)):
+            subprocess.run(f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 1' &", shell=True, check=True)
         deadline = time.monotonic() + 20
-        while not {child.pid, *map(int, "".join(map(Path.read_text, tmp_path.glob("pid"))).split())} <= zombies():
+        while not (pid := "".join(path.read_text() for path in tmp_path.glob("pid"))):
+            time.sleep(0.02)
+        orphan = int(pid)  # adopted by this process
+        while not {child.pid, alone.pid, orphan} <= zombies():
             assert time.monotonic() < deadline, zombies()
+            simulators.reap()
+            if orphan not in {one.pid for one in psutil.Process().children()}:
+                break
             time.sleep(0.02)
         simulators.reap()
-        assert int((tmp_path / "pid").read_text()) not in zombies()
-        assert child.pid in zombies()
-        assert child.wait() == 7
+        assert orphan not in zombies()
+        assert (child.wait(), alone.wait()) == (7, 8)
     finally:
         child.wait()
+        alone.wait()
         simulators.close()
 
 

@@ -143,7 +143,7 @@ def any_array(value: Any) -> Array:
     """The value as numpy sees it; an array that fits nowhere if that is none."""
     try:
         return np.asarray(value)
-    except ValueError:  # lists of different lengths
+    except (TypeError, ValueError):  # what does not convert, and lists of different lengths
         return np.array(None)
 
 

@@ -184,5 +184,5 @@ class Evaluator:
 
 def _best_score(directory: Path) -> float:
     """Of an earlier start of this run."""
-    best = checkpoint.load_best(directory)
+    best = checkpoint.load_spare(directory / checkpoint.BEST)
     return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])

@@ -167,15 +167,12 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
     return None
 
 
-def load_best(directory: Path) -> Checkpoint | None:
-    """The best checkpoint of a policy, which is in a directory of its own; None, loudly, if it cannot be used.
-
-    It is no part of what a run goes on from, so a run goes on without it.
-    """
+def load_spare(directory: Path) -> Checkpoint | None:
+    """The newest of checkpoints that no run needs, such as the best one; None, loudly, if none can be used."""
     try:
-        return load_newest(directory / BEST)
+        return load_newest(directory)
     except CheckpointError as error:
-        log.error("The best checkpoint so far is lost, and the next one takes its place. %s", error)
+        log.error("The checkpoints in %s are lost, and the next one takes their place. %s", directory, error)
         return None
 
 

@@ -82,26 +82,21 @@ class Saver:
         self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)
-        best = checkpoint.load_best(self.directory)
+        best = checkpoint.load_spare(self.directory / checkpoint.BEST)
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
         return newest.env_steps
 
     def _newest_of_others(self) -> checkpoint.Checkpoint | None:
-        """The best one or the newest milestone, of a run that was killed before it had saved anything else.
-
-        Raises:
-            CheckpointError: there are only such as nobody can go on from.
-        """
-        found = [checkpoint.load_best(self.directory), checkpoint.load_newest(self.directory / checkpoint.MILESTONES)]
+        """The best one or the newest milestone, of a run that was killed before it had saved anything else."""
+        found = [checkpoint.load_spare(self.directory / name) for name in (checkpoint.BEST, checkpoint.MILESTONES)]
         there = [one for one in found if one is not None]
         whole = [one for one in there if RANDOM_STATE in one.tensors]
         if there and not whole:
-            raise CheckpointError(
+            Console().line(
                 f"{there[0].path} holds a policy without its optimizer, as an evaluation saves it, and there is no "
-                f"other checkpoint in {self.directory} to go on from. Start anew with --restart_behavior=restart, or "
-                "use another --experiment."
+                f"other checkpoint in {self.directory} to go on from. THE RUN BEGINS AT ZERO."
             )
         return max(whole, key=lambda one: one.version, default=None)
 

@@ -71,7 +71,7 @@ class ScalarLog:
         if self._lines is None:
             self._lines = (self._directory / METRICS).open("a", encoding="utf-8")
         if policy_id not in self._events:
-            first = self._first_frames.get(policy_id, frames)
+            first = self._first_frames.get(policy_id, frames - 1) + 1  # the last point of a run that ended well stays
             self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), first)
 
     def _write_line(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
@@ -85,7 +85,7 @@ class ScalarLog:
 
 def forget_points(path: Path, first_frames: Mapping[int, int]) -> None:
     """Removes lines of policies beyond the frames that they go on from, and one that was never finished."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     kept = [line for line in lines if _is_before(line, first_frames)]
     if kept != lines:
         incoming = path.with_name(f".{path.name}")
