@@ -29,9 +29,16 @@ def state_after(
     """What the last checkpoint holds, and the episodes, of a run that stopped after so many frames, and was resumed."""
     settings = {"serial_mode": True, "num_envs_per_worker": 8, "rollout": 16, "num_epochs": 2, "seed": 3}
     episodes: list[Episode] = []
+
+    def stops_the_run(episode: Episode) -> bool:
+        episodes.append(episode)
+        return True
+
     newest, frames = None, -1
     for stop in [*stops, FRAMES]:
         config = make_config(env, train_dir=str(path), train_for_env_steps=stop, **(settings | flags))
+        if stops and stop == FRAMES:
+            train(config, Callbacks(on_episode=stops_the_run))  # wherever it happens to be
         train(config, Callbacks(on_episode=episodes.append))
         newest = checkpoint.load_newest(path / "default_experiment" / "checkpoint_p0")
         assert newest is not None
