@@ -161,8 +161,10 @@ class _Batch:
     def keep_final(self, row: int, observation: Any) -> None:
         """Keeps the final observation of a truncated row, whose value is still to be computed."""
         self.write(self.final_observations, row, observation)
-        if bad := self.ranges.bad_row({name: array[row : row + 1] for name, array in self.final_observations.items()}):
-            raise bad.error
+        if self.ranges.is_needed:
+            written = {name: array[row : row + 1] for name, array in self.final_observations.items()}
+            if bad := self.ranges.bad_row(written):
+                raise bad.error
         self.has_final_observation[row] = True
 
     def check_ranges(self, call: str, observations: dict[str, Array]) -> None:

@@ -85,31 +85,17 @@ class RolloutWorker:
         for group in topology.groups_of_worker(index):
             sequence = np.random.SeedSequence([seed, group, incarnation])
             env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
-            final = {key: array[group] for key, array in slots.final_observations.items()}
-            has_final = slots.has_final_observation[group]
+            place: dict[str, Any] = {
+                "final_observations": {key: array[group] for key, array in slots.final_observations.items()},
+                "has_final_observation": slots.has_final_observation[group],
+                "action_bounds": config.action_bounds,
+                "progress": self.record.progress,
+            }
             envs: EnvBatch
             if config.vectorization in ("native", "envpool"):
-                envs = VectorBatch(
-                    source,
-                    info,
-                    topology.envs_per_group,
-                    seed=env_seeds[0],
-                    final_observations=final,
-                    has_final_observation=has_final,
-                    action_bounds=config.action_bounds,
-                    progress=self.record.progress,
-                )
+                envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], **place)
             else:
-                envs = make_env_batch(
-                    source,
-                    info,
-                    env_seeds,
-                    final_observations=final,
-                    has_final_observation=has_final,
-                    action_bounds=config.action_bounds,
-                    progress=self.record.progress,
-                    repeatable=repeatable,
-                )
+                envs = make_env_batch(source, info, env_seeds, **place, repeatable=repeatable)
             self.groups.append(
                 Group(
                     group,
