@@ -18,7 +18,7 @@ from sf.bench.latency import Percentiles
 from sf.bench.probes import ONE_IN, ProbedEnvs
 from sf.bench.roofline import Block, Costs
 from sf.bench.timings import KEPT, Durations, make_timings
-from sf.bench.usage import Usage, shares_of
+from sf.bench.usage import Usage, shares_of, usage_lines
 from sf.bench.verdict import RolloutShares, Shares, verdict
 from sf.bench.window import Window
 from sf.callbacks import Iteration
@@ -250,6 +250,14 @@ class TestUsage:
         assert found.cpu["inference"] == pytest.approx(rollout / total / 3)
         assert found.cpu["environments"] == pytest.approx(rollout / total * 0.375 / 0.9)
         assert sum(found.cpu.values()) == pytest.approx(1)
+
+    def test_a_process_that_reported_nothing_in_between_has_a_line(self) -> None:
+        silent = dict(START.activities) | {"rollout-1": END.activities["rollout-1"]}
+        usage = END.since(replace(START, activities=silent))
+        lines = usage_lines(usage, shares_of(usage, cores=2, mode="async"))
+        assert [line.split()[3:] for line in lines if line.startswith("rollout-1")] == [["nothing", "reported"]]
+        assert [line.split()[3:] for line in lines if line.startswith("supervisor")] == [[]]
+        assert next(line for line in lines if line.startswith("rollout workers:")).endswith("70.0% waiting")
 
     def test_one_process_divides_its_time_by_what_the_roles_did(self) -> None:
         main_only = replace(START, cpu={"supervisor": 0.0}), replace(END, cpu={"supervisor": 10.0})

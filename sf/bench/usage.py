@@ -130,7 +130,8 @@ def usage_lines(usage: Usage, shares: Shares) -> list[str]:
     for name in names:
         cpu = usage.cpu.get(name)
         figures = f"{'':>9}  {'':>22}" if cpu is None else f"{cpu / usage.wall:>9.1%}  {cpu / own:>22.1%}"
-        table.append(f"{name:<{width}}  {figures}  {shares_text(usage.activities.get(name, {}))}".rstrip())
+        its_time = shares_text(usage.activities[name]) if name in usage.activities else ""
+        table.append(f"{name:<{width}}  {figures}  {its_time}".rstrip())
     rollout = shares.rollout
     disturbed = [f"Other programs took {shares.others:.0%} of the cores: measure again without them."]
     return [

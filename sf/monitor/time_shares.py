@@ -45,7 +45,10 @@ def bottleneck(seconds: Seconds) -> str:
 
 
 def shares_text(activities: Mapping[str, float]) -> str:
+    """One process on one line, which says so if it has not reported any time."""
     total = sum(activities.values())
+    if not total:
+        return "nothing reported"
     by_share = sorted(activities.items(), key=lambda item: -item[1])
     return "  ".join(f"{activity} {100 * seconds / total:5.1f}%" for activity, seconds in by_share)
 
