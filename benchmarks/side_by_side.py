@@ -43,10 +43,10 @@ PUFFERLIB = ["--no-build-isolation", "--no-deps", "pufferlib==3.0.0"]
 """Without its own environments and trainer, which need CUDA; its setup.py then misses a list that they would make."""
 OWN = {
     "sf": [],
-    "sf-acting": ["--policy_workers_per_policy=0"],
-    "sf-acting-deep": ["--policy_workers_per_policy=0", "--num_batches_to_accumulate=4"],
+    "sf-deep": ["--num_batches_to_accumulate=4"],
+    "sf-inference": ["--policy_workers_per_policy=1"],
 }
-"""As it comes; rollout workers that act for themselves; and up to four datasets in flight, at the price of lag."""
+"""As it comes; with up to four datasets in flight, at the price of lag; and with an inference process in any case."""
 SYSTEMS = {"loop": "loop", "loop-envpool": "loop", "pufferlib": "pufferlib", "sb3": "sb3"}
 SYSTEMS |= {"sample-factory": "sample-factory"}
 """Each other system and the environment it runs in."""
@@ -147,7 +147,7 @@ def main() -> None:
     """Prints a line per run, then the table."""
     parser = argparse.ArgumentParser(description=Path(__file__).stem)
     parser.add_argument("workload", choices=sorted(WORKLOADS))
-    parser.add_argument("--systems", default="sf,sf-acting,sample-factory,sb3,pufferlib,loop")
+    parser.add_argument("--systems", default="sf,sf-inference,sample-factory,sb3,pufferlib,loop")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "sf-benchmark-peers")

@@ -18,7 +18,8 @@ MOST_THREADS = 8
 
 def topology_of(config: Config, info: EnvInfo) -> Topology:
     """The sizes that follow from a resolved configuration."""
-    rollout, run = config.rollout, config.run
+    rollout, run, inference_workers = config.rollout, config.run, config.inference.policy_workers_per_policy
+    assert inference_workers is not None
     assert rollout.num_workers is not None
     assert rollout.num_envs_per_worker is not None
     envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
@@ -35,7 +36,7 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
             config.datasets_in_flight,
         ),
         num_policies=run.num_policies,
-        inference_per_policy=rollout.num_workers if config.workers_act else config.inference.policy_workers_per_policy,
+        inference_per_policy=inference_workers or rollout.num_workers,
         memory_size=config.model.memory_size,
         num_learners=config.learner.num_learners,
         workers_act=config.workers_act,
@@ -74,7 +75,7 @@ def ensure_room_for_processes(config: Config, topology: Topology, threads_of_lea
     Raises:
         ResourceError: too few open files, processes or threads are allowed.
     """
-    each_policy = config.inference.policy_workers_per_policy + topology.num_learners
+    each_policy = (config.inference.policy_workers_per_policy or 0) + topology.num_learners
     with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
     num_processes = topology.num_workers + with_torch
     ensure_descriptors(num_processes, num_doorbells=num_processes + 1)

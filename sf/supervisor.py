@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sf.callbacks import Callbacks
 from sf.children import Processes
-from sf.config import Config, check, resolve, wants_step_time
+from sf.config import Config, check, resolve, rows_per_group, wants_step_time
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe_and_time
 from sf.envs.step_time import StepTime
@@ -44,6 +44,8 @@ PROBE_GRACE_S = 30.0
 CALIBRATION_S = 0.3
 """How long an environment plays on its own before the sizes of the run are chosen."""
 
+SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
+"""Fields that follow from the environment and the machine where the user has left them open."""
 NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
 """What the kernel says when it gives no more files, processes or memory."""
 
@@ -163,10 +165,10 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     info, step, notes = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
-    config = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
-    if seconds:
-        Console().plain(_sizes_line(step, config))
-    config, source = vectorized(config, source, info)
+    resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
+    if chosen := _chosen_flags(config, resolved):
+        Console().plain(f"{_step_time(step) if seconds else ''}Chosen: {chosen}")
+    config, source = vectorized(resolved, source, info)
     check(config, info)
     for note in (*notes, *info.notes(config.model.encoder_conv_architecture)):
         Console().plain(note)
@@ -181,9 +183,7 @@ def _note_on_acting(config: Config, info: EnvInfo) -> str:
         return ""
     from sf.small_network import is_small
 
-    assert config.rollout.num_envs_per_worker is not None
-    rows = config.rollout.num_envs_per_worker // config.groups_per_worker * info.num_agents
-    if is_small(info, config.model, rows):
+    if is_small(info, config.model, rows_per_group(config, info.num_agents)):
         return ""
     return (
         "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a network "
@@ -212,13 +212,18 @@ def _look_for_accelerators() -> list[str]:
     return accelerators()
 
 
-def _sizes_line(step: StepTime, config: Config) -> str:
-    """What was measured, and the flags that make the same choice again."""
-    rollout = config.rollout
-    names = "num_workers", "num_envs_per_worker", "worker_num_splits"
-    flags = " ".join(f"--{name}={getattr(rollout, name)}" for name in names)
-    waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waiting > 1.5 else ""
-    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}. Chosen: {flags}"
+def _step_time(step: StepTime) -> str:
+    """What was measured."""
+    waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waits else ""
+    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}. "
+
+
+def _chosen_flags(given: Config, resolved: Config) -> str:
+    """The flags that make the same choice again."""
+    flags = [f"--{name}={getattr(resolved.rollout, name)}" for name in SIZES if getattr(given.rollout, name) is None]
+    if given.inference.policy_workers_per_policy is None:
+        flags.append(f"--policy_workers_per_policy={resolved.inference.policy_workers_per_policy}")
+    return " ".join(flags)
 
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:

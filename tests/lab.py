@@ -45,7 +45,7 @@ ROLES = {
 def make_config(env: str = "CartPole-v1", **flags: Any) -> Config:
     """A configuration from flags, wherever they belong."""
     small = {"env": env, "seed": 1, "num_workers": 1, "num_envs_per_worker": 8, "rollout": 8, "async_rl": False}
-    flags = {"num_batches_per_epoch": 1, "num_epochs": 1} | small | flags
+    flags = {"num_batches_per_epoch": 1, "num_epochs": 1, "policy_workers_per_policy": 1} | small | flags
     parts = {}
     for name, role in ROLES.items():
         own = {key: flags.pop(key) for key in list(flags) if key in {one.name for one in fields(role)}}

@@ -146,7 +146,8 @@ class TestDefaults:
             ({"worker_num_splits": 1}, 16, (16, 4)),
             ({"worker_num_splits": 3}, 4, (2, 33)),
             ({"num_workers": 3}, 8, (3, 22)),
-            ({"num_workers": 100}, 8, (100, 2)),
+            ({"num_workers": 100}, 8, (100, 1)),
+            ({"num_workers": 100, "worker_num_splits": 2}, 8, (100, 2)),
             ({"num_envs_per_worker": 8}, 4, (4, 8)),
             ({"num_envs_per_worker": 32}, 4, (2, 32)),
             ({"num_envs_per_worker": 128}, 4, (1, 128)),
@@ -164,7 +165,7 @@ class TestDefaults:
         ("step_us", "cpu_us", "cores", "workers"),
         [
             (10, 10, 2, 2),
-            (10, 10, 64, 2),
+            (10, 10, 64, 4),
             (1, 1, 8, 1),
             (1000, 1000, 2, 2),
             (1000, 1000, 64, 32),
@@ -181,7 +182,36 @@ class TestDefaults:
         shared = make(learner={"num_learners": 4})
         resolved = resolve(shared, env_info(), cores, step)
         check(resolved, env_info())
-        assert resolve(shared, env_info(), 2).rollout.num_workers == 2
+        with_inference = replace(shared, inference=InferenceConfig(policy_workers_per_policy=1))
+        assert resolve(with_inference, env_info(), 2).rollout.num_workers == 2
+
+    @pytest.mark.parametrize(
+        ("settings", "acts"),
+        [
+            ({}, True),
+            ({"run": {"async_rl": False}}, True),
+            ({"run": {"num_policies": 2}}, True),
+            ({"run": {"device": "gpu"}}, False),
+            ({"run": {"serial_mode": True}}, False),
+            ({"model": {"use_rnn": True}}, False),
+            ({"model": {"encoder_mlp_layers": (512, 512)}}, False),
+            ({"rollout": {"num_workers": 2, "num_envs_per_worker": 96}}, True),
+            ({"rollout": {"num_workers": 2, "num_envs_per_worker": 192}}, False),
+            ({"rollout": {"num_workers": 1}, "learner": {"num_learners": 2}}, False),
+            ({"rollout": {"num_workers": 2}, "learner": {"num_learners": 2}}, True),
+        ],
+    )
+    def test_workers_act_for_themselves_with_small_networks_on_the_cpu(self, settings: Any, acts: bool) -> None:
+        resolved = resolve(make(**settings), env_info(), cores=2)
+        assert resolved.inference.policy_workers_per_policy == (0 if acts else 1)
+        assert resolved.rollout.worker_num_splits == (1 if acts else 2)
+        check(resolved, env_info())
+        assert resolve(resolved, env_info(), cores=2) == resolved
+
+    @pytest.mark.parametrize("given", [0, 1, 2])
+    def test_who_acts_is_not_changed_where_it_was_given(self, given: int) -> None:
+        config = replace(make(), inference=InferenceConfig(policy_workers_per_policy=given))
+        assert resolve(config, env_info(), cores=2).inference.policy_workers_per_policy == given
 
     @pytest.mark.parametrize(
         ("settings", "wanted"),
@@ -277,7 +307,9 @@ class TestRefusals:
         )
 
     def test_s3_environments_that_form_no_equal_groups(self) -> None:
-        assert refusal(make(rollout={"num_envs_per_worker": 5})) == (
+        config = make(rollout={"num_envs_per_worker": 5})
+        check(config)  # workers that act for themselves need one group only
+        assert refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=1))) == (
             "num_envs_per_worker=5 cannot form worker_num_splits=2 equal groups. A worker steps its groups in turn, so "
             "they need the same size: use --num_envs_per_worker=4 or 6, or --worker_num_splits=1."
         )
@@ -322,7 +354,7 @@ class TestRefusals:
     def test_all_problems_are_told_at_once(self) -> None:
         config = make(
             run={"experiment": "../x", "env_kwargs": "[]"},
-            rollout={"num_envs_per_worker": 5},
+            rollout={"num_envs_per_worker": 5, "worker_num_splits": 2},
             learner={"gamma": 2.0, "num_epochs": 0},
         )
         with pytest.raises(ConfigError) as caught:

@@ -107,7 +107,7 @@ def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> 
     assert newest.env_steps >= 2000
     resumed = run(tmp_path, *SMALL, "--train_for_env_steps=3000")
     assert resumed.code == 0, resumed.err
-    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.lines[0]
+    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.out
     first_report = next(line for line in resumed.lines if "Fps is" in line)
     assert f"Total num frames: {newest.env_steps}." in first_report
 

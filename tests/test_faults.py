@@ -29,7 +29,9 @@ from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
-CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+CARTPOLE = (
+    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
+)  # fmt: skip
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 

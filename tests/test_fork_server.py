@@ -27,7 +27,9 @@ from sf.fork_server import ForkedProcess, ForkServer
 from sf.parcel import MOST_DESCRIPTORS, Parcel
 from tests.commands import ROOT, Running, run, running
 
-CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+CARTPOLE = (
+    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,9 @@ from tests import fault_envs
 from tests.commands import ROOT, Running, run, running
 from tests.lab import make_config, make_lab
 
-CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+CARTPOLE = (
+    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
+)  # fmt: skip
 
 
 def wait_for_training(command: Running) -> None:

@@ -17,10 +17,12 @@ import pytest
 from tests.commands import Finished, Running, fault_run, run, running
 from tests.events import read_events
 
-SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
+OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
+SMALL = (*OPEN, "--policy_workers_per_policy=1")
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
 MODES = {
     "async": SMALL,
+    "acting": OPEN,
     "sync": (*SMALL, "--async_rl=False"),
     "a2c": (*SMALL, *A2C),
     "serial": ("--env=CartPole-v1", "--serial_mode=True", "--num_envs_per_worker=8", "--seed=1"),

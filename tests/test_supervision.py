@@ -22,7 +22,9 @@ from tests.commands import Running, fault_run, run, running
 from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
-CARTPOLE = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+CARTPOLE = (
+    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
+)  # fmt: skip
 
 
 def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from sf.config.roles import (
     RunConfig,
 )
 from sf.config.sizes import (
+    rows_per_group,
     samples_per_iteration,
     samples_per_round,
     steps_per_round,
@@ -33,6 +34,7 @@ __all__ = [
     "RunConfig",
     "check",
     "resolve",
+    "rows_per_group",
     "samples_per_iteration",
     "samples_per_round",
     "steps_per_round",

@@ -88,7 +88,8 @@ def _names(config: Config) -> list[str]:
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
     envs, splits = rollout.num_envs_per_worker, config.groups_per_worker
-    if envs is not None and splits > 0 and envs % splits:
+    splits_are_open = rollout.worker_num_splits is None and config.inference.policy_workers_per_policy is None
+    if envs is not None and not splits_are_open and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(
             f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "

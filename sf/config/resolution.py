@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sf.config.roles import Config, RolloutConfig
-from sf.config.sizes import samples_per_round
+from sf.config.sizes import rows_per_group, samples_per_round
 from sf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def wants_step_time(config: Config) -> bool:
 
 
 def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
-    """The configuration without None: workers and environments, batch size, and a seed drawn if there is none.
+    """The configuration without None: who acts, workers and environments, batch size, and a seed drawn if there is none.
 
     Args:
         config: what the user has given.
@@ -39,16 +39,44 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    most = 1 if config.run.serial_mode else _most_workers(config.groups_per_worker, cores, step)
-    rollout = _fill_workers(config.rollout, config.groups_per_worker, most, config.learner.num_learners)
+    if config.inference.policy_workers_per_policy is None:
+        acting = _sized(_with_inference(config, 0), cores, step)
+        suits = _suits_acting(acting, info, step)
+        config = acting if suits else _sized(_with_inference(config, 1), cores, step)
+    else:
+        config = _sized(config, cores, step)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
-    config = replace(config, rollout=rollout, run=replace(config.run, seed=seed))
+    config = replace(config, run=replace(config.run, seed=seed))
     if config.learner.batch_size is not None:
         return config
     batch_size = samples_per_round(config, info.num_agents) / config.learner.num_batches_per_epoch
     if batch_size.denominator != 1:
         raise ConfigError([_batch_size_problem(config, info)])
     return replace(config, learner=replace(config.learner, batch_size=int(batch_size)))
+
+
+def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:
+    return replace(config, inference=replace(config.inference, policy_workers_per_policy=policy_workers_per_policy))
+
+
+def _suits_acting(config: Config, info: EnvInfo, step: StepTime | None) -> bool:
+    """Whether rollout workers of this size had better act for themselves than wait for an inference process."""
+    from sf.small_network import is_small, is_written_out  # imports numpy, which is there since there is `info`
+
+    if config.run.device != "cpu" or config.run.serial_mode or (step is not None and step.waits):
+        return False
+    rollout = config.rollout
+    assert rollout.num_workers is not None
+    if rollout.num_workers * config.groups_per_worker % config.learner.num_learners:
+        return False  # two groups per worker may still be shared evenly
+    return is_written_out(info, config.model) and is_small(info, config.model, rows_per_group(config, info.num_agents))
+
+
+def _sized(config: Config, cores: int, step: StepTime | None) -> Config:
+    """With workers, environments and groups."""
+    most = 1 if config.run.serial_mode else _most_workers(config.groups_per_worker, cores, step)
+    rollout = _fill_workers(config.rollout, config.groups_per_worker, most, config.learner.num_learners)
+    return replace(config, rollout=rollout)
 
 
 def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:

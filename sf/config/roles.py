@@ -116,8 +116,8 @@ class RolloutConfig:
 class InferenceConfig:
     """How actions are computed."""
 
-    policy_workers_per_policy: Annotated[int, AT_LEAST_0] = 1
-    """Inference processes for each policy; 0 has every rollout worker act for itself, which takes a small network."""
+    policy_workers_per_policy: Annotated[int, AT_LEAST_0] | None = None
+    """Inference processes for each policy; 0 has every rollout worker act for itself, as small networks on the CPU do."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,13 @@ def samples_per_round(config: Config, num_agents: int) -> Fraction:
     return Fraction(total, config.run.num_policies)
 
 
+def rows_per_group(config: Config, num_agents: int) -> int:
+    """N a / splits, the observations that ask for their actions together."""
+    if config.rollout.num_envs_per_worker is None:
+        raise ValueError("num_envs_per_worker is None; sizes follow from a resolved configuration.")
+    return config.rollout.num_envs_per_worker // config.groups_per_worker * num_agents
+
+
 def samples_per_iteration(config: Config) -> int:
     """Mb B, the transitions that one training iteration takes."""
     learner = config.learner

@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+WAITS = 1.5
+"""With so much more wall time than CPU time an environment waits for something, and others can use the core."""
+
 
 class StepTime(NamedTuple):
     """Means over some steps of one environment on its own, resets included."""
@@ -20,6 +23,11 @@ class StepTime(NamedTuple):
     def waiting(self) -> float:
         """How many copies of the environment one core can step at once, at least 1: more if it mostly waits."""
         return max(1.0, self.wall_s / max(self.cpu_s, 1e-9))
+
+    @property
+    def waits(self) -> bool:
+        """Whether it hardly needs its core."""
+        return self.waiting > WAITS
 
 
 class Stopwatch:
