@@ -28,7 +28,7 @@ def wants_step_time(config: Config) -> bool:
 
 
 def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
-    """The configuration without None: who acts, workers and environments, batch size, and a seed drawn if there is none.
+    """The configuration without None: who acts, workers, environments, batch size, and a seed drawn if there is none.
 
     Args:
         config: what the user has given.

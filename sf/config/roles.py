@@ -117,7 +117,7 @@ class InferenceConfig:
     """How actions are computed."""
 
     policy_workers_per_policy: Annotated[int, AT_LEAST_0] | None = None
-    """Inference processes for each policy; 0 has every rollout worker act for itself, as small networks on the CPU do."""
+    """Inference processes per policy; 0, for small networks on the CPU, has every rollout worker act for itself."""
 
 
 @dataclass(frozen=True)
