@@ -1,7 +1,7 @@
 """sf and other libraries on the same work, in turns: environment steps per second that the learners have used.
 
     python benchmarks/side_by_side.py WORKLOAD [--systems sf,sample-factory,...] [--rounds 3] [--seconds 10]
-        [--peers DIRECTORY] [--sf-flags "--vectorization=envpool"] [--workers 2] [--install]
+        [--peers DIRECTORY] [--sf-flags=--vectorization=envpool] [--workers 2] [--install]
 
 `--install` first makes an environment for each library below the directory of the peers (some gigabytes). The window
 opens 5 s after the first report of a system and both its ends are reports. Leave the machine alone meanwhile.

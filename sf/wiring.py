@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from sf.arena import Arena, Array, Field
+from sf.commons import Commons, LearnerBells
 from sf.config import Config
 from sf.control import ControlEnd, connect
 from sf.doorbell import Doorbell
@@ -89,11 +90,9 @@ class Wires:
     """Everything that is shared, and what each role gets of it."""
 
     config: Config
-    info: EnvInfo
     source: EnvSource
     experiment: Experiment
-    topology: Topology
-    arena: Arena
+    commons: Commons
     learner_threads: int
     weights: list[PublishedWeights]
     """Of each policy."""
@@ -109,22 +108,29 @@ class Wires:
     models: Mapping[str, Any]
     """Encoders that the user has registered."""
 
+    @property
+    def topology(self) -> Topology:
+        """Sizes of the shared memory."""
+        return self.commons.topology
+
     def learner(self, policy_id: int, index: int) -> RoleSpec:
         """One of the learners of a policy."""
         place = policy_id + index * self.topology.num_policies
         return RoleSpec(
             learner_name(policy_id, index),
             "sf.learner.worker:FurtherLearner" if index else "sf.learner.worker:Learner",
-            self._common()
-            | {
+            {
+                "commons": self.commons,
                 "policy_id": policy_id,
                 "index": index,
                 "config": self.config,
                 "weights": self.weights[policy_id],
-                "learners": self.learner_bells[policy_id],
-                "workers": self.rollout_bells,
-                "inference": self.inference_bells[policy_id],
-                "supervisor": self.supervisor_bell,
+                "bells": LearnerBells(
+                    self.learner_bells[policy_id],
+                    self.rollout_bells,
+                    self.inference_bells[policy_id],
+                    self.supervisor_bell,
+                ),
                 "control": self.learner_ends[policy_id],
                 "checkpoints": self.experiment.checkpoints(policy_id),
                 "num_threads": self.learner_threads,
@@ -143,8 +149,8 @@ class Wires:
         return RoleSpec(
             f"inference-{policy_id}-{index}",
             "sf.inference.worker:InferenceWorker",
-            self._common()
-            | {
+            {
+                "commons": self.commons,
                 "policy_id": policy_id,
                 "index": index,
                 "config": self.config.model,
@@ -170,8 +176,8 @@ class Wires:
         return RoleSpec(
             f"rollout-{index}",
             "sf.rollout.worker:RolloutWorker",
-            self._common()
-            | {
+            {
+                "commons": self.commons,
                 "index": index,
                 "config": self.config.rollout,
                 "drop_nonfinite": self.config.faults.on_nonfinite == "drop",
@@ -196,8 +202,8 @@ class Wires:
         return RoleSpec(
             "eval-0",
             "sf.evaluator.worker:Evaluator",
-            self._common()
-            | {
+            {
+                "commons": self.commons,
                 "config": self.config,
                 "source": self.source,
                 "weights": self.weights,
@@ -218,19 +224,15 @@ class Wires:
         by_policy = [bell for row in self.learner_bells + self.inference_bells for bell in row]
         return Shared(
             topology=self.topology,
-            arena=self.arena,
-            slots=Slots(self.topology, self.arena, self.info),
-            run_state=self.arena["run_state"],
+            arena=self.commons.arena,
+            slots=self.commons.slots(),
+            run_state=self.commons.arena["run_state"],
             doorbells=[self.eval_bell, *by_policy, *self.rollout_bells],
             learner_bells=[row[0] for row in self.learner_bells],
             supervisor_bell=self.supervisor_bell,
             controls=controls,
             least_rollout_workers=least_rollout_workers(self.config, self.topology),
         )
-
-    def _common(self) -> dict[str, Any]:
-        seed = run_seed(self.config.run.seed or 0, self.experiment.num_earlier_starts)
-        return {"topology": self.topology, "info": self.info, "seed": seed, "arena": self.arena}
 
     def _accelerator(self, number: int) -> int | None:
         """Learners and inference workers take the devices in turn."""
@@ -257,15 +259,14 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)
+    seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     rollout_bells = [Doorbell() for _ in workers]
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
     wires = Wires(
         config=config,
-        info=info,
         source=source,
         experiment=experiment,
-        topology=topology,
-        arena=_arena(config, info, topology, num_threads),
+        commons=Commons(topology, info, seed, _arena(config, info, topology, num_threads)),
         learner_threads=num_threads,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,

@@ -51,9 +51,9 @@ class StampingLearner(Learner):
         self.frames += labels.numel()
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.batcher.release()
-        for worker in self.workers:
+        for worker in self.bells.workers:
             worker.ring()
-        self.supervisor.ring()
+        self.bells.supervisor.ring()
 
     def close(self) -> None:
         facts = {"checked": self.checked, "wrong": self.wrong, "mixed": self.mixed, "version": self.update.version}

@@ -42,7 +42,7 @@ def make_together(lab: Lab) -> tuple[PublishedWeights, ActorCritic, Together]:
     (inference,) = together.companions
     assert isinstance(inference, InferenceWorker)
     torch.manual_seed(0)
-    network = ActorCritic(next(spec for spec in lab.specs).arguments["info"], lab.config.model)
+    network = ActorCritic(next(spec for spec in lab.specs).arguments["commons"].info, lab.config.model)
     inference.weights.allocate(network.flat.numel())
     return inference.weights, network, together
 

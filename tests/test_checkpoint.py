@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -478,6 +479,53 @@ def test_fault_d8_malformed_tensor_files_are_rejected(tmp_path: Path, name: str)
     path = sealed_folder(tmp_path, {checkpoint.TENSORS: ATTACKS[name], checkpoint.STATE: b"{}"})
     with pytest.raises(CheckpointError, match="cannot be read"):
         load(path)
+
+
+ODD = (-1, 0, 1, 2**31, 2**63, 2**64, 1.5, "x", None, True, [], {}, [0, 8])
+TYPES = "F32", "F64", "BOOL", "U64", "C64", "F4", "F6_E2M3", "F8_E8M0", "F8_E4M3", "BF16"
+
+
+def fuzzed(source: random.Random, tensors: bytes) -> bytes:
+    """A tensor file with something odd in its header, or a few of its bytes."""
+    (size,) = struct.unpack("<Q", tensors[:8])
+    description, body = json.loads(tensors[8 : 8 + size]), tensors[8 + size :]
+    if source.random() < 0.3:
+        content = bytearray(tensors)
+        for _ in range(source.randint(1, 4)):
+            content[source.randrange(min(len(content), size + 8))] = source.randrange(256)
+        return bytes(content[: source.choice([len(content), source.randrange(len(content))])])
+    for _ in range(source.randint(1, 3)):
+        one = description[source.choice([name for name in description if name != "__metadata__"])]
+        match source.randrange(6):
+            case 0:
+                one["dtype"] = source.choice([*ODD, *TYPES])
+            case 1:
+                one[source.choice(["shape", "data_offsets"])] = source.choice(ODD)
+            case 2 if isinstance(one.get("data_offsets"), list) and one["data_offsets"]:
+                one["data_offsets"][source.randrange(len(one["data_offsets"]))] = source.choice([*ODD, 4, 8, 12])
+            case 3 if isinstance(one.get("shape"), list):
+                one["shape"].append(source.choice(ODD))
+            case 4:
+                one.pop(source.choice(list(one)), None) if one else None
+            case _:
+                description[source.choice(["../x", "", "policy/\0", "a" * 1000])] = dict(one)
+    return header(description, body, source.choice([None, None, None, 0, size - 1, 2**63]))
+
+
+def test_fault_d8_odd_tensor_files_are_read_as_they_are_or_rejected(tmp_path: Path) -> None:
+    (whole,) = save_some(tmp_path / "whole", 1)
+    tensors, source, rejected = (whole / checkpoint.TENSORS).read_bytes(), random.Random(1), 0
+    for number in range(500):
+        content = fuzzed(source, tensors)
+        path = sealed_folder(tmp_path / str(number), {checkpoint.TENSORS: content, checkpoint.STATE: b"{}"})
+        try:
+            read = load(path)
+        except CheckpointError:
+            rejected += 1
+        else:
+            assert sum(tensor.nbytes for tensor in read.tensors.values()) <= len(content)
+        shutil.rmtree(tmp_path / str(number))
+    assert 300 < rejected < 500, "some that are odd are still whole"
 
 
 def test_fault_d8_pickles_never_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sf.arena import Arena, Array, Field
+from sf.commons import Commons
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, Topology
 
@@ -68,7 +69,7 @@ class TimedRollout(RolloutWorker):
 
     def __init__(self, timings: Arena, **arguments: Any):
         super().__init__(**arguments)
-        requests = StampedRequests(arguments["topology"], arguments["arena"], timings)
+        requests = StampedRequests(arguments["commons"], timings)
         for group in self.groups:
             group.requests = requests
 
@@ -76,8 +77,8 @@ class TimedRollout(RolloutWorker):
 class StampedRequests(Requests):
     """The words of the requests, and when each one was made."""
 
-    def __init__(self, topology: Topology, arena: Arena, timings: Arena):
-        super().__init__(topology, arena)
+    def __init__(self, commons: Commons, timings: Arena):
+        super().__init__(commons.topology, commons.arena)
         self.requested = timings["requested"]
 
     def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:

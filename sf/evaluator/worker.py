@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.arena import Arena
+from sf.commons import Commons
 from sf.config import Config
 from sf.device import from_host
 from sf.doorbell import Doorbell
@@ -31,8 +31,6 @@ from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
 from sf.records import evaluation_record, learner_record
-from sf.slots import Topology
-from sf.spaces import EnvInfo
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
 
@@ -44,11 +42,8 @@ class Evaluator:
     def __init__(
         self,
         config: Config,
-        topology: Topology,
-        info: EnvInfo,
+        commons: Commons,
         source: EnvSource,
-        seed: int,
-        arena: Arena,
         weights: Sequence[PublishedWeights],
         doorbell: Doorbell,
         supervisor: Doorbell,
@@ -59,11 +54,8 @@ class Evaluator:
 
         Args:
             config: the whole configuration, because checkpoints carry it.
-            topology: tells how many policies there are.
-            info: what the environments look like.
-            source: makes them.
-            seed: of the run; every evaluation plays with the same seeds, so that their scores can be compared.
-            arena: the shared memory.
+            commons: of all roles; every evaluation plays with the same seeds, so that their scores can be compared.
+            source: makes the environments.
             weights: what the learners publish, by policy.
             doorbell: wakes this worker at the end of the run.
             supervisor: doorbell of the supervisor.
@@ -73,10 +65,11 @@ class Evaluator:
         Raises:
             EnvError: an environment cannot be made.
         """
+        topology, info = commons.topology, commons.info
         self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
         self.supervisor, self.checkpoints = supervisor, list(checkpoints)
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
-        self.record = evaluation_record(arena)
+        self.record = evaluation_record(commons.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.networks = [ActorCritic(info, config.model) for _ in weights]
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
@@ -87,11 +80,11 @@ class Evaluator:
             source,
             info,
             self.config.eval_episodes,
-            int(np.random.SeedSequence([seed, topology.num_groups]).generate_state(1)[0]),
+            int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
             progress=self.record.progress,
         )
-        self.learners = [learner_record(arena, policy_id) for policy_id in range(topology.num_policies)]
+        self.learners = [learner_record(commons.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
         self.is_playing = False

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.arena import Arena, Array
+from sf.arena import Array
+from sf.commons import Commons
 from sf.config import ModelConfig
 from sf.doorbell import Doorbell
 from sf.inference.actor import Actor, Answers
@@ -24,8 +25,6 @@ from sf.inference.small_actor import SmallActor
 from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
 from sf.monitor.console import Console
 from sf.records import inference_record
-from sf.slots import Requests, Slots, Topology
-from sf.spaces import EnvInfo
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
@@ -53,10 +52,7 @@ class InferenceWorker:
         policy_id: int,
         index: int,
         config: ModelConfig,
-        topology: Topology,
-        info: EnvInfo,
-        seed: int,
-        arena: Arena,
+        commons: Commons,
         weights: PublishedWeights,
         doorbell: Doorbell,
         workers: Sequence[Doorbell],
@@ -72,10 +68,7 @@ class InferenceWorker:
             policy_id: the policy it acts for.
             index: among the inference workers of that policy.
             config: of the model.
-            topology: sizes of the shared memory.
-            info: what the environments look like.
-            seed: of the run.
-            arena: the shared memory.
+            commons: of all roles.
             weights: what the learner of this policy publishes.
             doorbell: wakes this worker.
             workers: doorbells of all rollout workers.
@@ -89,27 +82,28 @@ class InferenceWorker:
         Raises:
             ResourceError: there is no accelerator.
         """
+        topology, info = commons.topology, commons.info
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
         self.console = Console()
         self.speaks = index == 0 or not topology.workers_act  # else there would be as many lines as rollout workers
-        entropy = [seed, policy_id, index, incarnation]
+        entropy = [commons.seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
             self.actor = SmallActor(info, config, entropy)
         else:
             from sf.inference.network_actor import NetworkActor  # with torch
 
-            self.actor = NetworkActor(info, config, entropy, arena, accelerator, bf16, cuda_graphs)
+            self.actor = NetworkActor(info, config, entropy, commons.arena, accelerator, bf16, cuda_graphs)
         self.weights, self.version = weights, NOTHING_PUBLISHED
-        self.slots, self.requests = Slots(topology, arena, info), Requests(topology, arena)
+        self.slots, self.requests = commons.slots(), commons.requests()
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.one_by_one = one_by_one
         self._has_final_observation = self.slots.has_final_observation[self.groups[0] : self.groups[-1] + 1]
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
-        self.record = inference_record(arena, policy_id * topology.inference_per_policy + index)
+        self.record = inference_record(commons.arena, policy_id * topology.inference_per_policy + index)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""

@@ -12,17 +12,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sf.arena import Arena
+from sf.commons import Commons, LearnerBells
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.device import note_memory, pin, to_host, use_device
-from sf.doorbell import Doorbell
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
@@ -36,8 +35,6 @@ from sf.policy.acting import compare_with_numpy
 from sf.process import keep_freed_memory
 from sf.progress import Phase
 from sf.records import learner_record
-from sf.slots import Slots, Topology
-from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
 
@@ -51,15 +48,9 @@ class Learner:
         policy_id: int,
         index: int,
         config: Config,
-        topology: Topology,
-        info: EnvInfo,
-        seed: int,
-        arena: Arena,
+        commons: Commons,
         weights: PublishedWeights,
-        learners: Sequence[Doorbell],
-        workers: Sequence[Doorbell],
-        inference: Sequence[Doorbell],
-        supervisor: Doorbell,
+        bells: LearnerBells,
         control: ControlEnd,
         checkpoints: Path,
         num_threads: int = 1,
@@ -71,15 +62,9 @@ class Learner:
             policy_id: the policy it trains.
             index: of this learner among those of the policy.
             config: the whole configuration, because checkpoints carry it.
-            topology: sizes of the shared memory.
-            info: what the environments look like.
-            seed: of the run.
-            arena: the shared memory.
+            commons: of all roles.
             weights: where this policy is published.
-            learners: doorbells of the learners of this policy.
-            workers: doorbells of all rollout workers.
-            inference: doorbells of the inference workers of this policy.
-            supervisor: doorbell of the supervisor.
+            bells: of those that it has to do with.
             control: this end of the control connection.
             checkpoints: directory of the checkpoints of this policy.
             num_threads: that compute.
@@ -89,14 +74,14 @@ class Learner:
             CheckpointError: there are checkpoints and none can be used.
             ResourceError: there is no accelerator.
         """
-        self.policy_id, self.doorbell = policy_id, learners[index]
-        self.workers, self.supervisor = list(workers), supervisor
-        self.control = control
+        topology, info, arena = commons.topology, commons.info, commons.arena
+        self.policy_id, self.doorbell = policy_id, bells.learners[index]
+        self.bells, self.control = bells, control
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted = config.run.train_for_env_steps
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
-        torch.manual_seed(seed + policy_id)
+        torch.manual_seed(commons.seed + policy_id)
         torch.set_num_threads(num_threads)
         keep_freed_memory()
         self.device = use_device(accelerator, arena)
@@ -106,18 +91,18 @@ class Learner:
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
         """For use outside of the training."""
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
-        self.peers = peers_of(policy_id, index, arena, learners, self.record.progress)
+        self.peers = peers_of(policy_id, index, arena, bells.learners, self.record.progress)
         self.update = Update(self.network, config.learner, topology.num_groups * topology.rows, self.peers)
         self.saver = Saver(checkpoints, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
-        self.batcher = Batcher(policy_id, Slots(topology, arena, info), share, index, self.device)
+        self.batcher = Batcher(policy_id, commons.slots(), share, index, self.device)
         self._batch: Batch | None = None
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
         self.last_summary_s = -math.inf
-        self.weights, self.inference = weights, list(inference)
+        self.weights = weights
         self._write_weights = to_host(self.network.flat)
         self._begin()
 
@@ -183,14 +168,14 @@ class Learner:
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
         if self.batcher.release(was_trained_on):
-            for worker in self.workers:
+            for worker in self.bells.workers:
                 worker.ring()
         if self.update.want_summary and (scalars := self.update.summary()):  # nothing of a dataset that was skipped
             self.last_summary_s = now
             note_memory(self.device, self.record)
             self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars))
         if self.frames >= self.frames_wanted:
-            self.supervisor.ring()
+            self.bells.supervisor.ring()
         self.record.lap("batch")
 
     def _resume(self) -> int:
@@ -218,7 +203,7 @@ class Learner:
         self.weights.allocate(self.network.flat.numel())
         pin(self.weights, self.device)
         self.weights.publish(self.update.version, self._write_weights)
-        for bell in self.inference:
+        for bell in self.bells.inference:
             bell.ring()
 
     def _hear(self) -> None:
@@ -240,7 +225,7 @@ class Learner:
         self.record.lap("wait")
         if saved := self.saver.save(self.policy_id, request, self.frames):
             self.control.send(saved)
-            self.supervisor.ring()
+            self.bells.supervisor.ring()
         self.record.lap("save")
 
 

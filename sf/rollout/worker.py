@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Arena
+from sf.commons import Commons
 from sf.config import RolloutConfig
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
@@ -20,8 +20,6 @@ from sf.records import EpisodeRing, rollout_record
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
 from sf.rollout.vector_batch import VectorBatch
-from sf.slots import Requests, Slots, Topology
-from sf.spaces import EnvInfo
 
 GLOBALS = 0x676C6F62
 """The last word of the entropy of the global generators: no environment has the same."""
@@ -34,6 +32,31 @@ def _seed_globals(entropy: Sequence[int]) -> None:
     np.random.seed(word)
 
 
+def _make_envs(
+    config: RolloutConfig,
+    commons: Commons,
+    source: EnvSource,
+    sequence: np.random.SeedSequence,
+    repeatable: bool,
+    place: dict[str, Any],
+) -> EnvBatch:
+    """Those of one group, which step as one or one by one.
+
+    Args:
+        config: of all rollout workers.
+        commons: of all roles.
+        source: makes the environments.
+        sequence: from which their seeds follow.
+        repeatable: whether they keep a history.
+        place: where they leave final observations and say what they do, as both kinds take it.
+    """
+    size = commons.topology.envs_per_group
+    seeds = [int(word) for word in sequence.generate_state(size) % 2**31]
+    if config.vectorization in ("native", "envpool"):
+        return VectorBatch(source, commons.info, size, seeds[0], **place)
+    return make_env_batch(source, commons.info, seeds, **place, repeatable=repeatable)
+
+
 class RolloutWorker:
     """One role object: `step` until nothing can be done, then `wait`."""
 
@@ -44,11 +67,8 @@ class RolloutWorker:
         index: int,
         config: RolloutConfig,
         drop_nonfinite: bool,
-        topology: Topology,
-        info: EnvInfo,
+        commons: Commons,
         source: EnvSource,
-        seed: int,
-        arena: Arena,
         doorbell: Doorbell,
         inference: Sequence[Doorbell],
         learners: Sequence[Doorbell],
@@ -61,11 +81,8 @@ class RolloutWorker:
             index: of this worker.
             config: of all rollout workers.
             drop_nonfinite: whether trajectories with a NaN or an infinity are dropped instead of raising an error.
-            topology: sizes of the shared memory.
-            info: what the environments look like.
-            source: makes them.
-            seed: of the run; environments and random choices of this worker derive their own from it.
-            arena: the shared memory.
+            commons: of all roles.
+            source: makes the environments.
             doorbell: wakes this worker.
             inference: doorbells of the inference workers that serve it, one per policy.
             learners: doorbells of the learners.
@@ -77,25 +94,19 @@ class RolloutWorker:
         """
         self.doorbell = doorbell
         self.inference, self.learners = list(inference), list(learners)
-        self.record = rollout_record(arena, index)
-        episodes = EpisodeRing(arena, index)
-        slots, requests = Slots(topology, arena, info), Requests(topology, arena)
-        _seed_globals([seed, index, incarnation, GLOBALS])
+        self.record = rollout_record(commons.arena, index)
+        episodes = EpisodeRing(commons.arena, index)
+        slots, requests = commons.slots(), commons.requests()
+        _seed_globals([commons.seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
-        for group in topology.groups_of_worker(index):
-            sequence = np.random.SeedSequence([seed, group, incarnation])
-            env_seeds = [int(word) for word in sequence.generate_state(topology.envs_per_group) % 2**31]
-            place: dict[str, Any] = {
+        for group in commons.topology.groups_of_worker(index):
+            sequence = np.random.SeedSequence([commons.seed, group, incarnation])
+            place = {
                 "final_observations": {key: array[group] for key, array in slots.final_observations.items()},
                 "has_final_observation": slots.has_final_observation[group],
                 "action_bounds": config.action_bounds,
                 "progress": self.record.progress,
             }
-            envs: EnvBatch
-            if config.vectorization in ("native", "envpool"):
-                envs = VectorBatch(source, info, topology.envs_per_group, env_seeds[0], **place)
-            else:
-                envs = make_env_batch(source, info, env_seeds, **place, repeatable=repeatable)
             self.groups.append(
                 Group(
                     group,
@@ -103,7 +114,7 @@ class RolloutWorker:
                     drop_nonfinite,
                     slots,
                     requests,
-                    envs,
+                    _make_envs(config, commons, source, sequence, repeatable, place),
                     random=np.random.default_rng(sequence),
                     record=self.record,
                     on_request=self._ring_inference,

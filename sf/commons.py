@@ -1,0 +1,46 @@
+"""What roles are given by whoever wires them; without torch, which not all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sf.arena import Arena
+from sf.doorbell import Doorbell
+from sf.slots import Requests, Slots, Topology
+from sf.spaces import EnvInfo
+
+
+@dataclass(frozen=True)
+class Commons:
+    """What all roles of a run have in common."""
+
+    topology: Topology
+    """Sizes of the shared memory."""
+    info: EnvInfo
+    """What the environments look like."""
+    seed: int
+    """Of the run; what a role draws follows from it and from the place of the role."""
+    arena: Arena
+    """The shared memory."""
+
+    def slots(self) -> Slots:
+        """Views of the trajectories."""
+        return Slots(self.topology, self.arena, self.info)
+
+    def requests(self) -> Requests:
+        """Views of the words between rollout and inference workers."""
+        return Requests(self.topology, self.arena)
+
+
+@dataclass(frozen=True)
+class LearnerBells:
+    """The doorbells that a learner hears or rings."""
+
+    learners: Sequence[Doorbell]
+    """Of the learners of its policy, its own among them."""
+    workers: Sequence[Doorbell]
+    """Of all rollout workers."""
+    inference: Sequence[Doorbell]
+    """Of the inference workers of its policy."""
+    supervisor: Doorbell
