@@ -37,12 +37,14 @@ def test_fault_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> No
 
 def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
     """Nobody samples for two seconds: learner and inference worker use next to no time."""
-    with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1") as command:
+    flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1"
+    with running(tmp_path, *flags) as command:
         command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
         for worker in command.named("sf-rollout"):
             worker.suspend()
         time.sleep(0.5)
         waiting = command.named("sf-learner-0") + command.named("sf-inference-0-0")
+        assert len(waiting) == 2
         before = [sum(process.cpu_times()[:2]) for process in waiting]
         time.sleep(2.0)
         used = [sum(process.cpu_times()[:2]) - start for process, start in zip(waiting, before, strict=True)]
