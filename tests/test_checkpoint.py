@@ -481,7 +481,7 @@ def test_fault_d8_malformed_tensor_files_are_rejected(tmp_path: Path, name: str)
         load(path)
 
 
-ODD = (-1, 0, 1, 2**31, 2**63, 2**64, 1.5, "x", None, True, [], {}, [0, 8])
+ODD: tuple[Any, ...] = (-1, 0, 1, 2**31, 2**63, 2**64, 1.5, "x", None, True, [], {}, [0, 8])
 TYPES = "F32", "F64", "BOOL", "U64", "C64", "F4", "F6_E2M3", "F8_E8M0", "F8_E4M3", "BF16"
 
 
