@@ -12,6 +12,7 @@
     resume       SIGKILL of a whole run at random moments, and a resume each time: what counts on, and what repeats
     damage       random single-bit flips and truncations of a checkpoint
     usage        a hundred wrong command lines: code, sentence, what is left behind, and how long the answer takes
+    neighbours   rates of a run in which one environment is slow, or stuck, beside one in which all are alike
     steps        environment steps until the target under fire, beside clean runs
 
 A part ends with an error if a promise is broken, and says NOT where a figure is missed. --scale=0.1 does a tenth of
@@ -34,26 +35,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+from chaos_run import TARGET, Run, config
+from neighbours import neighbours
 
-from sf.callbacks import Callbacks, Iteration
-from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.errors import ExperimentError
 from sf.experiment import expect_free
-from sf.ledger import Ledger
 from sf.progress import Phase, phase_of
-from sf.role import RoleSpec
-from sf.supervisor import prepare, train_prepared
-from sf.wiring import Shared
 
-TARGET = 475.0
 FULL = {
     "workers": 1000,
     "acting": 200,
@@ -65,82 +60,9 @@ FULL = {
     "resume": 20,
     "damage": 100_000,
     "usage": 1000,
+    "neighbours": 1,
 }
 STEPS_SEEDS = 15
-
-
-def config(directory: str, seed: int = 1, inference: int = 1, **run: object) -> Config:
-    """CartPole with four rollout workers and a budget that no number of kills uses up."""
-    return Config(
-        RunConfig("CartPole-v1", train_dir=directory, seed=seed, **run),  # type: ignore[arg-type]
-        RolloutConfig(num_workers=4, num_envs_per_worker=16),
-        InferenceConfig(inference),
-        learner=LearnerConfig(num_epochs=1, num_batches_per_epoch=4),
-        faults=FaultConfig(max_restarts=1_000_000),
-    )
-
-
-class Run:
-    """A training in this process, with a thread that does things to it."""
-
-    def __init__(self, directory: str, fault: Callable[[Run], None], **settings: object):
-        self.shared: Shared | None = None
-        self.frames = self.reached_at = 0
-        self.fault, self.is_over = fault, False
-        self.error: BaseException | None = None
-        thread = threading.Thread(target=self._disturb, daemon=True)
-        thread.start()
-        prepared = prepare(config(directory, **settings))  # type: ignore[arg-type]
-        with silence():
-            self.outcome = train_prepared(prepared, Callbacks(on_iteration=self._look), self._keep)
-        assert self.is_over, "the run was stopped from outside"
-        assert self.shared is not None
-        self.ledger = Ledger.of(self.shared.slots, has_ended=True)
-        if self.error is not None:
-            raise self.error
-
-    def state(self) -> str:
-        """Who does what, for the search of a deadlock."""
-        assert self.shared is not None
-        slots, arena = self.shared.slots, self.shared.arena
-        phases = {name: arena[f"records/{name}/progress"].tolist() for name in ("rollout", "inference", "learner")}
-        doing = {name: [phase_of(word)[0].name for word in words] for name, words in phases.items()}
-        states = [slots.state(slot).name for slot in range(slots.topology.num_slots)]
-        return f"{doing}, {Ledger.of(slots, has_ended=False).line()}, {states}"
-
-    def pids(self, title: str) -> list[int]:
-        """Of the children that show this name and have begun to work, or one time in ten of all that show it."""
-        assert self.shared is not None
-        words = self.shared.arena[f"records/{title.split('-')[1]}/progress"]
-        any_will_do = random.random() < 0.1
-        found = []
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                name = "".join(child.cmdline())
-                if child.status() != psutil.STATUS_ZOMBIE and name.startswith(title):
-                    is_at_work = phase_of(int(words[int(name.rpartition("-")[2])]))[0] not in (Phase.START, Phase.INIT)
-                    if is_at_work or any_will_do:
-                        found.append(child.pid)
-        return found
-
-    def _keep(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
-        self.shared = shared
-        return specs
-
-    def _look(self, iteration: Iteration) -> bool:
-        self.frames = iteration.frames
-        if not self.reached_at and (iteration.mean_reward or 0) >= TARGET:
-            self.reached_at = iteration.frames
-        return self.is_over
-
-    def _disturb(self) -> None:
-        try:
-            while self.frames == 0:
-                time.sleep(0.01)
-            self.fault(self)
-        except BaseException as error:
-            self.error = error
-        self.is_over = True
 
 
 def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bool = True) -> Callable[[Run], None]:
@@ -173,7 +95,7 @@ def under_fire(title: str, pause_s: tuple[float, float], inference: int = 1) -> 
     def part(count: int) -> str:
         with tempfile.TemporaryDirectory() as directory:
             started = time.monotonic()
-            run = Run(directory, kills(title, count, pause_s), inference=inference)
+            run = Run(config(directory, inference=inference), kills(title, count, pause_s))
         assert run.ledger.is_balanced, run.ledger.line()
         return (
             f"{count} kills of {title} in {time.monotonic() - started:.0f} s; {TARGET:.0f} reached after "
@@ -208,7 +130,7 @@ def recovery(count: int) -> str:
             time.sleep(0.3)
 
     with tempfile.TemporaryDirectory() as directory:
-        Run(directory, fault)
+        Run(config(directory), fault)
     (seen, seen_99), (back, back_99) = (np.percentile(times, [50, 99]) for times in (seen_s, back_s))
     missed = "" if seen_99 <= 0.05 and back_99 <= 1.5 else "NOT within 50 ms and 1.5 s: "
     return (
@@ -434,7 +356,7 @@ def steps(count: int) -> str:
     for seed in range(1, count + 1):
         for name, pause_s in pauses_s.items():
             with tempfile.TemporaryDirectory() as directory:
-                run = Run(directory, _until_target(pause_s), seed=seed)
+                run = Run(config(directory, seed=seed), _until_target(pause_s))
             frames[name].append(run.reached_at)
     medians = {name: statistics.median(values) for name, values in frames.items()}
     ratios = {name: median / medians["clean"] for name, median in medians.items()}
@@ -459,21 +381,6 @@ def _until_target(pause_s: float) -> Callable[[Run], None]:
     return fault
 
 
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Hides what this process and its children print to standard output."""
-    sys.stdout.flush()
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
-        os.close(nowhere)
-
-
 PARTS: dict[str, Callable[[int], str]] = {
     "workers": under_fire("sf-rollout", (0.3, 0.9)),
     "acting": under_fire("sf-rollout", (0.3, 0.9), inference=0),
@@ -485,6 +392,7 @@ PARTS: dict[str, Callable[[int], str]] = {
     "resume": resume,
     "damage": damage,
     "usage": usage,
+    "neighbours": neighbours,
     "steps": steps,
 }
 
