@@ -100,8 +100,9 @@ def test_a7_sampling_during_training_adds_little_lag(tmp_path: Path, oracles: di
     assert max(value for _, value in curves["train/version_diff_max"]) <= 3
 
 
-def test_a22_tags(tmp_path: Path) -> None:
-    finished = run(tmp_path, *SMALL, "--train_for_seconds=4", "--experiment_summaries_interval=1")
+@pytest.mark.parametrize("mode", ["async", "acting"])
+def test_a22_tags(tmp_path: Path, mode: str) -> None:
+    finished = run(tmp_path, *MODES[mode], "--train_for_seconds=4", "--experiment_summaries_interval=1")
     assert finished.code == 0, finished.err
     curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
     spread = ("", "_min", "_max")

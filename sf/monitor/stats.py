@@ -43,9 +43,11 @@ class InferenceStats:
 
 def memory_scalars(pids: Mapping[str, int], policy_id: int) -> dict[str, float]:
     """Resident memory in MB of the main process and of the processes of one policy."""
+    inference = [pid for name, pid in pids.items() if name.startswith(f"inference-{policy_id}-")]
+    rollout = [pid for name, pid in pids.items() if name.startswith("rollout-")]
     groups = {
         "stats/memory_learner": [pid for name, pid in pids.items() if name == f"learner-{policy_id}"],
-        "stats/memory_policy_worker": [pid for name, pid in pids.items() if name.startswith(f"inference-{policy_id}-")],
+        "stats/memory_policy_worker": inference or rollout,  # who act for themselves if nobody else does
     }
     scalars = {"stats/master_process_memory_mb": psutil.Process().memory_info().rss / MEGABYTE}
     for tag, group in groups.items():
