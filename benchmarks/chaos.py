@@ -143,9 +143,10 @@ def supervisor(count: int) -> str:
     """The whole command, killed from outside."""
     shared_before = set(os.listdir("/dev/shm"))
     left: list[list[str]] = []
-    for _ in range(count):
+    for number in range(count):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-            command = [sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_dir={directory}"]
+            acting = f"--policy_workers_per_policy={number % 2}"
+            command = [sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_dir={directory}", acting]
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
             )
@@ -255,10 +256,12 @@ def resume(count: int) -> str:
         line += ["--save_every_sec=1", "--experiment_summaries_interval=1", "--lr_schedule=linear"]
         line += ["--train_for_env_steps=100_000_000", "--seed=1"]
         newest = 0
-        for _ in range(count):
-            log = Path(name, "log.txt")
+        for number in range(count):
+            log, who_acts = Path(name, "log.txt"), f"--policy_workers_per_policy={number % 2}"
             with log.open("w") as out:
-                process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+                process = subprocess.Popen(
+                    [*line, who_acts], stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                )
             began = time.monotonic()
             while "Fps is" not in log.read_text() and random.random() > 0.002:  # one in a few is killed before
                 assert process.poll() is None, log.read_text()

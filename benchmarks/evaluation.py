@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TRAINING = ["--num_workers=2", "--num_envs_per_worker=64", "--worker_num_splits=2", "--rollout=32"]
+TRAINING += ["--policy_workers_per_policy=1"]
 TRAINING += ["--batch_size=4096", "--num_batches_per_epoch=1", "--num_epochs=1", "--nonlinearity=tanh"]
 TRAINING += ["--normalize_input=False", "--normalize_returns=False", "--encoder_mlp_layers", "64", "64"]
 PEER = """

@@ -4,7 +4,8 @@
 
 The environments cost nothing (see `free_images`), so that what is measured is the way of a picture from shared memory
 through acting and learning: 84x84x4 bytes, the network of Mnih et al. 2015, one epoch. The aim on one H200 with 16
-cores is 100,000 frames per second. CartPole-v1 is there because small networks may be faster on the CPU.
+cores is 100,000 frames per second. CartPole-v1 is there because small networks may be faster on the CPU, where
+rollout workers act for themselves.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sf.config import Config, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
+from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.inference.network_actor import NetworkActor
@@ -46,6 +46,7 @@ def main() -> None:
         model=ModelConfig(
             encoder_mlp_layers=(64, 64), nonlinearity="tanh", normalize_input=False, normalize_returns=False
         ),
+        inference=InferenceConfig(1),
         learner=LearnerConfig(num_batches_per_epoch=1),
     )
     source = find_env(options.env)

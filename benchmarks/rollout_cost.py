@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from sf.arena import Array
-from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig, resolve
+from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.rollout.worker import RolloutWorker
@@ -80,6 +80,7 @@ def worker_blocks(
         rollout=RolloutConfig(
             num_workers=1, num_envs_per_worker=2 * per_group, rollout=len(actions), vectorization=vectorization
         ),
+        inference=InferenceConfig(1),
         learner=LearnerConfig(num_batches_per_epoch=1),
     )
     source = find_env(env_id)

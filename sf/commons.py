@@ -44,3 +44,4 @@ class LearnerBells:
     inference: Sequence[Doorbell]
     """Of the inference workers of its policy."""
     supervisor: Doorbell
+    """Rung when there is something to read."""

@@ -75,7 +75,7 @@ def ensure_room_for_processes(config: Config, topology: Topology, threads_of_lea
     Raises:
         ResourceError: too few open files, processes or threads are allowed.
     """
-    each_policy = (config.inference.policy_workers_per_policy or 0) + topology.num_learners
+    each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
     with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
     num_processes = topology.num_workers + with_torch
     ensure_descriptors(num_processes, num_doorbells=num_processes + 1)

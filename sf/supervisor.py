@@ -166,10 +166,11 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
+    check(resolved, info)
     if chosen := _chosen_flags(config, resolved):
-        Console().plain(f"{_step_time(step) if seconds else ''}Chosen: {chosen}")
+        measured = [_step_time(step)] if seconds else []
+        Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
-    check(config, info)
     for note in (*notes, *info.notes(config.model.encoder_conv_architecture)):
         Console().plain(note)
     if note := _note_on_acting(config, info):
@@ -187,7 +188,7 @@ def _note_on_acting(config: Config, info: EnvInfo) -> str:
         return ""
     return (
         "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a network "
-        "and groups of this size. Try --policy_workers_per_policy=1 beside it."
+        "and groups of this size. Try the same without this flag."
     )
 
 
@@ -215,7 +216,7 @@ def _look_for_accelerators() -> list[str]:
 def _step_time(step: StepTime) -> str:
     """What was measured."""
     waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waits else ""
-    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}. "
+    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}."
 
 
 def _chosen_flags(given: Config, resolved: Config) -> str:

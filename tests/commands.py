@@ -139,7 +139,9 @@ def run(
         return command.finish(timeout_s)
 
 
-def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None) -> tuple[str, ...]:
+def fault_run(
+    path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None, inference: int = 1
+) -> tuple[str, ...]:
     """Flags of a run whose environments obey these orders, see `tests.fault_envs`."""
     directory = path / "orders"
     directory.mkdir(exist_ok=True)
@@ -147,4 +149,5 @@ def fault_run(path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, 
         (directory / order).touch()
     arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
     env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
-    return (*env, f"--num_workers={num_workers}", "--num_envs_per_worker=4", "--train_for_seconds=3")
+    sizes = f"--num_workers={num_workers}", "--num_envs_per_worker=4", f"--policy_workers_per_policy={inference}"
+    return (*env, *sizes, "--train_for_seconds=3")

@@ -92,6 +92,7 @@ class TestRoofline:
     def test_command_prints_the_limit(self, tmp_path: Path) -> None:
         finished = commands.run(tmp_path, "roofline", *TINY, "--train_for_seconds=1", module="sf.cli.bench")
         assert finished.code == ExitCode.FINISHED, finished.err
+        assert finished.out.startswith("CPU time per sample"), "what was chosen is no figure"
         assert re.search(r"limit = cores / .* = [\d,]+ samples/s$", finished.out)
         assert {path.name for path in tmp_path.iterdir()} == {"out.txt", "err.txt"}
 

@@ -146,8 +146,8 @@ class TestDefaults:
             ({"worker_num_splits": 1}, 16, (16, 4)),
             ({"worker_num_splits": 3}, 4, (2, 33)),
             ({"num_workers": 3}, 8, (3, 22)),
-            ({"num_workers": 100}, 8, (100, 1)),
-            ({"num_workers": 100, "worker_num_splits": 2}, 8, (100, 2)),
+            ({"num_workers": 100}, 8, (100, 2)),
+            ({"num_workers": 100, "worker_num_splits": 1}, 8, (100, 1)),
             ({"num_envs_per_worker": 8}, 4, (4, 8)),
             ({"num_envs_per_worker": 32}, 4, (2, 32)),
             ({"num_envs_per_worker": 128}, 4, (1, 128)),
@@ -207,6 +207,11 @@ class TestDefaults:
         assert resolved.rollout.worker_num_splits == (1 if acts else 2)
         check(resolved, env_info())
         assert resolve(resolved, env_info(), cores=2) == resolved
+
+    @pytest.mark.parametrize(("cpu_us", "inference"), [(1000, 0), (700, 0), (500, 1)])
+    def test_environments_that_wait_have_an_inference_process(self, cpu_us: int, inference: int) -> None:
+        resolved = resolve(make(), env_info(), 2, StepTime(1e-3, 1e-6 * cpu_us))
+        assert resolved.inference.policy_workers_per_policy == inference
 
     @pytest.mark.parametrize("given", [0, 1, 2])
     def test_who_acts_is_not_changed_where_it_was_given(self, given: int) -> None:
@@ -309,6 +314,9 @@ class TestRefusals:
     def test_s3_environments_that_form_no_equal_groups(self) -> None:
         config = make(rollout={"num_envs_per_worker": 5})
         check(config)  # workers that act for themselves need one group only
+        others: list[dict[str, Any]] = [{"model": {"use_rnn": True}}, {"run": {"serial_mode": True}}]
+        for other in (*others, {"run": {"device": "gpu"}}):
+            assert "cannot form" in refusal(make(rollout={"num_envs_per_worker": 5}, **other))
         assert refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=1))) == (
             "num_envs_per_worker=5 cannot form worker_num_splits=2 equal groups. A worker steps its groups in turn, so "
             "they need the same size: use --num_envs_per_worker=4 or 6, or --worker_num_splits=1."

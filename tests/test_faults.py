@@ -29,9 +29,8 @@ from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
 EXPERIMENT = Path("train_dir/default_experiment")
-CARTPOLE = (
-    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
-)  # fmt: skip
+OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
@@ -66,7 +65,7 @@ def wait_for_new(command: Running, title: str, old: int) -> None:
 
 @pytest.mark.parametrize(("role", "inference"), [("rollout-1", 1), ("inference-0-0", 1), ("rollout-1", 0)])
 def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str, inference: int) -> None:
-    with running(tmp_path, *CARTPOLE, f"--policy_workers_per_policy={inference}") as command:
+    with running(tmp_path, *OPEN, f"--policy_workers_per_policy={inference}") as command:
         wait_for_training(command)
         victims = []
         for _ in range(2):
@@ -118,6 +117,7 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
     command.wait_for(lambda: len(others()) == 2, "new workers")
 
 
+@pytest.mark.parametrize("inference", [1, 0])
 @pytest.mark.parametrize(
     ("order", "how"),
     [
@@ -131,8 +131,10 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
         pytest.param("step-unpicklable", "step() raised Unpicklable", marks=pytest.mark.slow),
     ],
 )
-def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(tmp_path: Path, order: str, how: str) -> None:
-    finished = run(tmp_path, *fault_run(tmp_path, order))
+def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(
+    tmp_path: Path, order: str, how: str, inference: int
+) -> None:
+    finished = run(tmp_path, *fault_run(tmp_path, order, inference=inference))
     assert finished.code == 0, finished.err
     assert how in finished.out
     assert finished.out.count("Restart 1 of rollout-") == 1
@@ -142,17 +144,18 @@ def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "order",
+    ("order", "inference"),
     [
-        "step-spin",
-        "reset-hang",
-        "step-stop",
-        pytest.param("step-hang", marks=pytest.mark.slow),
-        pytest.param("step-ignore_sigterm", marks=pytest.mark.slow),
+        ("step-spin", 1),
+        ("reset-hang", 1),
+        ("step-stop", 1),
+        ("step-spin", 0),
+        pytest.param("step-hang", 1, marks=pytest.mark.slow),
+        pytest.param("step-ignore_sigterm", 1, marks=pytest.mark.slow),
     ],
 )
-def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str) -> None:
-    flags = fault_run(tmp_path, order)[:-1]
+def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str, inference: int) -> None:
+    flags = fault_run(tmp_path, order, inference=inference)[:-1]
     limits = ("--env_step_timeout=1", "--env_reset_timeout=1")
     with running(tmp_path, *flags, *limits) as command:
         command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")

@@ -59,10 +59,18 @@ def newest_version(command: Running) -> int:
     return int((re.findall(r"policy_version (\d+)", command.out) or ["0"])[-1])
 
 
-@pytest.mark.parametrize("mode", ["--async_rl=False", "--async_rl=True"])
-def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "inference"), [("--async_rl=False", 1), ("--async_rl=True", 1), ("--async_rl=True", 0)]
+)
+def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference: int) -> None:
     """A worker that stands still for three seconds: others train on, or wait for it where they must."""
-    with running(tmp_path, "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", mode) as command:
+    flags = (
+        "--env=CartPole-v1",
+        "--num_workers=2",
+        "--num_envs_per_worker=4",
+        f"--policy_workers_per_policy={inference}",
+    )
+    with running(tmp_path, *flags, mode) as command:
         command.wait_for(lambda: newest_version(command) > 0, "training")
         slow = command.named("sf-rollout-1")[0]
         slow.suspend()

@@ -282,6 +282,7 @@ def average_and_copy(peers: Peers, value: float, weight: float, size: int) -> tu
 # --------------------------------------------------------------------------------------------------------- whole runs
 
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--num_learners=2")
+INFERENCE = pytest.mark.parametrize("inference", ["--policy_workers_per_policy=1", "--policy_workers_per_policy=0"])
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
 EXPERIMENT = Path("train_dir/default_experiment")
 
@@ -291,8 +292,9 @@ def summary_of(path: Path) -> dict[str, Any]:
     return summary
 
 
-def test_cx2_two_learners_train_and_end_well(tmp_path: Path) -> None:
-    finished = run(tmp_path, *SMALL, "--train_for_env_steps=15000")
+@INFERENCE
+def test_cx2_two_learners_train_and_end_well(tmp_path: Path, inference: str) -> None:
+    finished = run(tmp_path, *SMALL, inference, "--train_for_env_steps=15000")
     assert finished.code == 0, finished.err
     assert finished.err == ""
     assert "learner-0-1" in finished.out
@@ -303,9 +305,10 @@ def test_cx2_two_learners_train_and_end_well(tmp_path: Path) -> None:
     assert policy["lag"]["max"] >= 0
 
 
-def test_cx2_lag_is_zero_in_synchronous_mode(tmp_path: Path, oracles: dict[str, Any]) -> None:
+@INFERENCE
+def test_cx2_lag_is_zero_in_synchronous_mode(tmp_path: Path, inference: str) -> None:
     """No slot is free before the first learner has published, whichever learner it belongs to."""
-    finished = run(tmp_path, *SMALL, *A2C, "--train_for_env_steps=30000")
+    finished = run(tmp_path, *SMALL, *A2C, inference, "--train_for_env_steps=30000")
     assert finished.code == 0, finished.err
     curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
     for name in ("min", "avg", "max"):

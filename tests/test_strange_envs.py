@@ -163,11 +163,12 @@ def rss_of(command: Running, title: str) -> float:
 @pytest.mark.slow
 def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
     """The console and the curves go on, and nobody's memory grows."""
-    with running(tmp_path, *shaped(length=0)) as command:
+    with running(tmp_path, *shaped(length=0), "--policy_workers_per_policy=1") as command:
         command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
         time.sleep(10)
         names = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
         before = {name: rss_of(command, name) for name in names}
+        assert all(size > 0 for size in before.values()), before
         reports = command.out.count("Total num frames")
         time.sleep(30)
         after = {name: rss_of(command, name) for name in names}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +13,10 @@ from sf.bench.usage import Meter, shares_of, usage_lines
 from sf.bench.verdict import Mode, verdict
 from sf.bench.window import Window
 from sf.callbacks import Callbacks
-from sf.config import Config
+from sf.config import Config, suits_acting
 from sf.disposable import in_disposable_child
 from sf.errors import ExitCode, UsageError
 from sf.models import models_to_send
-from sf.small_network import is_small, is_written_out
 from sf.supervisor import Prepared, prepare, train_prepared
 
 ROOFLINE_SECONDS = 6.0
@@ -74,11 +70,15 @@ def _mode(config: Config) -> Mode:
 
 def _could_act(prepared: Prepared) -> bool:
     """Whether rollout workers that do not act for themselves could, and would be faster than torch."""
-    config, info = prepared.config, prepared.info
-    if config.workers_act or config.run.bf16 or not is_written_out(info, config.model):
+    config = prepared.config
+    if config.workers_act:
         return False
-    assert config.rollout.num_envs_per_worker is not None
-    return is_small(info, config.model, config.rollout.num_envs_per_worker * info.num_agents)
+    acting = replace(
+        config,
+        rollout=replace(config.rollout, worker_num_splits=None),
+        inference=replace(config.inference, policy_workers_per_policy=0),
+    )
+    return suits_acting(acting, prepared.info)
 
 
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
@@ -91,23 +91,9 @@ def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
 
 def _run(prepared: Prepared, window: Window[Any]) -> None:
     """A training that leaves nothing behind but what the window has seen."""
-    with tempfile.TemporaryDirectory(prefix="sf-bench-") as directory, _stdout_to_stderr():
+    with tempfile.TemporaryDirectory(prefix="sf-bench-") as directory:
         config = prepared.config
         config = replace(config, run=replace(config.run, train_dir=directory))
         code, _ = train_prepared(prepared._replace(config=config), Callbacks(window.on_iteration), window.attach)
     if code != ExitCode.FINISHED:
         sys.exit(code)
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """For this process and those that it starts, so that standard output has the figures alone."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)

@@ -111,7 +111,8 @@ def _limit_with_busy_cores(shares: Shares) -> str:
         "learner": "fewer --num_epochs, a larger --batch_size or a smaller network will help",
         "other": "fewer processes and evaluations will help",
     }[part]
-    return f"{_NAMES[part]} is the limit: it takes {takes} and the cores are busy; {advice}"
+    name = "acting" if part == "inference" and shares.rollout.acting else _NAMES[part]
+    return f"{name} is the limit: it takes {takes} and the cores are busy; {advice}"
 
 
 _NAMES = {"inference": "inference", "learner": "training", "other": "what surrounds the training"}

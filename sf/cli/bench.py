@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
@@ -43,8 +45,24 @@ def _bench(arguments: Sequence[str]) -> int:
 
     set_title("bench")
     measurement: Callable[[Config], list[str]] = getattr(measurements, command)
-    print("\n".join(measurement(config)))
+    with _stdout_to_stderr():
+        lines = measurement(config)
+    print("\n".join(lines))
     return ExitCode.FINISHED
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """For this process and those that it starts, so that standard output has the figures alone."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def _config(command: str, flags: Sequence[str]) -> Config:

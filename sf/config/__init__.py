@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sf.config.checks import check
-from sf.config.resolution import resolve, wants_step_time
+from sf.config.resolution import resolve, suits_acting, wants_step_time
 from sf.config.roles import (
     Config,
     EvalConfig,
@@ -38,6 +38,7 @@ __all__ = [
     "samples_per_iteration",
     "samples_per_round",
     "steps_per_round",
+    "suits_acting",
     "sync_ratio",
     "trajectories_per_dataset",
     "wants_step_time",

@@ -41,8 +41,9 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     """
     if config.inference.policy_workers_per_policy is None:
         acting = _sized(_with_inference(config, 0), cores, step)
-        suits = _suits_acting(acting, info, step)
-        config = acting if suits else _sized(_with_inference(config, 1), cores, step)
+        waits = step is not None and step.waits  # then there are many workers with few environments each
+        acts = not waits and suits_acting(acting, info)
+        config = acting if acts else _sized(_with_inference(config, 1), cores, step)
     else:
         config = _sized(config, cores, step)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
@@ -59,11 +60,14 @@ def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:
     return replace(config, inference=replace(config.inference, policy_workers_per_policy=policy_workers_per_policy))
 
 
-def _suits_acting(config: Config, info: EnvInfo, step: StepTime | None) -> bool:
-    """Whether rollout workers of this size had better act for themselves than wait for an inference process."""
+def suits_acting(config: Config, info: EnvInfo) -> bool:
+    """Whether rollout workers that act for themselves, with the sizes of `config`, suit the rest of it.
+
+    They are faster than an inference process where the network is small and the CPU acts.
+    """
     from sf.small_network import is_small, is_written_out  # imports numpy, which is there since there is `info`
 
-    if config.run.device != "cpu" or config.run.serial_mode or (step is not None and step.waits):
+    if config.run.device != "cpu" or config.run.serial_mode:
         return False
     rollout = config.rollout
     assert rollout.num_workers is not None
@@ -99,7 +103,8 @@ def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: 
     elif workers is None and envs is not None:
         workers = max(1, min(most, DEFAULT_NUM_ENVS // envs))
     elif workers is not None and envs is None:
-        envs = -(-DEFAULT_NUM_ENVS // (workers * splits)) * splits
+        evenly = splits if rollout.worker_num_splits else 2  # whoever acts, it is the same number
+        envs = -(-DEFAULT_NUM_ENVS // (workers * evenly)) * evenly
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
 
 

@@ -117,7 +117,7 @@ class InferenceConfig:
     """How actions are computed."""
 
     policy_workers_per_policy: Annotated[int, AT_LEAST_0] | None = None
-    """Inference processes per policy; 0, for small networks on the CPU, has every rollout worker act for itself."""
+    """Inference processes per policy; with 0 rollout workers act. None: 0 for small networks on the CPU, else 1."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,10 @@ class Config:
 
     @property
     def groups_per_worker(self) -> int:
-        """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions."""
+        """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions.
+
+        As long as it is open who acts, it is as if they did.
+        """
         return self.rollout.worker_num_splits or (1 if self.workers_act else 2)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 WAITS = 1.5
@@ -15,7 +16,7 @@ class StepTime(NamedTuple):
     """Means over some steps of one environment on its own, resets included."""
 
     wall_s: float
-    """Seconds of wall time per step."""
+    """Seconds of wall time per step, without those in which others had the core."""
     cpu_s: float
     """Seconds of CPU time per step, that of the processes which the environment has started included."""
 
@@ -36,7 +37,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.steps = 0
         self._wall_s = self._cpu_s = 0.0
-        self._simulators_s = _cpu_of_children_s()
+        self._simulators_s, self._queued_s = _cpu_of_children_s(), _queued_s()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -49,7 +50,16 @@ class Stopwatch:
     def result(self) -> StepTime:
         """The means so far."""
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
-        return StepTime(self._wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
+        wall_s = max(self._cpu_s, self._wall_s - (_queued_s() - self._queued_s))
+        return StepTime(wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
+
+
+def _queued_s() -> float:
+    """Seconds that this thread was ready to run and another one had the core; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _cpu_of_children_s() -> float:
