@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.ledger import Ledger
+from sf.output import stdout_goes_to
 from sf.progress import Phase, phase_of
 from sf.role import RoleSpec
 from sf.supervisor import prepare, train_prepared
@@ -46,7 +46,7 @@ class Run:
         thread = threading.Thread(target=self._disturb, daemon=True)
         thread.start()
         prepared = prepare(config)
-        with silence():
+        with open(os.devnull, "wb") as nowhere, stdout_goes_to(nowhere.fileno()):
             self.outcome = train_prepared(prepared, Callbacks(on_iteration=self._look), self._keep)
         assert self.is_over, "the run was stopped from outside"
         assert self.shared is not None
@@ -96,18 +96,3 @@ class Run:
         except BaseException as error:
             self.error = error
         self.is_over = True
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Hides what this process and its children print to standard output."""
-    sys.stdout.flush()
-    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
-        os.close(nowhere)

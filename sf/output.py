@@ -1,11 +1,12 @@
-"""Where what is printed goes: bounded, so that a flood fills no disk and hides no report, or nowhere."""
+"""Where what is printed goes: bounded, so that a flood fills no disk and hides no report, elsewhere, or nowhere."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 CHARACTERS_PER_SECOND = 2**16
@@ -60,6 +61,20 @@ def bound_output() -> None:
     for name in ("stdout", "stderr"):
         if (stream := getattr(sys, name)) is not None:
             setattr(sys, name, BoundedStream(stream))
+
+
+@contextlib.contextmanager
+def stdout_goes_to(fd: int) -> Iterator[None]:
+    """For this process and those that it starts meanwhile."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(fd, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def discard_output() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
@@ -41,28 +39,15 @@ def _bench(arguments: Sequence[str]) -> int:
     command, *flags = arguments
     config = _config(command, flags)
     from sf.bench import measurements
+    from sf.output import stdout_goes_to
     from sf.process import set_title
 
     set_title("bench")
     measurement: Callable[[Config], list[str]] = getattr(measurements, command)
-    with _stdout_to_stderr():
+    with stdout_goes_to(2):  # so that standard output has the figures alone
         lines = measurement(config)
     print("\n".join(lines))
     return ExitCode.FINISHED
-
-
-@contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """For this process and those that it starts, so that standard output has the figures alone."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
 
 
 def _config(command: str, flags: Sequence[str]) -> Config:

@@ -301,7 +301,7 @@ class Config:
     def groups_per_worker(self) -> int:
         """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions.
 
-        As long as it is open who acts, it is as if they did.
+        As long as it is open who acts, the answer is 2.
         """
         return self.rollout.worker_num_splits or (1 if self.workers_act else 2)
 
