@@ -153,6 +153,8 @@ class EpisodeRing:
         self._episodes: Array = arena["episodes"][worker]
         self._count: Array = arena["episodes/count"][worker : worker + 1]
         self._read = 0
+        self.unread = 0
+        """Reader: episodes that were overwritten before it came."""
 
     def append(self, episode: Episode) -> None:
         """Writer: adds one episode."""
@@ -164,6 +166,7 @@ class EpisodeRing:
         """Reader: the episodes since the last call, oldest first; only the newest if there were too many."""
         count = int(self._count[0])
         start = max(self._read, count - EPISODES_KEPT // 2)  # the writer may be overwriting the oldest half meanwhile
+        self.unread += start - self._read
         rows = self._episodes[np.arange(start, count) % EPISODES_KEPT].tolist()
         self._read = count
         return [Episode(int(policy), reward, int(length), objective) for policy, reward, length, objective in rows]

@@ -140,7 +140,8 @@ class Session:
     def faults(self) -> dict[str, float]:
         """For the curves: what was thrown away, by reason."""
         dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
-        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped}
+        unread = float(sum(ring.unread for ring in self.rings))
+        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped, "faults/unread_episodes": unread}
 
     def ledger(self, has_ended: bool = False) -> Ledger:
         """What became of the trajectories so far."""

@@ -25,4 +25,7 @@ def test_episodes_are_read_once_and_only_the_newest_if_there_are_too_many() -> N
     assert reader.new_episodes() == []
     for index in range(2 * EPISODES_KEPT):
         writer.append(Episode(0, float(index), 1, 0.0))
-    assert reader.new_episodes()[-1].reward == 2 * EPISODES_KEPT - 1
+    assert reader.unread == 0
+    newest = reader.new_episodes()
+    assert newest[-1].reward == 2 * EPISODES_KEPT - 1
+    assert len(newest) + reader.unread == 2 * EPISODES_KEPT
