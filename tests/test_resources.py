@@ -265,6 +265,22 @@ def test_fault_c1_memory_of_a_container_is_what_counts(tmp_path: Path, small_gro
     assert re.search(r"Shared memory needs [\d,]+ MiB, .* and the container has [\d,]+ MiB left\.", done.stderr)
 
 
+def test_fault_c2_others_fill_the_file_system_of_shared_memory(tmp_path: Path) -> None:
+    """What a run shares has no place there that others could take, before it starts or later."""
+    own_view = ["unshare", "--mount", "bash", "-c"]
+    small = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+    try:
+        subprocess.run([*own_view, small], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    fill = "head -c 1M /dev/zero > /dev/shm/full && ! bash -c 'echo > /dev/shm/more' 2> /dev/null"
+    train = f"exec {sys.executable} -m sf.cli.train {' '.join(CARTPOLE)} --train_for_env_steps=5000"
+    command = [*own_view, f"{small} && {fill} && {train}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"Collected \{0: [5-9]\d{3}\}", done.stdout)
+
+
 @pytest.mark.slow
 def test_fault_a16_killed_by_the_kernel_for_its_memory(tmp_path: Path, small_group: Path) -> None:
     """Only the environments live in the small group; each successor dies of the same."""
