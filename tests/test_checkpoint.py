@@ -429,6 +429,32 @@ def test_fault_d7_unknown_format_is_refused_and_left_in_place(tmp_path: Path, mo
     assert newest.exists()
 
 
+def test_checkpoint_of_the_same_name_is_replaced_at_once_if_that_is_wanted(tmp_path: Path) -> None:
+    first, second = {"w": torch.ones(3)}, {"w": torch.zeros(3)}
+    for tensors, replace, expected in ((first, False, first), (second, False, first), (second, True, second)):
+        path = save(tmp_path, 7, 70, tensors, {}, replace=replace)
+        assert torch.equal(load(path).tensors["w"], expected["w"])
+        assert [one.name for one in tmp_path.iterdir()] == ["checkpoint_000000007_70"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EIO])
+def test_names_that_cannot_be_exchanged(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system does not know how, the one that is there stays; anything else is an error."""
+    path = save(tmp_path, 7, 70, {"w": torch.ones(3)}, {})
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(checkpoint, "_exchange", refuse)
+    if number == errno.EIO:
+        with pytest.raises(CheckpointError, match="Earlier checkpoints are untouched"):
+            save(tmp_path, 7, 70, {"w": torch.zeros(3)}, {}, replace=True)
+    else:
+        save(tmp_path, 7, 70, {"w": torch.zeros(3)}, {}, replace=True)
+    assert load(path).tensors["w"].sum() == 3
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
 # ----------------------------------------------------------------------------------------------------------- attacks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,45 @@ def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: 
     for name, tensor in whole.items():
         assert torch.equal(tensor.nan_to_num(), again[name].nan_to_num()), f"{name} differs in two equal runs"
         assert torch.equal(tensor.nan_to_num(), parts[name].nan_to_num()), f"{name} differs after a resume"
+
+
+class Drowsy(gym.Env[Any, Any]):
+    """Takes its time for a step; an episode has 20 of them."""
+
+    observation_space = gym.spaces.Box(0, 20, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(0.002)
+        self.steps += 1
+        return np.array([self.steps], np.float32), 1.0, self.steps == 20, False, {}
+
+
+gym.register("Drowsy-v0", entry_point="tests.test_resume:Drowsy")
+
+
+def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its newest checkpoint has the name of the one that it went on from, and is another one."""
+
+    def told(path: Path, *parts: tuple[int, bool]) -> int:
+        episodes: list[Episode] = []
+
+        def stop(episode: Episode) -> bool:
+            episodes.append(episode)
+            return True
+
+        for frames, stops in parts:
+            flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 64, "train_dir": str(path)}
+            config = make_config("tests.test_resume:Drowsy-v0", train_for_env_steps=frames, serial_mode=True, **flags)
+            train(config, Callbacks(on_episode=stop if stops else episodes.append))
+        return len(episodes)
+
+    parts = told(tmp_path / "parts", (256, False), (512, True), (512, False))
+    assert parts == told(tmp_path / "whole", (512, False))
 
 
 class Moody(gym.Env[Any, Any]):

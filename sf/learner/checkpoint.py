@@ -15,8 +15,11 @@ manifest. Nothing is looked up in a pointer that could be wrong.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
 import logging
+import os
 import re
 import shutil
 import uuid
@@ -40,6 +43,7 @@ TENSORS = "tensors.safetensors"
 STATE = "state.json"
 
 _NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
 
 
@@ -62,10 +66,11 @@ def save(
     tensors: Mapping[str, Tensor],
     data: Mapping[str, Any],
     keep: int | None = None,
+    replace: bool = False,
 ) -> Path:
     """Writes a checkpoint and removes the oldest ones.
 
-    If this version and step are there already and whole, nothing is written.
+    If this version and step are there already and whole, nothing is written, unless it is to be replaced.
 
     Args:
         directory: where checkpoints live; made if needed, its parents are not.
@@ -74,6 +79,7 @@ def save(
         tensors: copied before anything is written; on any device.
         data: what JSON can hold.
         keep: how many whole checkpoints remain, this one included; None keeps all.
+        replace: the one that is there, at once, for one that holds more than what follows from its name.
 
     Returns:
         The path of the checkpoint.
@@ -87,11 +93,11 @@ def save(
         # The parents are not made: where they have gone, what says whose directory this is has gone as well.
         directory.mkdir(exist_ok=True)
         _collect_leftovers(directory)
-        if not _already_there(path):
+        if not _already_there(path) or replace:
             incoming.mkdir(mode=0o700)
             sealed.write(incoming, {TENSORS: _serialize(tensors), STATE: sealed.canonical_json(dict(data))})
             sealed.verify(incoming, (TENSORS, STATE))
-            incoming.rename(path)
+            _put_in_place(incoming, path)
     except (OSError, sealed.DamagedError) as error:
         shutil.rmtree(incoming, ignore_errors=True)
         raise CheckpointError(
@@ -219,6 +225,31 @@ def _already_there(path: Path) -> bool:
         _put_aside(path)
         return False
     return True
+
+
+def _put_in_place(incoming: Path, path: Path) -> None:
+    """Under its name in one step, also where another one has that name.
+
+    A file system that cannot exchange two names, as some of networks, keeps the other one.
+    """
+    if not path.exists():
+        incoming.rename(path)
+        return
+    try:
+        _exchange(incoming, path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    shutil.rmtree(incoming, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """What had one name has the other one, and nobody ever sees less than both."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # some C libraries have none
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
 def _remove_oldest(directory: Path, keep: int) -> None:

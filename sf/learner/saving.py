@@ -111,12 +111,14 @@ class Saver:
                 return None
             self.best_reward = request.reward
         tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
+        moment: dict[str, torch.Tensor] = {}
         if request.kind == "periodic":
-            tensors |= self.collect_moment()
+            moment.update(self.collect_moment())
         data = self.description | {"reward": request.reward}
         version = self.update.version
         try:
-            path = checkpoint.save(directory, version, frames, tensors, data, keep)
+            # A run that was stopped before it learned anything new is further than the checkpoint that it went on from.
+            path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=bool(moment))
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
         return CheckpointSaved(policy_id, request.kind, str(path), version)
