@@ -28,6 +28,8 @@ from sf import watchdog
 from sf.limits import one_thread_each
 from sf.process import MARK, stop_signals_blocked
 
+LEAST_PASSES = 3
+"""However long a machine that stands still takes for them."""
 LONGEST_CLEANING_S = 2.0
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
@@ -144,8 +146,9 @@ def kill_what_it_started(pid: int, mark: str) -> None:
 
 def kill_marked(mark: str, group: int | None = None) -> None:
     """Kills and reaps descendants of this process with a mark or in a group, until none is left: some give birth."""
-    deadline = time.monotonic() + LONGEST_CLEANING_S
-    while (left := _descendants(mark, group)) and time.monotonic() < deadline:
+    deadline, passes = time.monotonic() + LONGEST_CLEANING_S, 0
+    while (left := _descendants(mark, group)) and (passes < LEAST_PASSES or time.monotonic() < deadline):
+        passes += 1
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
+settings.load_profile("sf")
 
 
 @pytest.fixture(scope="session")

@@ -177,12 +177,12 @@ def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
 
 def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end is noticed although a child lives that has its descriptors."""
-    monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
     monkeypatch.setattr(fork_server, "KILL_GRACE_S", 1000.0)
     with ForkServer(max_restarts=1) as server:
         server.start()
         wait_until_ready(server)
         child = born(server, sleep_for_ever)
+        monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
         stopped = server.pid
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)

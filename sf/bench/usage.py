@@ -123,7 +123,7 @@ def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
 
 def usage_lines(usage: Usage, shares: Shares) -> list[str]:
     """A table with a line for each process, and what the rollout workers and the cores did."""
-    own = sum(usage.cpu.values())
+    own = sum(usage.cpu.values()) or 1.0  # nobody may have had a whole tick of the clock
     names = [*usage.activities, *(name for name in usage.cpu if name not in usage.activities)]
     width = max(len(name) for name in names)
     table = [f"{'process':<{width}}  of a core  of the run's CPU time  its time"]
@@ -182,7 +182,7 @@ def _cpu_by_part(usage: Usage, in_envs: float, acting: float) -> dict[Part, floa
     seconds = {
         role: sum(usage.cpu.get(name, sum(own.values())) for name, own in _work(usage, role).items()) for role in ROLES
     }
-    total = max(sum(usage.cpu.values()), sum(seconds.values()))
+    total = max(sum(usage.cpu.values()), sum(seconds.values())) or 1.0
     rollout, inference, learner = (seconds[role] / total for role in ROLES)
     return {
         "environments": rollout * in_envs,
