@@ -26,7 +26,7 @@ def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm"))
 
 
-def expect_no_shared_memory_but(before: set[str], within_s: float = 10.0) -> None:
+def expect_no_shared_memory_but(before: set[str], within_s: float = 0.2) -> None:
     """A lock of another test has a name for a moment, and what is left behind stays."""
     deadline = time.monotonic() + within_s
     while left := shared_memory() - before:
@@ -94,7 +94,7 @@ class Running:
         """Waits for the end; then no process of the session may be alive."""
         code = self.process.wait(timeout_s)
         seconds = time.monotonic() - self.started
-        self.expect_nobody(TIMEOUT_S)
+        self.expect_nobody(5.0)
         return Finished(code, self.out, self.err_file.read_text(), seconds)
 
     def expect_nobody(self, within_s: float) -> None:

@@ -227,7 +227,7 @@ def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(t
         assert all([line for line in maps_of(worker) if "numpy" in line] for worker in rollouts)
         assert [line for line in maps_of(command.named("sf-learner")[0]) if "libtorch" in line]
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 143, finished.err
     assert "act " in finished.out.split("Time shares:")[1]
     assert "inference" not in finished.out.split("Time shares:")[1]

@@ -105,9 +105,10 @@ def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> 
     newest = load_newest(tmp_path / EXPERIMENT / "checkpoint_p0")
     assert newest is not None
     assert newest.env_steps >= 2000
-    resumed = run(tmp_path, *SMALL, "--train_for_env_steps=3000")
+    nothing_open = "--worker_num_splits=2", "--policy_workers_per_policy=1"
+    resumed = run(tmp_path, *SMALL, *nothing_open, "--train_for_env_steps=3000")
     assert resumed.code == 0, resumed.err
-    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.out
+    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.lines[0]
     first_report = next(line for line in resumed.lines if "Fps is" in line)
     assert f"Total num frames: {newest.env_steps}." in first_report
 

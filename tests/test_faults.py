@@ -77,7 +77,7 @@ def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str, infere
             victims.append(victim.pid)
             wait_for_new(command, f"sf-{role}", victim.pid)
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 143, finished.err
     for number, pid in enumerate(victims, 1):
         assert f"{role} (pid {pid}) was killed by SIGKILL" in finished.out
@@ -102,7 +102,7 @@ def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str)
         frames = frames_of(command)
         command.wait_for(lambda: frames_of(command) > frames + 1000, "more training")
         command.process.send_signal(signal.SIGINT)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 130
     assert "nan" not in finished.out.split("Restart", 1)[1].split("Time shares")[0]
     slots = expect_exact_ledger(tmp_path, finished)
@@ -161,9 +161,9 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
         command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")
         began = time.monotonic()
         command.wait_for_text("Restart 1 of rollout-")
-        assert time.monotonic() - began < 1 + 20, "the deadline is 1 s, not a minute; this machine may be busy"
+        assert time.monotonic() - began < 1 + 5, "the deadline is 1 s; this machine may be busy"
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 143, finished.err
     call = order.split("-")[0]
     assert re.search(
@@ -220,7 +220,7 @@ def test_fault_b5_environment_that_cannot_be_made_fails_fast(tmp_path: Path) -> 
     finished = run(tmp_path, *fault_run(tmp_path, "init-always-raise"))
     assert finished.code == 3
     assert "the simulator is unwell" in finished.err
-    assert finished.seconds < 100
+    assert finished.seconds < 20
 
 
 def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -
         frames = frames_of(command)
         command.wait_for(lambda: frames_of(command) > frames, "more training")
         command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        assert command.finish(20).code == 143
 
 
 END: dict[str, Callable[[Running], object]] = {
@@ -256,15 +256,15 @@ def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, e
         family = psutil.Process(command.process.pid).children(recursive=True)
         END[end](command)
         if end == "worker":
-            assert not left_of(sleepers, 60)
+            assert not left_of(sleepers, 5)
             command.wait_for_text("Restart 1 of rollout-0")
             command.process.send_signal(signal.SIGTERM)
         elif end != "sigterm":
-            command.process.wait(60)
-            assert not left_of(family, 60)
+            command.process.wait(5)
+            assert not left_of(family, 2)
         if end in ("sigterm", "worker"):
-            assert command.finish().code == 143
-            assert not left_of(family, 60)
+            assert command.finish(20).code == 143
+            assert not left_of(family, 5)
     expect_no_shared_memory_but(shared_before)
 
 
@@ -280,16 +280,12 @@ def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str)
 
 def left_of(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
     """Those that live still, after some time; whoever has adopted a dead one may take its time to notice."""
-    deadline = time.monotonic() + within_s
-    while (found := [one for one in processes if is_alive(one)]) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    found = []
+    for process in psutil.wait_procs(processes, timeout=within_s)[1]:
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
-
-
-def is_alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def lives_in(process: psutil.Process, directory: Path) -> bool:
@@ -308,8 +304,8 @@ def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
         command.wait_for(lambda: len(root.children(recursive=True)) >= 1 + SLEEPERS, "the sleepers")
         family = root.children(recursive=True)
         command.process.kill()
-        command.process.wait(60)
-        assert not left_of(family, 60)
+        command.process.wait(5)
+        assert not left_of(family, 2)
 
 
 def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_path: Path, monkeypatch: Any) -> None:
@@ -345,7 +341,7 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
         assert same <= {process.pid for process in command.named("sf-fork-server")}
         assert shared_blocks(command) == mapped, "the memory of the earlier life is given back"
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 143, finished.err
     frames = [int(found) for found in re.findall(r"Total num frames: (\d+)", finished.out)]
     saved = [int(found) for found in re.findall(r"checkpoint_(\d+)_\d+ \(periodic", finished.out)]
@@ -373,7 +369,7 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
                 time.sleep(2)
                 assert command.named("sf-train"), "the run should go on"
             else:
-                command.expect_nobody(60)
+                command.expect_nobody(10)
                 assert summary_of(directory)["exit_code"] == 143
                 assert "What started this run is gone" in command.out
         finally:
@@ -399,7 +395,7 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
         began = time.monotonic()
         with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
             train(config)
-        assert time.monotonic() - began < 120
+        assert time.monotonic() - began < 30
         mine = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
         left = [one for one in mine if "sf-rollout" in "".join(one.cmdline())]
         assert len(left) == 1
@@ -432,7 +428,7 @@ def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
             counts.append(supervisor.num_fds())
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        assert command.finish(20).code == 143
 
 
 def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
@@ -456,7 +452,7 @@ def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_pat
         victim.kill()
         command.wait_for_text("Restart 1 of rollout-0 follows")
         command.process.send_signal(signal.SIGTERM)
-        done = command.finish()
+        done = command.finish(20)
     assert done.code == 143
     assert "Traceback" not in done.out + done.err
     expect_exact_ledger(tmp_path, done)
@@ -472,7 +468,7 @@ def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE, *large) as command:
         command.wait_for(unfinished, "a checkpoint that is being written")
         command.process.send_signal(signal.SIGTERM)
-        done = command.finish()
+        done = command.finish(20)
     assert done.code == 143
     assert "Traceback" not in done.out + done.err
     expect_exact_ledger(tmp_path, done)

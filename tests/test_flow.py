@@ -45,18 +45,14 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
         time.sleep(0.5)
         waiting = command.named("sf-learner-0") + command.named("sf-inference-0-0")
         assert len(waiting) == 2
-        used = [1.0]
-        for _ in range(10):  # what was collected before is learned first, on a busy machine slowly
-            before = [sum(process.cpu_times()[:2]) for process in waiting]
-            time.sleep(2.0)
-            used = [sum(process.cpu_times()[:2]) - start for process, start in zip(waiting, before, strict=True)]
-            if max(used) < 0.05 * 2.0:
-                break
+        before = [sum(process.cpu_times()[:2]) for process in waiting]
+        time.sleep(2.0)
+        used = [sum(process.cpu_times()[:2]) - start for process, start in zip(waiting, before, strict=True)]
         assert max(used) < 0.05 * 2.0, used
         for worker in command.named("sf-rollout"):
             worker.resume()
         command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        assert command.finish(20).code == 143
 
 
 def newest_version(command: Running) -> int:
@@ -80,15 +76,12 @@ def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference:
         slow.suspend()
         time.sleep(1.0)
         before = newest_version(command)
-        if mode == "--async_rl=True":
-            command.wait_for(lambda: newest_version(command) > before, "training without it")
-        else:
-            time.sleep(2.0)
+        time.sleep(2.0)
         after = newest_version(command)
         slow.resume()
         command.wait_for(lambda: newest_version(command) > after, "more training")
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish()
+        finished = command.finish(20)
     assert finished.code == 143
     assert (after > before) == (mode == "--async_rl=True")
     assert "Restart" not in finished.out

@@ -340,8 +340,10 @@ def test_cx2_h2_h6_killed_learner_ends_the_run_with_its_name(tmp_path: Path, vic
         command.wait_for_text("Updated weights")
         (process,) = [found for found in command.named(victim) if found.cmdline()[0].split()[0] == victim]
         process.kill()
+        started = time.monotonic()
         finished = command.finish()
     assert finished.code == 7
+    assert time.monotonic() - started < 10
     assert "did not stop" not in finished.out + finished.err, "nobody had to be waited for"
     assert f"{victim.removeprefix('sf-')} (pid {process.pid}) was killed by SIGKILL" in finished.err
     saved = list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*"))

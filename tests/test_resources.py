@@ -78,7 +78,7 @@ def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
             for one in command.named("sf-")
         }
         command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        assert command.finish(20).code == 143
     assert threads["sf-rollout-0"] == threads["sf-rollout-1"] == 1, threads
     assert max(threads.values()) <= 4, threads
     assert max(busy.values()) == 1, busy
@@ -179,7 +179,7 @@ def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     limits = "--env_step_timeout=30", "--env_reset_timeout=30", "--save_every_sec=1", "--train_for_seconds=4"
     line = [sys.executable, "-m", "sf.cli.train", *CARTPOLE, *limits]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("This clock jumps.") >= 5, "in every process"
     assert "Restart" not in done.stdout
@@ -203,7 +203,7 @@ def test_fault_c9_c10_nothing_has_a_name(tmp_path: Path) -> None:
             assert all(name.endswith("(deleted)") for name in mapped), mapped
             assert not [one for one in command.members() if listens(one)], "a port is open"
             command.process.send_signal(signal.SIGTERM)
-            assert command.finish().code == 143
+            assert command.finish(20).code == 143
         assert all(file.read_text() == "of an earlier crash" for file in junk)
     finally:
         for file in junk:
@@ -303,7 +303,7 @@ def test_fault_b19_environments_that_leak_are_replaced(tmp_path: Path, small_gro
     line += " --train_for_seconds=20"
     environment = os.environ | {"PYTHONPATH": ROOT}
     done = subprocess.run(
-        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment, check=False
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=60, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr
     killed = re.findall(r"(\S+) \(pid \d+\) was killed by SIGKILL, as the kernel does", done.stdout)

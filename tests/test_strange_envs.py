@@ -174,6 +174,6 @@ def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
         after = {name: rss_of(command, name) for name in names}
         assert command.out.count("Total num frames") >= reports + 4
         command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        assert command.finish(20).code == 143
     for name in names:
         assert after[name] < before[name] + 8, (before, after)

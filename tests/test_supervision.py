@@ -102,7 +102,7 @@ def test_fault_b5_first_look_sees_a_death_behind_a_fork(tmp_path: Path) -> None:
     finished = run(tmp_path, "--env=tests.fault_envs:ForksAndDies-v0")
     assert finished.code == 3, finished.err
     assert "its process was killed by SIGABRT" in finished.err
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 10
 
 
 def test_fault_b1_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:
