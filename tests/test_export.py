@@ -19,7 +19,8 @@ from sf.policy import GreedyPolicy, PolicySaver, RandomPolicy, TimeStep, Trained
 from sf.policy.exporting import SUFFIXES, Format, Program
 from sf.policy.nests import leaves
 from sf.policy.specs import BoundedTensorSpec, TensorSpec
-from tests.test_trained_policy import BOX_ACTION, IMAGE, VECTOR, network
+from tests.policies import network
+from tests.spaces import BOX_ACTION, IMAGE, VECTOR
 
 POLICIES: dict[str, Callable[[], TrainedPolicy]] = {
     "discrete": lambda: TrainedPolicy(network(action=spaces.Discrete(4, start=2))),

@@ -109,7 +109,7 @@ def test_a2_version_counts_optimizer_steps_and_survives_a_resume(tmp_path: Path)
 
 
 def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
-    """(a) to (d) and (f) over 60 iterations; (e) is in test_update.py, 200 with processes in test_run.py."""
+    """(a) to (d) and (f) over 60 iterations; (e) is in test_update_parity.py, 200 with processes in test_run.py."""
     lab = make_lab(tmp_path, num_envs_per_worker=8, rollout=16)
     roles = lab.build_all()
     learner, inference = roles[0], roles[1]

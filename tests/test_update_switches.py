@@ -7,7 +7,7 @@ import torch
 
 from sf.errors import InternalError
 from sf.learner.update import Update
-from tests.test_update import act, learner_config, make_policy, train
+from tests.updates import act, learner_config, make_policy, train
 
 
 @pytest.mark.parametrize(("fraction", "clip"), [(0.0, 0.2), (0.25, 0.15), (0.999, 0.0002)])

@@ -1,0 +1,193 @@
+"""The update against others: plain A2C at zero lag, an independent PPO, and the Adam of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.learner.dataset import with_gae
+from sf.learner.optimizer import FlatAdam, clip_gradient
+from sf.learner.update import Batch, Update
+from sf.policy import ActorCritic
+from sf.spaces import ActionSpec
+from tests.updates import BOX, DISCRETE, act, learner_config, make_policy, one_thread_and_seed, train
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_seed() -> None:
+    one_thread_and_seed()
+
+
+# ---------------------------------------------------------------------------------------------------------- zero lag
+
+
+@pytest.mark.parametrize("action", [DISCRETE, BOX])
+@pytest.mark.parametrize("num_iterations", [1, 3])
+def test_a10d_ratio_is_one_at_zero_lag_also_after_statistics_changed(action: ActionSpec, num_iterations: int) -> None:
+    update = Update(make_policy(action), learner_config(learning_rate=0.01))
+    update.want_summary = True
+    for _ in range(num_iterations):
+        train(update, act(update.policy, version=update.version))
+    summary = update.summary()
+    assert summary["ratio_min"] == summary["ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    assert summary["ratio_mean"] == pytest.approx(0.0, abs=1e-5)
+    assert summary["fraction_clipped"] == summary["clipfrac"] == 0.0
+    assert summary["kl_divergence"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("action", [DISCRETE, BOX])
+def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
+    config = learner_config(max_grad_norm=0.0, learning_rate=1e-8)
+    update = Update(make_policy(action), config)
+    policy = update.policy
+    batch = act(policy)
+    data = with_gae(batch, policy, config)
+    evaluation = policy.evaluate(data.observations, data.actions)
+    advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)
+    loss = (
+        -(advantages * evaluation.log_probs).mean()
+        + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
+        - config.exploration_loss_coeff * evaluation.entropy.mean()
+    )
+    policy.flat_gradient.zero_()
+    torch.autograd.backward(loss)
+    expected = policy.flat_gradient.clone()
+    train(update, batch)
+    # The gradient of the optimizer step is still there, because max_grad_norm=0 leaves it alone.
+    scale = expected.abs().max()
+    torch.testing.assert_close(policy.flat_gradient / scale, expected / scale, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------ parity
+
+
+class PlainPPO:
+    """An independent PPO for a shared tanh trunk, float64, written after the single-file scripts; Adam by hand."""
+
+    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
+        self.config = config
+        self.parameters = [p.detach().double().clone().requires_grad_() for p in policy.parameters()]
+        self.first = [torch.zeros_like(p) for p in self.parameters]
+        self.second = [torch.zeros_like(p) for p in self.parameters]
+        self.count = 0
+
+    def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        w1, b1, w2, b2, wp, bp, wv, bv = self.parameters
+        hidden = torch.tanh(torch.tanh(observations.clamp(-10, 10) @ w1.t() + b1) @ w2.t() + b2)
+        distribution: Any = torch.distributions.Categorical(logits=hidden @ wp.t() + bp)
+        return distribution.log_prob(actions), distribution.entropy(), (hidden @ wv.t() + bv).squeeze(-1)
+
+    def advantages(self, batch: Batch) -> Tensor:
+        c = self.config
+        out = torch.zeros_like(batch.rewards, dtype=torch.float64)
+        num_steps, num_trajectories = out.shape
+        for b in range(num_trajectories):
+            last = 0.0
+            for t in reversed(range(num_steps)):
+                following = batch.bootstrap_values[b] if t == num_steps - 1 else batch.values[t + 1, b]
+                if batch.truncated[t, b]:
+                    following = batch.final_values[t, b]
+                alive = 0.0 if batch.terminated[t, b] else 1.0
+                open_trace = 0.0 if batch.terminated[t, b] or batch.truncated[t, b] else 1.0
+                bootstrap = c.gamma * following.item() if alive else 0.0
+                delta = batch.rewards[t, b].item() + bootstrap - batch.values[t, b].item()
+                last = delta + c.gamma * c.gae_lambda * open_trace * last
+                out[t, b] = last
+        return out
+
+    def train(self, batch: Batch) -> None:
+        advantages = self.advantages(batch)
+        returns = advantages + batch.values.double()
+        num_trajectories = batch.values.shape[1]
+        for _ in range(self.config.num_epochs):
+            for columns in np.array_split(np.arange(num_trajectories), self.config.num_batches_per_epoch):
+                self.step(batch, advantages, returns, torch.from_numpy(columns))
+
+    def step(self, batch: Batch, advantages: Tensor, returns: Tensor, columns: Tensor) -> None:
+        c = self.config
+
+        def part(x: Tensor) -> Tensor:
+            x = x[:, columns].flatten(0, 1)
+            return x.double() if x.is_floating_point() else x
+
+        log_probs, entropy, values = self.forward(part(batch.observations["obs"][:-1]), part(batch.actions))
+        ratio = (log_probs - part(batch.behavior_log_probs)).exp()
+        a = part(advantages)
+        a = (a - a.mean()) / (a.std() + 1e-8)
+        policy_loss = torch.max(-a * ratio, -a * torch.clamp(ratio, 1 - c.ppo_clip_ratio, 1 + c.ppo_clip_ratio)).mean()
+        old, target = part(batch.values), part(returns)
+        clipped = old + torch.clamp(values - old, -c.ppo_clip_value, c.ppo_clip_value)
+        value = 0.5 * torch.max((values - target) ** 2, (clipped - target) ** 2).mean()
+        loss = policy_loss - c.exploration_loss_coeff * entropy.mean() + c.value_loss_coeff * value
+        gradients = torch.autograd.grad(loss, self.parameters)
+        norm = torch.sqrt(torch.stack([(g**2).sum() for g in gradients]).sum())
+        scale = min(1.0, c.max_grad_norm / (norm.item() + 1e-6))
+        self.count += 1
+        for p, g, m, v in zip(self.parameters, gradients, self.first, self.second, strict=True):
+            g = g * scale
+            m.mul_(0.9).add_(0.1 * g)
+            v.mul_(0.999).add_(0.001 * g**2)
+            corrected, second = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
+            p.data -= c.learning_rate * corrected / (second.sqrt() + c.adam_eps)
+
+
+def test_parity_with_an_independent_ppo() -> None:
+    config = learner_config(
+        num_batches_per_epoch=3, num_epochs=4, shuffle_minibatches=False, learning_rate=3e-3, max_grad_norm=0.5
+    )
+    policy = make_policy(normalize_input=False, normalize_returns=False)
+    update, plain = Update(policy, config), PlainPPO(policy, config)
+    for _ in range(2):
+        batch = act(policy, version=update.version)
+        batch.observations["obs"].clamp_(-10, 10)
+        train(update, batch)
+        plain.train(batch)
+        expected = torch.cat([p.detach().reshape(-1) for p in plain.parameters])
+        torch.testing.assert_close(policy.flat_parameters.detach().double(), expected, rtol=1e-3, atol=2e-5)
+
+
+def test_c3_adam_defaults() -> None:
+    defaults = Update(make_policy(), LearnerConfig()).optimizer.defaults
+    assert defaults["eps"] == 1e-5
+    assert defaults["betas"] == (0.9, 0.999)
+
+
+def test_c3_adam_is_that_of_torch() -> None:
+    policy = make_policy()
+    config = learner_config(learning_rate=1e-3)
+    optimizer = FlatAdam(policy, config)
+    reference = torch.nn.Parameter(policy.flat_parameters.detach().clone())
+    torch_adam = torch.optim.Adam([reference], lr=1e-3, eps=config.adam_eps)
+    for size in (1.0, 1e-3, 10.0, 0.0, 1e-6):
+        gradient = size * torch.randn_like(reference)
+        policy.flat_gradient.copy_(gradient)
+        reference.grad = gradient.clone()
+        optimizer.step(1e-3)
+        torch_adam.step()
+        torch.testing.assert_close(policy.flat_parameters, reference, rtol=1e-6, atol=1e-7)
+    state = torch_adam.state[reference]
+    torch.testing.assert_close(optimizer.exp_avg, state["exp_avg"])
+    torch.testing.assert_close(optimizer.exp_avg_sq, state["exp_avg_sq"])
+
+
+def test_c11_gradient_is_scaled_to_the_largest_norm() -> None:
+    gradient = torch.randn(100)
+    clipped = gradient.clone()
+    norm = clip_gradient(clipped, 0.5)
+    assert norm.item() == pytest.approx(gradient.norm().item())
+    assert clipped.norm().item() <= 0.5
+    torch.testing.assert_close(clipped / clipped.norm(), gradient / gradient.norm())
+    short = gradient / gradient.norm() * 0.4
+    assert torch.equal(clip_and_return(short, 0.5), short)
+    assert torch.equal(clip_and_return(gradient, 0.0), gradient)
+
+
+def clip_and_return(gradient: Tensor, max_norm: float) -> Tensor:
+    clipped = gradient.clone()
+    clip_gradient(clipped, max_norm)
+    return clipped
