@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,10 @@ class Running:
                 if "".join(process.cmdline()[:1]).startswith(title):  # nothing of one that has just died
                     found.append(process)
         return found
+
+    def resident_mib(self, titles: Sequence[str]) -> dict[str, float]:
+        """Memory of the processes of each name."""
+        return {title: sum(one.memory_info().rss for one in self.named(title)) / 2**20 for title in titles}
 
     def wait_for(self, condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
         """Waits until a condition holds, and fails if the command ends before."""

@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.commands import Running, run, running
+from tests.commands import run, running
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -73,15 +73,16 @@ class Careless(Shaped):
 
 
 class Leaking(Shaped):
-    """Keeps `megabytes` for ever with each step."""
+    """Keeps `megabytes` and `files` for ever with each step."""
 
-    def __init__(self, megabytes: float = 1.0):
+    def __init__(self, megabytes: float = 1.0, files: int = 0):
         super().__init__(length=20)
-        self.megabytes = megabytes
+        self.megabytes, self.files = megabytes, files
         self.kept: list[Any] = []
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.kept.append(np.ones(int(self.megabytes * 2**17)))
+        self.kept += [open(os.devnull) for _ in range(self.files)]  # noqa: SIM115  (for ever)
         return super().step(action)
 
 
@@ -156,10 +157,6 @@ def test_fault_b18_bounded_stream_says_what_it_leaves_out(monkeypatch: pytest.Mo
     copy.copy(stream)
 
 
-def rss_of(command: Running, title: str) -> float:
-    return sum(one.memory_info().rss for one in command.named(title)) / 2**20
-
-
 @pytest.mark.slow
 def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
     """The console and the curves go on, and nobody's memory grows."""
@@ -167,11 +164,11 @@ def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
         command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
         time.sleep(10)
         names = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
-        before = {name: rss_of(command, name) for name in names}
+        before = command.resident_mib(names)
         assert all(size > 0 for size in before.values()), before
         reports = command.out.count("Total num frames")
         time.sleep(30)
-        after = {name: rss_of(command, name) for name in names}
+        after = command.resident_mib(names)
         assert command.out.count("Total num frames") >= reports + 4
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143

@@ -2,9 +2,9 @@
 
     manifest.json   {"files": {name: {"sha256": ..., "size": ...}}, "format": 1, "sha256": of the rest of the manifest}
 
-A file is opened for parsing only after its size and sum agree with the manifest, so no reader allocates memory for, or
-interprets, bytes that were not written by `write`. The manifest is in one canonical form and holds its own sum, so that
-a flipped bit is told from a manifest of another format.
+A file is opened for parsing only after its size and sum agree with the manifest, and if what is to be parsed is no
+larger than what sf writes: a folder of somebody who knows how to seal one cannot take the memory of its reader. The
+manifest is in one canonical form and holds its own sum, so that a flipped bit is told from one of another format.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 MANIFEST = "manifest.json"
 FORMAT = 1
 MAX_MANIFEST_SIZE = 1 << 20
+MAX_DESCRIPTION_SIZE = 4 << 20
+"""Of a JSON file, and of the head of a tensor file; what is made of such text takes up to 25 times its memory."""
 
 
 class DamagedError(Exception):
@@ -54,7 +56,7 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
     """Compares a folder with its manifest, which must list exactly these files.
 
     Raises:
-        DamagedError: anything is missing or differs.
+        DamagedError: anything is missing or differs, or there is too much to parse.
         UnknownFormatError: it is intact but of another format.
     """
     listed = _read_manifest(folder)
@@ -68,6 +70,11 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
         found_sum = _sum_of_file(folder / name)
         if found_sum != expected:
             raise DamagedError(f"{name} has the SHA-256 sum {found_sum}, expected {expected}")
+        if (found := _description_size(folder / name)) > MAX_DESCRIPTION_SIZE:
+            raise DamagedError(
+                f"{name} cannot be read: it describes its contents in {found} bytes, expected at most "
+                f"{MAX_DESCRIPTION_SIZE}"
+            )
 
 
 def sync_directory(directory: Path) -> None:
@@ -106,6 +113,14 @@ def _size(path: Path) -> int:
             raise FileNotFoundError(path)
         raise DamagedError(f"{path.name} is missing or not a regular file")
     return path.stat().st_size
+
+
+def _description_size(path: Path) -> int:
+    """Bytes of a file that are parsed and not just numbers."""
+    if path.suffix == ".json":
+        return path.stat().st_size
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(8), "little")  # with which a tensor file begins
 
 
 def _sum_of_file(path: Path) -> str:
