@@ -7,6 +7,7 @@ recurrent cells, which have kernels of their own on every device.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -152,11 +153,24 @@ class Device:
     def current_device(self) -> int:
         return 0
 
+    def device(self, index: int) -> contextlib.AbstractContextManager[None]:
+        assert index == 0
+        return contextlib.nullcontext()
+
     def _is_in_bad_fork(self) -> bool:
         return False
 
     def manual_seed_all(self, seed: int) -> None:
-        pass
+        seeds_of_all.append(seed)
+
+    def manual_seed(self, seed: int) -> None:
+        torch.default_generator.manual_seed(seed)  # random numbers come from the CPU
+
+    def get_rng_state(self, device: torch.device) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: torch.device) -> None:
+        torch.set_rng_state(state)
 
     def memory_allocated(self, device: torch.device) -> int:
         return 3 * 2**20
@@ -176,6 +190,8 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
+seeds_of_all: list[int] = []
+"""With which the generators of all devices were set."""
 places_of_generators: list[str] = []
 """Types of the devices that generators were asked for, which the generators themselves cannot tell."""
 

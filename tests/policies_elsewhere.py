@@ -18,7 +18,7 @@ from sf.config import ModelConfig
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy, TimeStep, TrainedPolicy
 from sf.policy.nests import leaves, map_leaves
 from sf.spaces import EnvInfo, LeafSpec, action_spec
-from tests.elsewhere import NAME, install, places_of_generators
+from tests.elsewhere import NAME, install, places_of_generators, seeds_of_all
 
 ROWS = 3
 BOX = spaces.Box(np.array([-0.1, 0.0], np.float32), np.array([0.1, 0.5], np.float32))
@@ -58,9 +58,11 @@ def main() -> None:
         for device in (torch.device("cpu"), torch.device(NAME, 0)):
             torch.manual_seed(0)
             places_of_generators.clear()
+            seeds_of_all.clear()
             network = ActorCritic(info, ModelConfig(nonlinearity="relu"), device)
             told = [leaf for policy in policies(network) for leaf in leaves(list(answers(policy, device)))]
             assert set(places_of_generators) == {device.type}
+            assert not seeds_of_all, "a seed of one call is nobody else's"
             found.append([(leaf.device.type, leaf.cpu().tolist()) for leaf in told])
         places = [sorted({place for place, _ in told}) for told in found]
         same = [[values for _, values in told] for told in found]

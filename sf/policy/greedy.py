@@ -7,7 +7,8 @@ import torch
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.log_probability import with_log_probability
 from sf.policy.nests import Nest, map_leaves
-from sf.policy.policy import Policy, Seed
+from sf.policy.policy import Policy
+from sf.policy.seeding import Seed
 from sf.policy.steps import PolicyStep, TimeStep
 
 

@@ -8,23 +8,21 @@ It follows `TFPolicy` of TF-Agents (Guadarrama et al. 2018), for torch and Gymna
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from sf.policy.blending import blend
 from sf.policy.fitting import Fit
 from sf.policy.flat import named_variables
 from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
 from sf.policy.masks import Splitter, choose_splitter
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
+from sf.policy.seeding import Seed, seeded
 from sf.policy.specs import BoundedTensorSpec, check_tensors, clip_to_spec
 from sf.policy.steps import PolicyStep, StepType, TimeStep, Trajectory
-
-Seed = int | torch.Generator | None
 
 FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
 
@@ -182,7 +180,6 @@ class Policy(nn.Module):
             raise ValueError(f"batch_size={batch_size!r}, expected None or an integer above 0.")
         return self._get_initial_state(batch_size)
 
-    @torch.no_grad()
     def update(
         self,
         policy: Policy,
@@ -204,20 +201,7 @@ class Policy(nn.Module):
             ValueError: a tau outside of 0 to 1, or variables that differ in number or shape; nothing is changed then.
         """
         self._expect_built()
-        taus = tau, tau if tau_non_trainable is None else tau_non_trainable
-        for name, value in zip(("tau", "tau_non_trainable"), taus, strict=True):
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"{name}={value}, expected a number from 0 to 1.")
-        pairs = [
-            (*pair, value)
-            for is_trainable, value in zip((True, False), taus, strict=True)
-            for pair in _pairs(self, policy, is_trainable, sort_variables_by_name)
-        ]
-        for own, source, value in pairs:
-            if value == 1.0 or (value > 0.0 and not own.is_floating_point()):
-                own.copy_(source)
-            elif value > 0.0:
-                own.lerp_(source.to(own.dtype), value)
+        blend(self, policy, tau, tau if tau_non_trainable is None else tau_non_trainable, sort_variables_by_name)
 
     def variables(self) -> dict[str, Tensor]:
         """Parameters, then buffers, by name and in the order of registration; `requires_grad` marks trainable ones."""
@@ -272,7 +256,7 @@ class Policy(nn.Module):
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         """A step with an action, not clipped; here one that is drawn from the distribution."""
         step = self._distribution(time_step, policy_state)
-        with seeded(seed):
+        with seeded(seed, self.device):
             action = map_leaves(lambda distribution: distribution.sample(), step.action)
         return self._with_action(step, action, time_step)
 
@@ -384,41 +368,8 @@ class Policy(nn.Module):
                 )
 
 
-@contextlib.contextmanager
-def seeded(seed: Seed) -> Iterator[None]:
-    """The global generator of torch as it is after this seed; put back afterwards."""
-    if seed is None:
-        yield
-        return
-    if isinstance(seed, torch.Generator):
-        seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 def _mode(distribution: Distribution) -> Tensor:
     try:
         return distribution.mode
     except (NotImplementedError, AttributeError):
         raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None
-
-
-def _pairs(policy: Policy, source: Policy, is_trainable: bool, by_name: bool) -> list[tuple[Tensor, Tensor]]:
-    """The variables of two policies side by side."""
-
-    def of(one: Policy) -> list[tuple[str, Tensor]]:
-        found = [(name, v) for name, v in one.variables().items() if v.requires_grad == is_trainable]
-        return sorted(found, key=lambda item: item[0]) if by_name else found
-
-    own, others = of(policy), of(source)
-    kind = "trainable" if is_trainable else "non-trainable"
-    if len(own) != len(others):
-        raise ValueError(f"{policy.name} has {len(own)} {kind} variables, but {source.name} has {len(others)}.")
-    for (name, variable), (other_name, other) in zip(own, others, strict=True):
-        if variable.shape != other.shape:
-            raise ValueError(
-                f"The {kind} variable {name} has shape {list(variable.shape)}, but its counterpart {other_name} has "
-                f"{list(other.shape)}."
-            )
-    return [(variable, other) for (_, variable), (_, other) in zip(own, others, strict=True)]

@@ -15,7 +15,8 @@ from sf.policy.actor_critic import ActorCritic
 from sf.policy.distributions import MASKED_LOGIT
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of
-from sf.policy.policy import Policy, Seed
+from sf.policy.policy import Policy
+from sf.policy.seeding import Seed
 from sf.policy.specs import (
     BoundedTensorSpec,
     TensorSpec,
