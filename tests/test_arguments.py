@@ -101,13 +101,13 @@ class TestRefused:
             ("--env=x --stop_at_reward=best", "--stop_at_reward=best must be a number or None."),
         ],
     )
-    def test_g1_bad_line_has_its_sentence(self, line: str, message: str) -> None:
+    def test_fault_g1_bad_line_has_its_sentence(self, line: str, message: str) -> None:
         assert problems(*line.split()) == [message]
 
-    def test_g1_everything_wrong_is_told_at_once(self) -> None:
+    def test_fault_g1_everything_wrong_is_told_at_once(self) -> None:
         assert len(problems("--evn=x", "--seed=a", "--gamma")) == 3
 
-    def test_g1_typos_get_the_right_suggestion(self) -> None:
+    def test_fault_g1_typos_get_the_right_suggestion(self) -> None:
         """One letter left out, doubled or exchanged with the next one, in every flag."""
         typos = []
         for flag in FLAGS:
@@ -200,7 +200,7 @@ class TestWholeCommand:
             ("--env=x --gamma=2", "ConfigError: gamma=2.0 must be at least 0 and at most 1.\n"),
         ],
     )
-    def test_g1_usage_error_is_fast_and_leaves_nothing(self, tmp_path: Path, line: str, message: str) -> None:
+    def test_fault_g1_usage_error_is_fast_and_leaves_nothing(self, tmp_path: Path, line: str, message: str) -> None:
         done = command(tmp_path, *line.split())
         assert (done.code, done.err) == (2, message)
         assert done.heavy == ["[]"]
@@ -210,7 +210,7 @@ class TestWholeCommand:
     @pytest.mark.parametrize(
         ("line", "code", "sentence"), BAD_LINES, ids=[" ".join(line)[-50:] for line, _, _ in BAD_LINES]
     )
-    def test_g1_table_of_bad_lines(
+    def test_fault_g1_table_of_bad_lines(
         self,
         line: list[str],
         code: int,
@@ -225,10 +225,10 @@ class TestWholeCommand:
         assert is_answered(sentence, capsys.readouterr().err)
         assert list(tmp_path.iterdir()) == []
 
-    def test_g1_table_has_a_hundred_lines(self) -> None:
+    def test_fault_g1_table_has_a_hundred_lines(self) -> None:
         assert len(BAD_LINES) >= 100
 
-    def test_g2_unknown_environment_is_refused_before_any_directory(self, tmp_path: Path) -> None:
+    def test_fault_g2_unknown_environment_is_refused_before_any_directory(self, tmp_path: Path) -> None:
         done = command(tmp_path, "--env=CartPol-v1")
         assert done.code == 3
         assert done.err.startswith("EnvError: There is no environment 'CartPol-v1'. Did you mean CartPole-v1 or")

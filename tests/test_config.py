@@ -302,7 +302,7 @@ class TestRefusals:
             ),
         ],
     )
-    def test_g1_value_is_refused_in_one_sentence(self, role: str, values: dict[str, Any], message: str) -> None:
+    def test_fault_g1_value_is_refused_in_one_sentence(self, role: str, values: dict[str, Any], message: str) -> None:
         assert refusal(make(**{role: values})) == message
 
     def test_cx2_learners_that_take_turns_in_one_process(self) -> None:
@@ -373,18 +373,18 @@ class TestRefusals:
 
 class TestExperimentNames:
     @pytest.mark.parametrize("name", ["default_experiment", "a", "_x", "run-1.2", "A" * 100])
-    def test_g3_plain_names_are_accepted(self, name: str) -> None:
+    def test_fault_g3_plain_names_are_accepted(self, name: str) -> None:
         check(make(run={"experiment": name}))
 
     @pytest.mark.parametrize(
         "name", ["", ".", "..", "a/b", "/a", "../a", "-a", ".hidden", "a\0b", "a b", "ä", "a\n", "A" * 101, "a:b", "~"]
     )
-    def test_g3_names_that_could_leave_the_directory_are_refused(self, name: str) -> None:
+    def test_fault_g3_names_that_could_leave_the_directory_are_refused(self, name: str) -> None:
         message = refusal(make(run={"experiment": name}))
         assert message.startswith(f"experiment={name!r} cannot name a directory: use 1 to 100 of the characters")
 
     @given(st.text())
-    def test_g3_an_accepted_name_is_a_plain_entry_of_train_dir(self, name: str) -> None:
+    def test_fault_g3_an_accepted_name_is_a_plain_entry_of_train_dir(self, name: str) -> None:
         config = make(run={"experiment": name, "train_dir": "root"})
         try:
             check(config)
@@ -430,7 +430,7 @@ class TestStorage:
             ),
         ],
     )
-    def test_g4_a_file_edited_by_hand_is_checked(self, data: Any, message: str) -> None:
+    def test_fault_g4_a_file_edited_by_hand_is_checked(self, data: Any, message: str) -> None:
         with pytest.raises(ConfigError) as caught:
             Config.from_json(data)
         assert message in caught.value.problems

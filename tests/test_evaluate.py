@@ -151,7 +151,7 @@ class TestLoading:
             ({"env": None}, "does not say what its policy is for"),
         ],
     )
-    def test_g4_checkpoint_edited_by_hand_is_refused(self, tmp_path: Path, changes: Any, message: str) -> None:
+    def test_fault_g4_checkpoint_edited_by_hand_is_refused(self, tmp_path: Path, changes: Any, message: str) -> None:
         save(tmp_path, changes=changes)
         with pytest.raises(CheckpointError, match=message):
             load_newest(tmp_path)
@@ -272,7 +272,9 @@ class TestCommand:
         assert found == code
         assert message in shown
 
-    def test_g4_file_does_not_get_to_import_a_module(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_fault_g4_file_does_not_get_to_import_a_module(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         save(tmp_path / "run1" / "checkpoint_p0", env="os:CartPole-v1")
         code, shown = command(capsys, tmp_path, "--experiment=run1")
         assert code == 2

@@ -255,7 +255,7 @@ def test_what_a_dead_peer_has_said_counts() -> None:
     assert a.are_ready()
 
 
-def test_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:
+def test_fault_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:
     _, (a, b) = in_this_process()
     assert not b.are_ready()
     with pytest.raises(InternalError, match=r"learner 0 of policy 0 is out of step: in round 1 it expects 16 bytes"):
@@ -323,7 +323,7 @@ def test_cx2_two_policies_with_two_learners_each(tmp_path: Path) -> None:
     assert all(policy["policy_version"] > 0 for policy in summary_of(tmp_path)["policies"])
 
 
-def test_cx2_h5_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
+def test_fault_h5_cx2_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
     frames, versions = 0, [0]
     for num_learners in (2, 1):
         frames += 2000
@@ -335,7 +335,7 @@ def test_cx2_h5_a_run_continues_with_another_number_of_learners(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
-def test_cx2_h2_h6_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
+def test_fault_h2_h6_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for_text("Updated weights")
         (process,) = [found for found in command.named(victim) if found.cmdline()[0].split()[0] == victim]
@@ -351,7 +351,7 @@ def test_cx2_h2_h6_killed_learner_ends_the_run_with_its_name(tmp_path: Path, vic
 
 
 @pytest.mark.parametrize("victim", [pytest.param("learner-0", marks=pytest.mark.slow), "learner-0-1"])
-def test_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path, victim: str) -> None:
+def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path, victim: str) -> None:
     """With two seconds for an optimizer step instead of ten minutes."""
     config = make_config(train_dir=str(tmp_path), num_learners=2, num_workers=2, async_rl=True)
     prepared = prepare(replace(config, run=replace(config.run, serial_mode=False)))
@@ -385,7 +385,7 @@ def test_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_pa
         thread.join()
 
 
-def test_cx2_h4_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
+def test_fault_h4_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for_text("Updated weights")
         command.process.send_signal(signal.SIGTERM)

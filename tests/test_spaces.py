@@ -66,7 +66,7 @@ def test_observation_space_becomes_leaves(space: spaces.Space[Any], leaves: dict
         ),
     ],
 )
-def test_b17_observation_space_is_refused_by_name(space: spaces.Space[Any], message: str) -> None:
+def test_fault_b17_observation_space_is_refused_by_name(space: spaces.Space[Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         observation_leaves(space)
 
@@ -178,7 +178,7 @@ def test_action_space_becomes_columns(space: spaces.Space[Any], columns: list[Ac
         (spaces.Tuple([]), r"The action space is Tuple\(\), which holds no action"),
     ],
 )
-def test_b17_action_space_is_refused_by_name(space: spaces.Space[Any], message: str) -> None:
+def test_fault_b17_action_space_is_refused_by_name(space: spaces.Space[Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         action_spec(space)
 
