@@ -323,7 +323,9 @@ def test_fault_b19_environments_that_leak_files_are_replaced(tmp_path: Path) -> 
     causes = re.findall(r"(.*) \d+ unfinished trajectories .* are discarded\. Restart \d+ of rollout", done.stdout)
     assert len(causes) > 4
     assert all("Too many open files" in cause for cause in causes)
-    assert re.search(r"Slots: .* 0 free", done.stdout)
+    (ends,) = re.findall(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded .*\+ (\d+) free", done.stdout)
+    allocated, *others = map(int, ends)
+    assert allocated == sum(others)
     assert re.search(r"Collected \{0: 5\d{3}\}", done.stdout)
 
 
