@@ -308,9 +308,9 @@ def _watch(
             has_begun = True
             on_ready()
         if roles.is_ready and (time.monotonic() >= next_poll or roles.has_news):
-            next_poll = time.monotonic() + POLL_S
             if (reason := session.poll()) is not None:
                 return reason
+            next_poll = time.monotonic() + POLL_S  # however long the callbacks took: in serial mode the roles work now
 
 
 def _exit_code(reason: ExitReason | None, error: BaseException | None) -> ExitCode:

@@ -13,9 +13,11 @@ from sf.control import ControlEnd, connect
 from sf.errors import InternalError
 from sf.ledger import Ledger
 from sf.messages import SaveRequest
+from sf.session import POLL_S, ExitReason, Session
 from sf.slots import SlotState
+from sf.supervisor import train
 from tests.commands import Running, run, running
-from tests.lab import make_lab, step_until
+from tests.lab import make_config, make_lab, step_until
 
 
 def test_fault_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
@@ -136,3 +138,17 @@ def test_fault_f5_serial_mode_does_not_wait_for_itself(tmp_path: Path, async_rl:
     small = "--worker_num_splits=1", "--rollout=2", "--batch_size=2", "--num_batches_per_epoch=1"
     finished = run(tmp_path, *flags, *small, "--train_for_env_steps=500")
     assert finished.code == 0, finished.err
+
+
+def test_fault_f5_serial_mode_works_between_looks_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = Session.poll
+
+    def late(session: Session) -> ExitReason | None:
+        time.sleep(2 * POLL_S)
+        return poll(session)
+
+    monkeypatch.setattr(Session, "poll", late)
+    config = make_config(train_dir=str(tmp_path), serial_mode=True, train_for_env_steps=1000, train_for_seconds=30)
+    assert train(config).reason == ExitReason.ENV_STEPS.value
