@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -231,3 +232,27 @@ def test_fault_a9_torch_that_cannot_be_loaded_ends_the_run(tmp_path: Path, fault
     assert finished.code == 7, finished.err
     assert text in finished.err
     assert not list(tmp_path.rglob("checkpoint_0*"))
+
+
+LOADED_WHILE_TRAINING = """
+import importlib, json, sys
+from pathlib import Path
+from sf.fork_server import LOADED_BEFORE
+from sf.ledger import Ledger
+from tests.lab import make_lab, step_until
+
+lab = make_lab(Path(sys.argv[1]), "Pendulum-v1")
+for module in LOADED_BEFORE:
+    importlib.import_module(module)
+before = set(sys.modules)
+step_until(lab.build_all(), lambda: Ledger.of(lab.slots, has_ended=False).learned > 0)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_learners_and_inference_workers_load_nothing_large_when_they_work(tmp_path: Path) -> None:
+    """What one loads after the fork it loads alone, and its first steps take that time."""
+    line = [sys.executable, "-c", LOADED_WHILE_TRAINING, str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT, timeout=100)
+    late = json.loads(done.stdout.splitlines()[-1])
+    assert len(late) < 5, late
