@@ -65,7 +65,8 @@ class Session:
         topology = shared.topology
         self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
-        self.best_reward = [-float("inf")] * topology.num_policies
+        self.best_reward = [-math.inf] * topology.num_policies
+        """Asked for already; a learner knows what it has written, and answers nothing if that is better."""
         self.last_saved: dict[int, CheckpointSaved] = {}
         self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
         """Version of each policy that was evaluated last."""
@@ -211,6 +212,8 @@ class Session:
             if now < self._due[kind]:
                 continue
             self._due[kind] = now + every
+            if kind == "periodic":  # a best one that could not be written may be possible now
+                self.best_reward = [-math.inf] * len(self.best_reward)
             for policy_id, control in enumerate(self.shared.controls):
                 reward = self._mean_reward(policy_id)
                 if kind == "best":

@@ -16,10 +16,13 @@ import pytest
 
 from sf.callbacks import Callbacks
 from sf.learner.update import Update
+from sf.monitor import Monitor
+from sf.records import Episode, EpisodeRing
+from sf.session import Session
 from sf.simulators import Simulators, marked
 from sf.supervisor import train
 from tests.commands import Running, fault_run, run, running
-from tests.lab import make_config
+from tests.lab import make_config, make_lab
 
 EXPERIMENT = Path("train_dir/default_experiment")
 CARTPOLE = (
@@ -52,6 +55,28 @@ def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
     assert summary["exit_code"] == 4
     assert "final checkpoint was not written" in summary["exit_reason"]
+
+
+def test_fault_d2_best_checkpoint_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    """Although no mean was better since; one that is on disk is not written again."""
+    lab = make_lab(tmp_path, save_every_sec=10, save_best_every_sec=1)
+    saved: list[str] = []
+    callbacks = Callbacks(on_checkpoint=lambda one: saved.append(one.kind))
+    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), callbacks)
+    for _ in range(100):
+        EpisodeRing(lab.arena, 0).append(Episode(0, 5.0, 10, 5.0))
+    learner = lab.build("learner-0")
+    in_its_place = learner.saver.directory / "best"
+    in_its_place.touch()
+    session.poll()
+    start_s = time.monotonic()
+    for second in range(25):
+        session._request_saves(start_s + second)
+        learner.step()
+        session.poll()
+        if second == 5:
+            in_its_place.unlink()
+    assert saved == ["periodic", "best", "periodic"]
 
 
 @pytest.mark.parametrize("kind", ["best", "milestones"])

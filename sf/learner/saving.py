@@ -106,10 +106,8 @@ class Saver:
         An error is part of the answer, because training goes on without this checkpoint.
         """
         directory, keep = self._place(request)
-        if request.kind == "best":
-            if request.reward is None or request.reward <= self.best_reward:
-                return None
-            self.best_reward = request.reward
+        if request.kind == "best" and (request.reward is None or request.reward <= self.best_reward):
+            return None
         tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
         moment: dict[str, torch.Tensor] = {}
         if request.kind == "periodic":
@@ -121,6 +119,9 @@ class Saver:
             path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=bool(moment))
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
+        if request.kind == "best":
+            assert request.reward is not None
+            self.best_reward = request.reward
         return CheckpointSaved(policy_id, request.kind, str(path), version)
 
     def keep_for_a_look(self, minibatch: Transitions) -> str:
