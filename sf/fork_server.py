@@ -49,7 +49,7 @@ NAME = "fork-server"
 LOADED_BEFORE = (
     "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor", "torch.fx.experimental.symbolic_shapes",
 )  # fmt: skip
-"""Modules that most children need; the last one and 483 others the first backward pass of each would load."""
+"""Modules that most children need, and what torch would load in the first backward pass of each learner."""
 INIT_S = 120.0
 """Longest time to load them."""
 BIRTH_S = 10.0

@@ -60,9 +60,11 @@ def main() -> None:
             places_of_generators.clear()
             seeds_of_all.clear()
             network = ActorCritic(info, ModelConfig(nonlinearity="relu"), device)
+            before = torch.get_rng_state()  # also elsewhere
             told = [leaf for policy in policies(network) for leaf in leaves(list(answers(policy, device)))]
             assert set(places_of_generators) == {device.type}
             assert not seeds_of_all, "a seed of one call is nobody else's"
+            assert torch.equal(before, torch.get_rng_state())
             found.append([(leaf.device.type, leaf.cpu().tolist()) for leaf in told])
         places = [sorted({place for place, _ in told}) for told in found]
         same = [[values for _, values in told] for told in found]

@@ -134,22 +134,28 @@ def large(kind: str) -> dict[str, bytes]:
         case "many tensors without numbers":
             names = {str(number): one("U8", (0,), (0, 0)) for number in range(NUMBERS // 64)}
             return {checkpoint.TENSORS: header(names), checkpoint.STATE: b"{}"}
-        case _:
+        case "many lists without elements":
             return {checkpoint.TENSORS: header({}), checkpoint.STATE: b'{"a":[' + b"[]," * (NUMBERS // 3) + b"[]]}"}
+        case _:  # as many objects as are accepted, which take the most
+            objects = b'{"a":[' + b'{"":0},' * (NUMBERS // sealed.MAX_GROWTH // 7 - 100) + b"{}]}"
+            return {checkpoint.TENSORS: header({"a": numbers}, b"\0" * NUMBERS), checkpoint.STATE: objects}
 
 
 MEMORY_OF_LOAD = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from sf.errors import CheckpointError
-from sf.learner.checkpoint import load, save
+from sf.learner.checkpoint import load
 
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most_kib():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+before = most_kib()
 try:
     found = list(load(Path(sys.argv[1])).tensors)
 except CheckpointError as error:
     found = "cannot be read" in str(error)
-print(found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(found, most_kib() - before)
 """
 
 
@@ -160,6 +166,7 @@ print(found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         ("the same bytes a hundred times", "True"),
         ("many tensors without numbers", "True"),
         ("many lists without elements", "True"),
+        ("as many objects as are accepted", "['a']"),
     ],
 )
 def test_fault_d8_reading_takes_less_memory_than_two_files(tmp_path: Path, kind: str, found: str) -> None:
@@ -173,13 +180,15 @@ def test_fault_d8_reading_takes_less_memory_than_two_files(tmp_path: Path, kind:
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_fault_d8_what_could_not_be_read_again_is_not_saved(tmp_path: Path, size: int) -> None:
-    """A description is as large as a reader accepts, or a byte larger."""
-    data = {"a": "x" * (sealed.MAX_DESCRIPTION_SIZE - len('{"a":""}') + size)}
+    """The text is as long as a reader accepts, or a byte longer."""
+    tensors = (save(tmp_path, 1, 1, {}, {}) / checkpoint.TENSORS).read_bytes()
+    head = int.from_bytes(tensors[:8], "little")
+    data = {"a": "x" * (sealed.SMALL - head - len('{"a":""}') + size)}
     if size:
-        with pytest.raises(CheckpointError, match=r"was not saved: state\.json cannot be read: .* at most 4194304"):
-            save(tmp_path, 1, 1, {}, data)
+        with pytest.raises(CheckpointError, match=r"was not saved: .*state\.json cannot be read: .* at most 1048576"):
+            save(tmp_path, 2, 2, {}, data)
     else:
-        assert load(save(tmp_path, 1, 1, {}, data)).data == data
+        assert load(save(tmp_path, 2, 2, {}, data)).data == data
 
 
 def test_fault_d8_pickles_never_run(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from sf.supervisor import train
 from tests.commands import Running, run, running
 from tests.lab import make_config, make_lab, step_until
 
+ROLES = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
+
 
 def test_fault_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> None:
     """Every slot becomes full, then nobody samples; what was collected is learned, and nothing else was lost."""
@@ -41,8 +43,9 @@ def test_fault_f1_samplers_wait_for_a_learner_that_is_slow(tmp_path: Path) -> No
 def test_fault_f1_memory_is_flat_while_the_learner_is_slow(tmp_path: Path) -> None:
     """Twenty passes over every dataset: samplers wait for slots, nothing is dropped, and nobody's memory grows."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=16", "--policy_workers_per_policy=1"
+    steps_per_dataset = 20 * 4
     with running(tmp_path, *flags, "--num_epochs=20", "--num_batches_per_epoch=4", "--batch_size=512") as command:
-        command.wait_for(lambda: newest_version(command) > 0, "training")
+        command.wait_for(lambda: newest_version(command) > 3 * steps_per_dataset, "three datasets")
         time.sleep(10)
         before = command.resident_mib(ROLES)
         assert all(size > 0 for size in before.values()), before
@@ -55,9 +58,10 @@ def test_fault_f1_memory_is_flat_while_the_learner_is_slow(tmp_path: Path) -> No
         assert after[name] < before[name] + 8, (before, after)
     waiting = {name: float(percent) for name, percent in re.findall(r"^  (\S+) .*\bwait +([\d.]+)%", done.out, re.M)}
     assert min(waiting["rollout-0"], waiting["rollout-1"]) > 50 > waiting["learner-0"], done.out
-    assert re.search(r" \+ (0 discarded|\d+ discarded \(\d+ not learned\)) \+ ", done.out), "complete ones at the end"
+    # Only what was complete when the run ended.
+    assert re.search(r" \+ (0 discarded|\d+ discarded \(\d+ not learned\)) \+ ", done.out), done.out
     lags = [float(lag) for lag in re.findall(r"lag: .* max: ([\d.]+)\)", done.out)]
-    assert max(lags) <= 2 * 80, "optimizer steps on the datasets that may be in flight"
+    assert max(lags) <= 2 * steps_per_dataset  # two datasets may be in flight
 
 
 def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
@@ -78,9 +82,6 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
             worker.resume()
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
-
-
-ROLES = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
 
 
 def newest_version(command: Running) -> int:

@@ -250,7 +250,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def test_learners_and_inference_workers_load_nothing_large_when_they_work(tmp_path: Path) -> None:
+def test_roles_load_nothing_large_when_they_work(tmp_path: Path) -> None:
     """What one loads after the fork it loads alone, and its first steps take that time."""
     line = [sys.executable, "-c", LOADED_WHILE_TRAINING, str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT, timeout=100)

@@ -108,6 +108,7 @@ def test_b7_the_same_seed_draws_the_same_action() -> None:
     policy = Drawn(Independent(Normal(torch.zeros(3, 64), 1.0), 1), TensorSpec((64,), torch.float32))
     first, again, other = (policy.action(steps(), seed=seed).action for seed in (3, 3, 4))
     assert torch.equal(first, again)
+    assert torch.equal(first, policy.action(steps(), seed=np.int64(3)).action)  # type: ignore[arg-type]
     assert not torch.equal(first, other)
     before = torch.get_rng_state()
     policy.action(steps(), seed=3)

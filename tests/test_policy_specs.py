@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import gymnasium
@@ -24,7 +25,7 @@ from sf.policy import (
 )
 from sf.policy.fitting import Fit
 from sf.policy.nests import check_structure, leaves, map_leaves
-from sf.policy.specs import check_tensors
+from sf.policy.specs import check_tensors, spec_from_json
 from tests.policies import OBSERVATION, Remembering
 from tests.spaces import SPACES
 
@@ -117,3 +118,17 @@ def test_time_steps_of_gymnasium() -> None:
 
 def test_policy_step_type_is_a_named_tuple() -> None:
     assert PolicyStep(1) == (1, (), ())
+
+
+@given(space=SPACES)
+@settings(deadline=None)
+def test_specs_come_back_from_json(space: Any) -> None:
+    for spec in leaves(spec_of_space(space)):
+        assert spec_from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_limits_of_a_picture_are_saved_as_one_number() -> None:
+    spec = spec_of_space(gymnasium.spaces.Box(0, 255, (480, 640, 3), np.uint8))
+    text = json.dumps(spec.to_json())
+    assert len(text) < 200
+    assert spec_from_json(json.loads(text)) == spec

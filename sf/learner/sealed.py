@@ -2,9 +2,10 @@
 
     manifest.json   {"files": {name: {"sha256": ..., "size": ...}}, "format": 1, "sha256": of the rest of the manifest}
 
-A file is opened for parsing only after its size and sum agree with the manifest, and if what is to be parsed is no
-larger than what sf writes: a folder of somebody who knows how to seal one cannot take the memory of its reader. The
-manifest is in one canonical form and holds its own sum, so that a flipped bit is told from one of another format.
+A file is opened for parsing only after its size and sum agree with the manifest, and if so little of it is text, JSON
+or the head of a tensor file, that whoever reads it needs less memory than twice the folder: one that was made to do
+harm is intact as well. The manifest is in one canonical form and holds its own sum, so that a flipped bit is told from
+a manifest of another format.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import Any
 MANIFEST = "manifest.json"
 FORMAT = 1
 MAX_MANIFEST_SIZE = 1 << 20
-MAX_DESCRIPTION_SIZE = 4 << 20
-"""Of a JSON file, and of the head of a tensor file; what is made of such text takes up to 25 times its memory."""
+MAX_GROWTH = 32
+"""How much more memory text may take when it has been parsed: JSON of empty objects 31 times as much."""
+SMALL = 1 << 20
+"""Bytes of text that are parsed in any case."""
 
 
 class DamagedError(Exception):
@@ -37,7 +40,7 @@ def canonical_json(data: Any) -> bytes:
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes files and then the manifest into an existing folder, and makes all of it durable."""
+    """Writes files and then the manifest into an existing folder, and makes all of it durable; `verify` it then."""
     for name, content in files.items():
         _write_durably(folder / name, content)
     manifest: dict[str, Any] = {
@@ -56,7 +59,7 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
     """Compares a folder with its manifest, which must list exactly these files.
 
     Raises:
-        DamagedError: anything is missing or differs, or there is too much to parse.
+        DamagedError: anything is missing or differs, or too much of it is text.
         UnknownFormatError: it is intact but of another format.
     """
     listed = _read_manifest(folder)
@@ -70,11 +73,11 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
         found_sum = _sum_of_file(folder / name)
         if found_sum != expected:
             raise DamagedError(f"{name} has the SHA-256 sum {found_sum}, expected {expected}")
-        if (found := _description_size(folder / name)) > MAX_DESCRIPTION_SIZE:
-            raise DamagedError(
-                f"{name} cannot be read: it describes its contents in {found} bytes, expected at most "
-                f"{MAX_DESCRIPTION_SIZE}"
-            )
+    limit = max(SMALL, sum(listed[name]["size"] for name in names) // MAX_GROWTH)
+    if (found := sum(_text_size(folder / name) for name in names)) > limit:
+        raise DamagedError(
+            f"{', '.join(names)} cannot be read: they hold {found} bytes of text, expected at most {limit}"
+        )
 
 
 def sync_directory(directory: Path) -> None:
@@ -115,7 +118,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _description_size(path: Path) -> int:
+def _text_size(path: Path) -> int:
     """Bytes of a file that are parsed and not just numbers."""
     if path.suffix == ".json":
         return path.stat().st_size

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def blend(policy: Policy, source: Policy, tau: float, tau_non_trainable: float, by_name: bool) -> None:
-    """The work of `Policy.update`, which has the description; nothing is changed if anything does not fit."""
+    """The work of `Policy.update`, which describes it.
+
+    Raises:
+        ValueError: a tau outside of 0 to 1, or variables that differ in number or shape; nothing is changed then.
+    """
     taus = {"tau": tau, "tau_non_trainable": tau_non_trainable}
     for name, value in taus.items():
         if not 0.0 <= value <= 1.0:

@@ -40,7 +40,7 @@ class Policy(nn.Module):
     masks_in_network = False
     """Whether the network reads the mask itself, for every kind of action, so that no splitter is used."""
     device = torch.device("cpu")
-    """Of everything that goes in and comes out."""
+    """Of everything that goes in and comes out, and of the generator that a seed is for; a subclass sets it."""
 
     def __init__(
         self,

@@ -18,13 +18,15 @@ def seeded(seed: Seed, device: torch.device) -> Iterator[None]:
         yield
         return
     if isinstance(seed, torch.Generator):
-        seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
+        number = int(torch.randint(2**62, (), generator=seed, device=seed.device))
+    else:
+        number = int(seed)  # which may be one of NumPy
     if device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # and not those of accelerators, which nobody would put back
+            torch.default_generator.manual_seed(number)  # and not those of accelerators, which nobody would put back
             yield
         return
     generators, index = torch.get_device_module(device), torch.empty(0, device=device).device.index
     with generators.device(index), torch.random.fork_rng([index], device_type=device.type):
-        generators.manual_seed(seed)
+        generators.manual_seed(number)
         yield

@@ -97,11 +97,15 @@ class BoundedTensorSpec(TensorSpec):
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinities as text."""
-        bounds = {
-            bound: [int(x) if array.dtype.kind == "i" else str(x) for x in array.reshape(-1)]
-            for bound, array in (("minimum", self.minimum), ("maximum", self.maximum))
-        }
-        return super().to_json() | bounds
+        return super().to_json() | {"minimum": _bound_to_json(self.minimum), "maximum": _bound_to_json(self.maximum)}
+
+
+def _bound_to_json(bound: Array) -> list[int | str]:
+    """Its elements, or a single one if they are equal, as those of images are."""
+    elements = bound.reshape(-1)
+    if elements.size and (elements == elements[0]).all():
+        elements = elements[:1]
+    return [int(x) if bound.dtype.kind == "i" else str(x) for x in elements]
 
 
 def spec_from_json(data: dict[str, Any]) -> TensorSpec:
@@ -110,8 +114,11 @@ def spec_from_json(data: dict[str, Any]) -> TensorSpec:
     if "minimum" not in data:
         return TensorSpec(shape, dtype, name)
     kind = float if dtype.is_floating_point else int
-    minimum, maximum = (np.array([kind(x) for x in data[bound]]).reshape(shape) for bound in ("minimum", "maximum"))
-    return BoundedTensorSpec(shape, dtype, name, minimum, maximum)
+    bounds = []
+    for elements in (data["minimum"], data["maximum"]):
+        bound = np.array([kind(x) for x in elements])
+        bounds.append(bound[0] if bound.size == 1 else bound.reshape(shape))
+    return BoundedTensorSpec(shape, dtype, name, *bounds)
 
 
 def _name_of(dtype: torch.dtype) -> str:
