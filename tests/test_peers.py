@@ -334,6 +334,17 @@ def test_fault_h5_cx2_a_run_continues_with_another_number_of_learners(tmp_path: 
         assert versions[-1] == summary_of(tmp_path)["frames"] // 256 * 8
 
 
+def test_fault_h1_h7_no_port_is_opened(tmp_path: Path) -> None:
+    """Learners meet in shared memory: no port can be in use, and nobody can connect to one."""
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for_text("Updated weights")
+        members = command.members()
+        assert {"sf-learner-0", "sf-learner-0-1"} <= {member.cmdline()[0].split()[0] for member in members}
+        assert [connection for member in members for connection in member.net_connections("inet")] == []
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish().code == 143
+
+
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
 def test_fault_h2_h6_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
     with running(tmp_path, *SMALL) as command:
