@@ -22,7 +22,7 @@ from typing import Any
 
 from sf.child import Child, Place, what_hangs
 from sf.config import FaultConfig
-from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed
+from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
 from sf.memory import MemoryKills
@@ -239,9 +239,9 @@ class Processes:
         reason = child.failure.message if child.failure else ""
         text = str(cause) if reason != place.last_failure else str(cause).splitlines()[0]
         place.last_failure = reason
-        lost = f" {discarded} unfinished trajectories of its groups are discarded." if discarded else ""
+        lost = f" Unfinished trajectories of its groups that are discarded: {discarded}." if discarded else ""
         again = f"Restart {place.restarts.total} of {child.name} follows{f' in {delay_s:.1f} s' if delay_s else ''}."
-        self.console.line(f"{text}{lost} {again}")
+        self.console.line(f"{sentence(text)}{lost} {again}")
 
     def _give_up(self, place: Place, cause: SfError) -> None:
         """Goes on without this worker, if the others can fill the datasets of the learners.
@@ -320,7 +320,7 @@ class Processes:
             if kinds[name] == "learner":
                 problems.append(what)
             elif not signals.is_urgent:
-                self.console.line(f"At the end: {what}. Nothing that was learned is lost.")
+                self.console.line(f"At the end: {sentence(what)} Nothing that was learned is lost.")
         return problems
 
     def ended_well(self, prefix: str) -> bool:

@@ -122,3 +122,8 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "(the text of the exception cannot be shown)"
+
+
+def sentence(text: str) -> str:
+    """With a full stop, so that another sentence can follow."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

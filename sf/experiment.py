@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from sf.errors import ExperimentError
+from sf.errors import CheckpointError, ExperimentError
 
 MARKER = ".sf-experiment"
 
@@ -159,3 +159,35 @@ def _lock(descriptor: int, path: Path) -> None:
 
 def _lines(descriptor: int) -> list[str]:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").splitlines()
+
+
+class Owner:
+    """The run that has a directory now: whoever saves into it later can tell whether it is another one's by then."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        """Takes note.
+
+        Args:
+            checkpoints: of an experiment.
+        """
+        self.path = checkpoints.parent
+        self._marker = self._present_marker()
+
+    def expect_unchanged(self) -> None:
+        """Refuses to write into a directory that somebody has removed, or made anew.
+
+        Raises:
+            CheckpointError: with what happened and what to do.
+        """
+        if self._present_marker() != self._marker:
+            raise CheckpointError(
+                f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
+                "Stop this run, and start it again under another name."
+            )
+
+    def _present_marker(self) -> tuple[int, int] | None:
+        try:
+            found = (self.path / MARKER).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino

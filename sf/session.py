@@ -214,14 +214,25 @@ class Session:
             self._due[kind] = now + every
             if kind == "periodic":  # a best one that could not be written may be possible now
                 self.best_reward = [-math.inf] * len(self.best_reward)
-            for policy_id, control in enumerate(self.shared.controls):
-                reward = self._mean_reward(policy_id)
-                if kind == "best":
-                    if reward is None or reward <= self.best_reward[policy_id]:
-                        continue
-                    self.best_reward[policy_id] = reward
-                control.send(SaveRequest(kind, reward))
-                self.shared.learner_bells[policy_id].ring()
+            if kind == "best":
+                self.request_best()
+                continue
+            for policy_id in range(len(self.shared.controls)):
+                self._request(policy_id, SaveRequest(kind, self._mean_reward(policy_id)))
+
+    def request_best(self) -> None:
+        """Has every policy saved that is better than when this was asked for before; no learner has ended yet."""
+        if "best" not in self._save_intervals():
+            return
+        for policy_id, before in enumerate(self.best_reward):
+            reward = self._mean_reward(policy_id)
+            if reward is not None and reward > before:
+                self.best_reward[policy_id] = reward
+                self._request(policy_id, SaveRequest("best", reward))
+
+    def _request(self, policy_id: int, request: SaveRequest) -> None:
+        self.shared.controls[policy_id].send(request)
+        self.shared.learner_bells[policy_id].ring()
 
     def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
         episodes = self.monitor.episodes

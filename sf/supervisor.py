@@ -260,6 +260,7 @@ def run(
             session.recall_episodes()
         monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
         reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
+        session.request_best()
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again

@@ -94,7 +94,7 @@ def newest_version(command: Running) -> int:
 def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference: int) -> None:
     """A worker that stands still for three seconds: others train on, or wait for it where they must."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"
-    often = "--rollout=8", "--batch_size=64", f"--policy_workers_per_policy={inference}"
+    often = "--rollout=2", "--batch_size=16", f"--policy_workers_per_policy={inference}"
     with running(tmp_path, *flags, *often, mode) as command:
         command.wait_for(lambda: newest_version(command) > 0, "training")
         slow = command.named("sf-rollout-1")[0]

@@ -320,9 +320,9 @@ def test_fault_b19_environments_that_leak_files_are_replaced(tmp_path: Path) -> 
     environment = os.environ | {"PYTHONPATH": ROOT}
     done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, timeout=100, env=environment)
     assert done.returncode == 0, done.stderr  # the books balance, then
-    causes = re.findall(r"(.*) \d+ unfinished trajectories .* are discarded\. Restart \d+ of rollout", done.stdout)
+    causes = re.findall(r"(.*) Unfinished trajectories .* discarded: \d+\. Restart \d+ of rollout", done.stdout)
     assert len(causes) >= 2
-    assert all("Too many open files" in cause for cause in causes)
+    assert all("Too many open files: '/dev/null'." in cause for cause in causes)
 
 
 WITHOUT_PROCESSES = """

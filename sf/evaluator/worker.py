@@ -25,6 +25,7 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Play
+from sf.experiment import Owner
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.console import Console
@@ -91,6 +92,7 @@ class Evaluator:
         self.next_frames = self.config.eval_every_steps
         self.rested_at_s = -math.inf
         self.best = [_best_score(directory) for directory in self.checkpoints]
+        self.owner = Owner(self.checkpoints[0])
 
     def step(self) -> bool:
         """Plays one step if it is time to; False while it rests or nothing is due."""
@@ -168,6 +170,7 @@ class Evaluator:
         tensors = {f"{POLICY_PREFIX}{name}": variable for name, variable in variables.items()}
         data = self.description | {"reward": score}
         try:
+            self.owner.expect_unchanged()
             path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1)
             saved = CheckpointSaved(policy_id, "best", str(path), version)
         except CheckpointError as error:

@@ -91,7 +91,7 @@ def save(
     incoming = directory / f"{_INCOMING}{uuid.uuid4().hex}"
     try:
         # The parents are not made: where they have gone, what says whose directory this is has gone as well.
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         _collect_leftovers(directory)
         if not _already_there(path) or replace:
             incoming.mkdir(mode=0o700)

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from sf.config import Config
 from sf.errors import CheckpointError, ResourceError
+from sf.experiment import Owner
 from sf.learner import checkpoint
 from sf.learner.dataset import Transitions
 from sf.learner.differences import data_differences
@@ -34,6 +35,7 @@ class Saver:
 
     def __init__(self, directory: Path, config: Config, info: EnvInfo, update: Update):
         self.directory, self.update = directory, update
+        self._owner = Owner(directory)
         self.keep = config.run.keep_checkpoints
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
@@ -115,6 +117,7 @@ class Saver:
         data = self.description | {"reward": request.reward}
         version = self.update.version
         try:
+            self._owner.expect_unchanged()
             # A run that was stopped before it learned anything new is further than the checkpoint that it went on from.
             path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=bool(moment))
         except CheckpointError as error:

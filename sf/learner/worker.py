@@ -134,6 +134,7 @@ class Learner:
                 assert self._batch is not None
                 self._train(self._batch)
                 self._batch = None
+        self._hear()  # what was asked for last
         self._save(SaveRequest("periodic", None))
         self.record.publish()
 
