@@ -260,10 +260,14 @@ class Slots:
         return len(unfinished)
 
     def waiting_for(self, policy: int, learner: int = 0) -> Array:
-        """Indices of the full slots that this learner of the policy has not taken yet."""
+        """Indices of the full slots that this learner of the policy has not taken yet, in the order of their rounds.
+
+        A group fills its slots in turn, so what it filled first has to be given back first: it waits for that one.
+        """
         own = self.topology.slots_of_learner(learner)
-        part = slice(own.start, own.stop)
-        return own.start + np.flatnonzero(self.filled[part] > self.taken[part, policy])
+        filled = self.filled[own.start : own.stop]
+        waiting = np.flatnonzero(filled > self.taken[own.start : own.stop, policy])
+        return own.start + waiting[np.argsort(filled[waiting], kind="stable")]
 
     def take(self, slot: int, policy: int) -> None:
         """FULL → TRAINING, by learner `policy`."""

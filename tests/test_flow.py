@@ -149,3 +149,16 @@ def test_fault_f5_serial_mode_works_between_looks_that_take_long(
     monkeypatch.setattr(Session, "poll", late)
     config = make_config(train_dir=str(tmp_path), serial_mode=True, train_for_env_steps=1000, train_for_seconds=30)
     assert train(config).reason == ExitReason.ENV_STEPS.value
+
+
+def test_fault_a13_f4_slots_of_a_group_are_taken_in_the_order_in_which_it_filled_them(tmp_path: Path) -> None:
+    """It fills them in turn and waits for the one that it filled first, whichever place that has."""
+    slots = make_lab(tmp_path, async_rl=True, num_workers=2).slots
+    first, second, *_ = slots.topology.slots_of_group(0)
+    for slot in (first, second, first):
+        slots.start_filling(slot)
+        slots.finish_filling(slot)
+        if slot == first and not slots.taken[slot].any():
+            slots.take(slot, 0)
+            slots.release(slot, 0)
+    assert slots.waiting_for(0).tolist() == [second, first]
