@@ -81,13 +81,24 @@ def early_signals() -> list[int]:
 
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        sys.exit(ExitCode.SIGTERM)
+        _raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(ExitCode.SIGTERM))
+        raise _raised[-1]
 
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _tell_lost
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, note)
     return received
+
+
+_raised: list[BaseException] = []
+"""By the handlers of `early_signals`."""
+
+
+def _tell_lost(lost: sys.UnraisableHookArgs) -> None:
+    """What was raised where nobody can catch it, but for a signal: it is noted, and its traceback explains nothing."""
+    if lost.exc_value not in _raised:
+        sys.__unraisablehook__(lost)
 
 
 @contextlib.contextmanager

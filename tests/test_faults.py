@@ -454,6 +454,25 @@ def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Pa
             signal.signal(number, handler)
 
 
+LOST_IN_DESTRUCTOR = """
+import signal
+from sf.signals import early_signals
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+received = early_signals()
+Dying()
+print(received)
+"""
+
+
+def test_fault_e4_signal_that_was_lost_while_preparing_leaves_no_traceback() -> None:
+    result = subprocess.run([sys.executable, "-c", LOST_IN_DESTRUCTOR], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.stderr) == ("[<Signals.SIGINT: 2>]\n".replace("<Signals.SIGINT: 2>", "2"), "")
+
+
 def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_training(command)
