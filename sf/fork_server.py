@@ -46,10 +46,8 @@ from sf.restarts import Restarts
 from sf.simulators import Simulators, starting
 
 NAME = "fork-server"
-LOADED_BEFORE = (
-    "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor", "torch.fx.experimental.symbolic_shapes",
-)  # fmt: skip
-"""Modules that most children need, and what torch would load in the first backward pass of each learner."""
+LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
+"""Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""
 BIRTH_S = 10.0

@@ -256,3 +256,23 @@ def test_roles_load_nothing_large_when_they_work(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT, timeout=100)
     late = json.loads(done.stdout.splitlines()[-1])
     assert len(late) < 5, late
+
+
+FIRST_STEP = """
+import importlib, sys
+from sf.fork_server import LOADED_BEFORE
+for name in LOADED_BEFORE:
+    importlib.import_module(name)
+from tests.updates import Update, act, learner_config, make_policy, train
+update = Update(make_policy(), learner_config())
+update.want_summary = True
+batch, before = act(update.policy), set(sys.modules)
+train(update, batch)
+print(*set(sys.modules) - before)
+"""
+
+
+def test_a_learner_loads_nothing_in_its_first_step() -> None:
+    command = [sys.executable, "-c", FIRST_STEP]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout.split() == []

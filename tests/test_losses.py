@@ -24,6 +24,7 @@ from sf.learner.losses import (
     normalize_advantages,
     ppo_gradients,
     ppo_losses,
+    propagate,
     value_loss,
 )
 from sf.learner.metrics import Summary, policy_change, value_change
@@ -119,8 +120,13 @@ def test_gradients_are_those_of_the_losses(config: dict[str, Any]) -> None:
     expected = torch.autograd.grad(
         ppo_losses(evaluation, minibatch, settings).total, evaluation[:3], materialize_grads=True
     )
-    for found, wanted in zip(ppo_gradients(evaluation, minibatch, settings), expected, strict=True):
+    gradients = ppo_gradients(evaluation, minibatch, settings)
+    for found, wanted in zip(gradients, expected, strict=True):
         torch.testing.assert_close(found, wanted)
+    propagate(evaluation, gradients)
+    for output, gradient in zip(evaluation[:3], gradients, strict=True):
+        assert output.grad is not None
+        assert torch.equal(output.grad, gradient)
 
 
 @pytest.mark.parametrize("config", [{}, {"kl_loss_coeff": 0.3}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,6 +86,30 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
 
     d_entropy = torch.full_like(evaluation.entropy, -weight * config.exploration_loss_coeff)
     return LossGradients(d_log_probs, d_entropy, d_values)
+
+
+class _WithGradients(torch.autograd.Function):
+    """A scalar whose derivatives with respect to the first three tensors are the other three."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors[3:])
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return *ctx.saved_tensors, None, None, None
+
+
+def propagate(evaluation: Evaluation, gradients: LossGradients) -> None:
+    """Adds the derivatives of the loss with respect to the parameters to their gradients.
+
+    `torch.autograd.backward` does so as well, and imports 490 modules to compare the shapes of what it is given.
+    """
+    loss: Tensor = _WithGradients.apply(  # type: ignore[no-untyped-call]
+        evaluation.log_probs, evaluation.entropy, evaluation.normalized_values, *gradients
+    )
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE) -> Tensor:

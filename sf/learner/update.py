@@ -24,7 +24,7 @@ from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
-from sf.learner.losses import divergences, normalize_advantages, ppo_gradients
+from sf.learner.losses import divergences, normalize_advantages, ppo_gradients, propagate
 from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
@@ -209,10 +209,7 @@ class Update:
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
         if size:
-            gradients = ppo_gradients(evaluation, normalized, config)
-            torch.autograd.backward(
-                [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values], list(gradients)
-            )
+            propagate(evaluation, ppo_gradients(evaluation, normalized, config))
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
