@@ -162,7 +162,14 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     seconds = CALIBRATION_S if wants_step_time(config) else 0.0
     what, faults = f"A first look at {source.env_id}", config.faults
     timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
-    info, step, notes = in_disposable_child(probe_and_time, source, seconds, timeout_s=timeout_s, what=what)
+    drop = faults.on_nonfinite == "drop"
+    look = in_disposable_child(probe_and_time, source, seconds, drop, timeout_s=timeout_s, what=what)
+    info, step = look.info, look.step_time
+    if look.made_in_s > faults.env_init_timeout:
+        raise EnvError(
+            f"The constructor of {source.env_id} took {look.made_in_s:.3g} s, and rollout workers in which it takes "
+            f"longer than --env_init_timeout={faults.env_init_timeout:g} are killed. Raise that: several start at once."
+        )
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
@@ -171,7 +178,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
         measured = [_step_time(step)] if seconds else []
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
-    for note in (*notes, *info.notes(config.model.encoder_conv_architecture)):
+    for note in (*look.notes, *info.notes(config.model.encoder_conv_architecture)):
         Console().plain(note)
     if note := _note_on_acting(config, info):
         Console().plain(note)

@@ -101,6 +101,7 @@ class FaultEnv(gym.Env[Any, Any]):
         sleepers: start processes that sleep.
         forks: some of them forks of this one.
         thread: start a thread that does not end.
+        init_s: how long the constructor takes.
         reset_s: how long a reset takes.
         step_s: how long a step waits.
         close_s: how long it takes to close.
@@ -117,6 +118,7 @@ class FaultEnv(gym.Env[Any, Any]):
         sleepers: bool = False,
         forks: bool = True,
         thread: bool = False,
+        init_s: float = 0.0,
         reset_s: float = 0.0,
         step_s: float = 0.0,
         close_s: float = 0.0,
@@ -128,6 +130,7 @@ class FaultEnv(gym.Env[Any, Any]):
             Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
         self.orders, self.reset_s, self.step_s, self.close_s = orders, reset_s, step_s, close_s
         self.steps = 0
+        time.sleep(init_s)
         self.obey("init")
         if sleepers:
             _sleepers(forks)

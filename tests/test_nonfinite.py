@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from sf.envs import find_env, probe_and_time
 from sf.errors import EnvError
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.slots import Requests
@@ -58,6 +59,14 @@ def test_fault_b7_b8_refused_by_default(tmp_path: Path, where: str, bad: str) ->
     roles = leaky_lab(tmp_path, where, bad).build_all()
     with pytest.raises(EnvError, match=r"returned a non-finite .*--on_nonfinite=drop"):
         step_until(roles, lambda: False)
+
+
+@pytest.mark.parametrize("where", ["reward", "observation", "final"])
+def test_fault_b7_b8_first_look_drops_what_the_run_drops(where: str) -> None:
+    source = find_env("tests.test_nonfinite:Leaky-v0", {"where": where})
+    assert probe_and_time(source, 0.05, drop_nonfinite=True).notes == []
+    with pytest.raises(EnvError, match="finite"):
+        probe_and_time(source, 0.05)
 
 
 class Steady(gym.Env[Any, Any]):

@@ -15,6 +15,8 @@ import psutil
 import pytest
 
 from sf.callbacks import Callbacks
+from sf.envs import find_env, probe_and_time
+from sf.errors import EnvError
 from sf.experiment import Experiment
 from sf.learner.update import Update
 from sf.messages import SaveRequest
@@ -22,7 +24,7 @@ from sf.monitor import Monitor
 from sf.records import Episode, EpisodeRing
 from sf.session import Session
 from sf.simulators import Simulators, marked
-from sf.supervisor import train
+from sf.supervisor import prepare, train
 from tests.commands import Running, fault_run, run, running
 from tests.lab import make_config, make_lab
 
@@ -151,6 +153,21 @@ def test_fault_b5_first_look_sees_a_death_behind_a_fork(tmp_path: Path) -> None:
     assert finished.code == 3, finished.err
     assert "its process was killed by SIGABRT" in finished.err
     assert time.monotonic() - began < 10
+
+
+def test_fault_b4_first_look_is_over_where_a_later_step_raises(tmp_path: Path) -> None:
+    """As a worker of the run may, which is replaced."""
+    (tmp_path / "step-always-raise").touch()
+    look = probe_and_time(find_env("tests.fault_envs:Fault-v0", {"orders": str(tmp_path)}), 60.0)
+    (note,) = look.notes
+    assert note.startswith("Warning: in step 41 of the first look, Fault-v0 raised ValueError in step")
+    assert look.step_time.wall_s > 0
+
+
+def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_refused() -> None:
+    slow = make_config("tests.fault_envs:Fault-v0", env_kwargs='{"init_s": 1.2}', env_init_timeout=1)
+    with pytest.raises(EnvError, match=r"The constructor of .* took 1\.\d* s, .* --env_init_timeout=1 are killed"):
+        prepare(slow)
 
 
 def test_fault_b1_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:

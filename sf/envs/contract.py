@@ -30,7 +30,7 @@ def describe(env: Any, env_id: str) -> EnvInfo:
 
 
 def check_observation(observation: Any, info: EnvInfo) -> None:
-    """Refuse an observation of one agent that does not fit the observation space or holds NaN or infinity."""
+    """Refuse an observation of one agent that does not fit the observation space."""
     _check_keys(observation, info)
     for name, leaf in info.observations.items():
         what = f"{info.env_id} returned an observation {name!r}"
@@ -38,10 +38,17 @@ def check_observation(observation: Any, info: EnvInfo) -> None:
         check_categories(array, leaf, what)
         if name == ACTION_MASK:
             check_mask(array, info.action)
+
+
+def check_finite(observation: Any, info: EnvInfo) -> None:
+    """Refuse an observation, which fits otherwise, with NaN or infinity."""
+    for name, leaf in info.observations.items():
+        array = np.asarray(leaf_value(observation, leaf))
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             kind = "NaN" if np.isnan(array).any() else "infinity"
             raise EnvError(
-                f"{what} that holds {kind}: {np.array2string(array, threshold=16)}. Observations must be finite."
+                f"{info.env_id} returned an observation {name!r} that holds {kind}: "
+                f"{np.array2string(array, threshold=16)}. Observations must be finite."
             )
 
 
@@ -214,18 +221,16 @@ def number(reward: Any, who: str = "it") -> float:
     return float(array.item())
 
 
-def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], bool]:
+def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], list[float], bool]:
     """Refuse what `step` may not return.
 
     Returns:
-        One observation per agent, not yet checked, and whether the episode has ended.
+        One observation per agent, not yet checked, one reward per agent, and whether the episode has ended.
     """
     who = info.env_id
     check_tuple(result, "step", who)
     observations, rewards, terminated, truncated, _ = (_per_agent(part, info, "step") for part in result)
-    for reward in rewards:
-        if not np.isfinite(number(reward, who)):
-            raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.")
+    numbers = [number(reward, who) for reward in rewards]
     over = False
     for name, values in (("terminated", terminated), ("truncated", truncated)):
         flags = [flag(value, name, who) for value in values]
@@ -235,7 +240,7 @@ def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], bool]:
                 "agents. An episode ends for all of them in the same step."
             )
         over = over or any(flags)
-    return list(observations), over
+    return list(observations), numbers, over
 
 
 def check_reset(result: Any, info: EnvInfo) -> list[Any]:
