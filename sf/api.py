@@ -78,7 +78,7 @@ def train(
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
 
     Raises:
-        UsageError: a flag is unknown or its value is refused, or this is no place to train from.
+        UsageError: a flag or a callback is unknown or refused, or this is no place to train from.
         SfError: the run was refused or broke, see `sf.errors`.
     """
     _expect_a_place_to_train_from()
@@ -87,11 +87,12 @@ def train(
     from sf.config import check
     from sf.supervisor import train as run
 
+    callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
     check(config)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        code, reason = run(config, Callbacks(on_iteration, on_episode, on_checkpoint))
+        code, reason = run(config, callbacks)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sf.errors import UsageError
 from sf.messages import CheckpointSaved
 from sf.monitor import Lag
 from sf.records import Episode
@@ -42,6 +43,11 @@ class Callbacks:
     on_checkpoint: Callable[[CheckpointSaved], object] | None = None
     """For each checkpoint that is complete on disk."""
     wants_stop: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("on_iteration", "on_episode", "on_checkpoint"):
+            if not ((function := getattr(self, name)) is None or callable(function)):
+                raise UsageError(f"The callback {name} is {function!r}, expected a function.")
 
     def iteration(self, iteration: Iteration) -> None:
         self._call(self.on_iteration, iteration)

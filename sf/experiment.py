@@ -21,7 +21,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sf.errors import CheckpointError, ExperimentError
 
@@ -38,11 +38,13 @@ class Experiment:
             ExperimentError: the directory cannot be written, is not an experiment, or another run uses it.
         """
         self.path = Path(train_dir).absolute() / name
+        self.set_aside = ""
+        """What became of an earlier run, if it is not continued; a sentence."""
         occupied = _expect_ours(self.path)
         self._open_and_lock()
         with self._errors_told():
             if occupied and restart_behavior != "resume":
-                self._set_aside(keep=restart_behavior == "restart")
+                self._clear(keep=restart_behavior == "restart")
             self.begin()
 
     @contextlib.contextmanager
@@ -77,7 +79,7 @@ class Experiment:
             os.close(self._lock)
             raise
 
-    def _set_aside(self, keep: bool) -> None:
+    def _clear(self, keep: bool) -> None:
         """Moves the files of the earlier run into a sibling directory, or deletes them; the lock stays where it is."""
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         old = self.path.with_name(f"{self.path.name}.before-{stamp}")
@@ -94,6 +96,7 @@ class Experiment:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+        self.set_aside = f"The earlier run is in {old} now." if keep else f"The earlier run in {self.path} was deleted."
 
     def _sign(self) -> None:
         now = datetime.datetime.now().isoformat(timespec="seconds")
@@ -110,12 +113,19 @@ class Experiment:
             directory.mkdir(mode=0o700, exist_ok=True)
         return directory
 
-    def write_config(self, config: object) -> None:
-        """Writes the resolved configuration, a JSON-able object, in one step."""
-        temporary = self.path / ".config.json.tmp"
+    def write_config(self, config: dict[str, Any]) -> list[str]:
+        """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
+
+        Returns:
+            What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
+        """
+        path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
+        changes = _changes(_json(path), config)
         with self._errors_told():
             temporary.write_text(json.dumps(config, indent=2) + "\n")
-            temporary.rename(self.path / "config.json")
+            temporary.rename(path)
+            (self.path / "summary.json").unlink(missing_ok=True)
+        return changes
 
     def close(self) -> None:
         """Gives the lock back."""
@@ -155,6 +165,27 @@ def _lock(descriptor: int, path: Path) -> None:
             f"The experiment {path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
             "stop it, or choose another --experiment."
         ) from None
+
+
+def _json(path: Path) -> Any:
+    """What a file holds; None if there is none, or if somebody has written something else into it."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _changes(before: Any, now: dict[str, Any]) -> list[str]:
+    """Of the flags of all roles; what only one of them has comes from another version of sf."""
+    changes = []
+    for role, flags in now.items():
+        earlier = before.get(role) if isinstance(before, dict) else None
+        if not isinstance(earlier, dict):
+            continue
+        for name, value in flags.items():
+            if name != "seed" and name in earlier and earlier[name] != value:  # who gives no seed has another one
+                changes.append(f"{name}={value} (was {earlier[name]})")
+    return changes
 
 
 def _lines(descriptor: int) -> list[str]:

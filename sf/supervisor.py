@@ -110,6 +110,8 @@ def train_prepared(
     with noted_signals(config.run.serial_mode, early) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
+        if experiment.set_aside:
+            Console().line(experiment.set_aside)
         try:
             while True:
                 shared, specs = wire(config, info, source, experiment)
@@ -266,7 +268,7 @@ def run(
         if config.run.serial_mode:
             session.recall_episodes()
         monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
-        reason = _watch(roles, session, signals, lambda: experiment.write_config(config.to_json()))
+        reason = _watch(roles, session, signals, lambda: _note_start(experiment, config))
         session.request_best()
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure
@@ -289,6 +291,12 @@ def run(
     if error is not None:
         raise error
     return Outcome(code, why)
+
+
+def _note_start(experiment: Experiment, config: Config) -> None:
+    """Writes the configuration, and says what a run that is continued does differently."""
+    if changes := experiment.write_config(config.to_json()):
+        Console().line(f"Flags that differ from those of the last start: {', '.join(changes)}")
 
 
 def _nothing_left(error: OSError) -> ResourceError:

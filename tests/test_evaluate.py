@@ -241,6 +241,11 @@ class TestCommand:
         assert "(policy_version 4, 400 frames)" in shown
         assert "(policy_version 3, 300 frames)" in shown
 
+    def test_a_few_of_many_experiments_are_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for letter in "gfedcba":
+            (tmp_path / letter / "checkpoint_p0").mkdir(parents=True)
+        assert "There are: a, b, c, d, e and 2 others." in command(capsys, tmp_path, "--experiment=run1")[1]
+
     @pytest.mark.parametrize(
         ("flags", "code", "message"),
         [
@@ -255,7 +260,7 @@ class TestCommand:
             (["--experiment=run1", "--num_episodes=0"], 2, "ConfigError: num_episodes=0 must be at least 1."),
             (["--experiment=run1", "--env_kwargs=["], 2, "ConfigError: env_kwargs='[' is not a JSON object ("),
             (["--experiment=run2"], 4, "ExperimentError: There is no experiment 'run2' with checkpoints in "),
-            (["--experiment=run2"], 4, "There is run1."),
+            (["--experiment=run2"], 4, "Did you mean run1?"),
             (["--experiment=run1", "--checkpoint=best"], 4, "CheckpointError: There is no checkpoint in "),
             (
                 ["--experiment=run1", "--env=Acrobot-v1"],

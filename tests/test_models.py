@@ -132,6 +132,13 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
         role.close()
 
 
+def test_encoder_of_a_module_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    refused = run(tmp_path, "--env=CartPole-v1", "--encoder=no_such_module:Nothing")
+    assert refused.code == 2
+    assert "names the module no_such_module, which cannot be found" in refused.err
+    assert not (tmp_path / "train_dir").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -354,7 +354,7 @@ def test_fault_c4_too_few_processes_are_allowed() -> None:
 
 def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(ResourceError, match=r"which has 0 MiB left\. Make room, .*--keep_checkpoints"):
+    with pytest.raises(ResourceError, match=r"which has 0\.0\d+ MiB left\. Make room, .*--keep_checkpoints"):
         make_lab(tmp_path).build("learner-0")
 
 

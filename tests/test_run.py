@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from sf.cli.train import _next_steps
+from sf.config import RunConfig
 from tests.commands import Finished, Running, fault_run, run, running
 from tests.events import read_events
 
@@ -235,27 +237,44 @@ def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
         command.expect_nobody(1.0)
 
 
+def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path) -> None:
+    assert run(tmp_path, *SMALL, "--train_for_env_steps=500").code == 0
+    assert summary_of(tmp_path)["exit_code"] == 0
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for_text("Fps is")
+        command.process.kill()
+        command.process.wait()
+    assert not (tmp_path / EXPERIMENT / "summary.json").exists()
+
+
 def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     run(tmp_path, *SMALL, "--train_for_env_steps=10000")
     first = summary_of(tmp_path)
     finished = run(tmp_path, *SMALL, "--train_for_env_steps=20000")
     assert finished.code == 0, finished.err
+    assert "Flags that differ from those of the last start: train_for_env_steps=20000 (was 10000)\n" in finished.out
     second = summary_of(tmp_path)
     assert second["frames"] >= 20_000
     assert second["new_frames"] == second["frames"] - first["frames"]
     assert second["policies"][0]["policy_version"] > first["policies"][0]["policy_version"]
     steps = [step for step, _ in read_events(tmp_path / EXPERIMENT / ".summary" / "0")["train/lr"]]
     assert steps == sorted(steps)
+    third = run(tmp_path, *SMALL, "--train_for_env_steps=5000")
+    assert (third.code, summary_of(tmp_path)["frames"]) == (0, second["frames"])
+    assert f"{second['frames']} frames are learned already, and --train_for_env_steps=5000." in third.out
 
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])
 def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     run(tmp_path, *SMALL, "--train_for_env_steps=4000")
-    run(tmp_path, *SMALL, "--train_for_env_steps=4000", f"--restart_behavior={behavior}")
+    finished = run(tmp_path, *SMALL, "--train_for_env_steps=4000", f"--restart_behavior={behavior}")
     summary = summary_of(tmp_path)
     assert summary["new_frames"] == summary["frames"]
     kept = list((tmp_path / "train_dir").glob("default_experiment.before-*"))
     assert len(kept) == (behavior == "restart")
+    deleted = f"The earlier run in {tmp_path / EXPERIMENT} was deleted."
+    assert (f"The earlier run is in {kept[0]} now." if kept else deleted) in finished.out
+    assert "Flags that differ" not in finished.out
     assert all((path / "summary.json").is_file() for path in kept)
 
 
@@ -371,6 +390,11 @@ def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_p
     assert "was made with another environment or model:" in refused.err
     assert "config.model.encoder_mlp_layers: expected [32], found [64, 64]" in refused.err
     assert {name: (tmp_path / EXPERIMENT / name).read_text() for name in before} == before
+
+
+def test_what_comes_next_after_a_run_that_has_saved_nothing(tmp_path: Path) -> None:
+    told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
+    assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds no checkpoint."
 
 
 def test_unwritable_directory_is_refused(tmp_path: Path) -> None:

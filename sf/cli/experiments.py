@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sf.policy import Policy
 
 
+MOST_NAMED = 5
+"""Experiments that an error message lists."""
+
+
 def experiment_directory(train_dir: Path, experiment: str) -> Path:
     """The directory of an experiment.
 
@@ -24,8 +28,12 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
     if (train_dir / experiment / "checkpoint_p0").is_dir():
         return train_dir / experiment
     there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
-    near = difflib.get_close_matches(experiment, there, n=1) or sorted(there)[:5]
-    hint = f"There is {' and '.join(near)}." if near else "Train one with sf-train, or give its --train_dir."
+    hint = "Train one with sf-train, or give its --train_dir."
+    if near := difflib.get_close_matches(experiment, there, n=1):
+        hint = f"Did you mean {near[0]}?"
+    elif there:
+        names, more = ", ".join(sorted(there)[:MOST_NAMED]), len(there) - MOST_NAMED
+        hint = f"There are: {names}{f' and {more} others' if more > 0 else ''}."
     raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 import sys
 import textwrap
@@ -81,15 +82,18 @@ def _better_id(env: str) -> str:
 
 
 def _next_steps(run: RunConfig, encoder: str) -> str:
+    if not any(run.experiment_dir.glob("checkpoint_p*/checkpoint_*")):
+        return f"Nothing was trained yet; {run.experiment_dir} holds no checkpoint."
     play = f"{_player()} --experiment={run.experiment} --train_dir={shlex.quote(run.train_dir)}"
     if ":" in run.env:
         play += f" --env={run.env}"  # a module is imported only when the command line names it
     if ":" in encoder:
         play += f" --encoder={encoder}"
+    missing = "" if importlib.util.find_spec("tensorboard") else "  (pip install tensorboard)"
     return (
         f"Checkpoints, curves and configuration are in {run.experiment_dir}\n"
         f"  play the policy:   {play}\n"
-        f"  watch the curves:  tensorboard --logdir {shlex.quote(str(run.experiment_dir / '.summary'))}"
+        f"  watch the curves:  tensorboard --logdir {shlex.quote(str(run.experiment_dir / '.summary'))}{missing}"
     )
 
 

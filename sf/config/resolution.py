@@ -111,9 +111,10 @@ def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: 
 def _batch_size_problem(config: Config, info: EnvInfo) -> str:
     rollout, learner = config.rollout, config.learner
     samples = samples_per_round(config, info.num_agents)
+    other = ", or a --num_batches_per_epoch that divides them" if samples.denominator == 1 else ""
     return (
         f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {float(samples):.10g} transitions "
         f"of a sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
         f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies), so there is "
-        "no default for batch_size. Give --batch_size, or a --num_batches_per_epoch that divides them."
+        f"no default for batch_size. Give --batch_size{other}."
     )

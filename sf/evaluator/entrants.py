@@ -55,11 +55,8 @@ def entrant_of_experiment(directory: Path, which: str, greedy: bool) -> Entrant:
             if saved is None:
                 raise CheckpointError(f"There is no checkpoint in {own}. Train longer, or look at --train_dir.")
             paths.append(saved.path)
-        elif (own / which).is_dir():
-            paths.append(own / which)
         else:
-            there = ", ".join(path.name for path in checkpoint.list_checkpoints(own)) or "none"
-            raise CheckpointError(f"There is no checkpoint {which!r} in {own}; there are latest, best, {there}.")
+            paths.append(checkpoint.named(own, which))
     return Entrant(f"{directory.name} {which}", tuple(paths), greedy)
 
 

@@ -193,6 +193,18 @@ def list_checkpoints(directory: Path) -> list[Path]:
     return [path for _, _, path in sorted(found)]
 
 
+def named(directory: Path, name: str) -> Path:
+    """The checkpoint of this name, not verified.
+
+    Raises:
+        CheckpointError: there is none; lists those that there are.
+    """
+    if (directory / name).is_dir():
+        return directory / name
+    there = ", ".join(path.name for path in list_checkpoints(directory)) or "none"
+    raise CheckpointError(f"There is no checkpoint {name!r} in {directory}; there are latest, best, {there}.")
+
+
 def _read(path: Path) -> Checkpoint:
     match = _NAME.fullmatch(path.name)
     if match is None:

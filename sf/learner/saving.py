@@ -56,8 +56,8 @@ class Saver:
         needed, left = each * (self.keep + 2), shutil.disk_usage(self.directory).free
         if needed > left:
             raise ResourceError(
-                f"Checkpoints of {each / 2**20:,.0f} MiB need {needed / 2**20:,.0f} MiB in {self.directory}, which has "
-                f"{left / 2**20:,.0f} MiB left. Make room, choose another --train_dir, or lower --keep_checkpoints."
+                f"Checkpoints of {_mebibytes(each)} need {_mebibytes(needed)} in {self.directory}, which has "
+                f"{_mebibytes(left)} left. Make room, choose another --train_dir, or lower --keep_checkpoints."
             )
 
     def resume(self) -> int:
@@ -148,6 +148,12 @@ class Saver:
                 return self.directory / checkpoint.MILESTONES, None
             case _:
                 return self.directory, self.keep
+
+
+def _mebibytes(num_bytes: float) -> str:
+    """With two digits where there is less than 1."""
+    size = num_bytes / 2**20
+    return f"{size:,.0f} MiB" if size >= 1 else f"{size:.2g} MiB"
 
 
 def _part(data: object, names: tuple[str, ...]) -> object:

@@ -78,6 +78,9 @@ class Monitor:
         self._first = snapshot
         self._scalars.begin([policy.frames for policy in snapshot.policies])
         self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
+        wanted = self._config.run.train_for_env_steps
+        if snapshot.frames >= wanted:
+            self._console.line(f"{snapshot.frames} frames are learned already, and --train_for_env_steps={wanted}.")
 
     def poll(self, snapshot: Snapshot, episodes: Iterable[Episode] = ()) -> None:
         """Takes in what has happened and shows what is due."""

@@ -28,6 +28,7 @@ from sf.config import ModelConfig
 from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
 from sf.learner import sealed
+from sf.learner.checkpoint import named
 from sf.learner.differences import tensor_differences
 from sf.models import expect_known_encoder
 from sf.policy.actor_critic import ActorCritic
@@ -137,8 +138,8 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
         saved = load_newest(directory / "best" if checkpoint == "best" else directory)
     else:
         assert checkpoint is not None
-        named = directory / checkpoint
-        saved = load(named if named.is_dir() else Path(checkpoint))
+        is_elsewhere = not (directory / checkpoint).is_dir() and Path(checkpoint).is_dir()
+        saved = load(Path(checkpoint) if is_elsewhere else named(directory, str(checkpoint)))
     return saved.trained_policy(**options).eval()
 
 
