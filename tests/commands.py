@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ import psutil
 TIMEOUT_S = 120.0
 ROOT = str(Path(__file__).parent.parent)
 """Where the modules of the tests are, whose environments a command may use."""
+EXPERIMENT = Path("train_dir/default_experiment")
+"""Directory of a run that is given no other, from where it was started."""
+LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
 def shared_memory() -> set[str]:
@@ -155,3 +159,35 @@ def fault_run(
     env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
     sizes = f"--num_workers={num_workers}", "--num_envs_per_worker=4", f"--policy_workers_per_policy={inference}"
     return (*env, *sizes, "--train_for_seconds=3")
+
+
+def summary_of(path: Path) -> dict[str, Any]:
+    """How the run in the default directory below `path` ended."""
+    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
+    return summary
+
+
+def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
+    """The law holds in the line for the user and in the file."""
+    *_, line = LEDGER.finditer(finished.out)
+    allocated, *ends = map(int, line.groups())
+    assert allocated == sum(ends) > 0
+    slots: dict[str, Any] = summary_of(path)["slots"]
+    assert slots["allocated"] == allocated
+    assert slots["in_flight"] == 0
+    return slots
+
+
+def wait_for_first_step(command: Running) -> None:
+    """Until the learner of a new run has made its first steps."""
+    lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
+    command.wait_for(lambda: lines.is_file() and "train/loss" in lines.read_text(), "the first optimizer step")
+
+
+def newest_version(path: Path) -> int:
+    """The version of the newest checkpoint, verified by loading it."""
+    from sf.learner.checkpoint import load_newest
+
+    state = load_newest(path / EXPERIMENT / "checkpoint_p0")
+    assert state is not None
+    return state.version

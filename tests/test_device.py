@@ -18,7 +18,7 @@ from sf.arena import Arena
 from sf.device import accelerators, from_host, pin, to_host, use_device
 from sf.learner.checkpoint import load_newest
 from sf.weights import PublishedWeights
-from tests.commands import ROOT, Finished, run
+from tests.commands import EXPERIMENT, ROOT, Finished, run
 
 MANY_STEPS = {"num_batches_per_epoch": 4, "num_epochs": 2, "batch_size": 16, "max_policy_lag": 6}
 CASES: dict[str, dict[str, Any]] = {
@@ -35,7 +35,6 @@ CASES: dict[str, dict[str, Any]] = {
     "acting workers": {"env": "Pendulum-v1", "policy_workers_per_policy": 0},
     "separate": {"env": "Acrobot-v1", "actor_critic_share_weights": False, "obs_subtract_mean": 0.1},
 }
-EXPERIMENT = Path("train_dir/default_experiment")
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--batch_size=256")
 
 can_emulate = pytest.mark.skipif(

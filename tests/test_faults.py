@@ -25,31 +25,23 @@ from sf.children import Processes
 from sf.errors import InternalError
 from sf.signals import Signals
 from sf.simulators import Simulators
-from sf.supervisor import prepare, train, train_prepared
-from tests.commands import Finished, Running, expect_no_shared_memory_but, fault_run, run, running, shared_memory
+from sf.supervisor import train
+from tests.commands import (
+    EXPERIMENT,
+    Running,
+    expect_exact_ledger,
+    expect_no_shared_memory_but,
+    fault_run,
+    run,
+    running,
+    shared_memory,
+    summary_of,
+)
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
-EXPERIMENT = Path("train_dir/default_experiment")
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
-LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
-
-
-def summary_of(path: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
-    return summary
-
-
-def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
-    """The law holds in the line for the user and in the file."""
-    *_, line = LEDGER.finditer(finished.out)
-    allocated, *ends = map(int, line.groups())
-    assert allocated == sum(ends) > 0
-    slots: dict[str, Any] = summary_of(path)["slots"]
-    assert slots["allocated"] == allocated
-    assert slots["in_flight"] == 0
-    return slots
 
 
 def frames_of(command: Running) -> int:
@@ -438,67 +430,3 @@ def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
-
-
-def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
-    """An exception in a destructor goes nowhere; the signal behind it is remembered."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    config = make_config(train_dir=str(tmp_path))
-    try:
-        prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))
-        with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert train_prepared(prepared).code == 130
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-LOST_IN_DESTRUCTOR = """
-import signal
-from sf.signals import early_signals
-
-class Dying:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)
-
-received = early_signals()
-Dying()
-print(received)
-"""
-
-
-def test_fault_e4_signal_that_was_lost_while_preparing_leaves_no_traceback() -> None:
-    result = subprocess.run([sys.executable, "-c", LOST_IN_DESTRUCTOR], capture_output=True, text=True, timeout=60)
-    assert (result.stdout, result.stderr) == ("[<Signals.SIGINT: 2>]\n".replace("<Signals.SIGINT: 2>", "2"), "")
-
-
-def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
-    with running(tmp_path, *CARTPOLE) as command:
-        wait_for_training(command)
-        (victim,) = command.named("sf-rollout-0")
-        victim.kill()
-        command.wait_for_text("Restart 1 of rollout-0 follows")
-        command.process.send_signal(signal.SIGTERM)
-        done = command.finish(20)
-    assert done.code == 143
-    assert "Traceback" not in done.out + done.err
-    expect_exact_ledger(tmp_path, done)
-
-
-def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
-    large = ("--encoder_mlp_layers", "1500", "1500", "--save_every_sec=1", "--batch_size=256", "--rollout=16")
-    checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
-
-    def unfinished() -> list[Path]:
-        return list(checkpoints.glob(".*"))
-
-    with running(tmp_path, *CARTPOLE, *large) as command:
-        command.wait_for(unfinished, "a checkpoint that is being written")
-        command.process.send_signal(signal.SIGTERM)
-        done = command.finish(20)
-    assert done.code == 143
-    assert "Traceback" not in done.out + done.err
-    expect_exact_ledger(tmp_path, done)
-    assert not unfinished()
-    assert run(tmp_path, *CARTPOLE, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import resource
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
-from tests.commands import Finished, Running, fault_run, run, running
+from tests.commands import (
+    EXPERIMENT,
+    Finished,
+    fault_run,
+    newest_version,
+    run,
+    running,
+    summary_of,
+    wait_for_first_step,
+)
 from tests.events import read_events
 
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
@@ -29,12 +35,6 @@ MODES = {
     "a2c": (*SMALL, *A2C),
     "serial": ("--env=CartPole-v1", "--serial_mode=True", "--num_envs_per_worker=8", "--seed=1"),
 }
-EXPERIMENT = Path("train_dir/default_experiment")
-
-
-def summary_of(path: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
-    return summary
 
 
 def matches(pattern: str, finished: Finished) -> list[re.Match[str]]:
@@ -151,65 +151,10 @@ def test_s2_processes_have_names_and_different_ids(tmp_path: Path) -> None:
         assert command.finish().code == 143
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
-    with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
-        for process in command.members():  # as a terminal does: to the whole group
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(number)
-        finished = command.finish(20)
-    assert finished.code == code, finished.err
-    summary = summary_of(tmp_path)
-    assert summary["exit_reason"] == f"stopped by {signal.Signals(number).name}"
-    assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
-
-
-@pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])
-def test_fault_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
-    with running(tmp_path, *SMALL) as command:
-        command.wait_for(lambda: command.named("sf-train"), "the first process")
-        time.sleep(delay_s)
-        for process in command.members():
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGINT)
-        finished = command.finish(20)
-    assert finished.code == 130
-    assert "Traceback" not in finished.err
-
-
-def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
-        # A stopped child cannot follow the first signal, so that the run is still there for the second one.
-        command.named("sf-rollout-0")[0].suspend()
-        command.process.send_signal(signal.SIGINT)
-        command.wait_for(lambda: not command.named("sf-learner"), "the first signal to be followed by who can")
-        sent = time.monotonic()
-        command.process.send_signal(signal.SIGINT)
-        finished = command.finish(10)
-        took_s = time.monotonic() - sent
-    assert took_s < 2.5
-    assert finished.code == 130
-    assert "did not stop" not in finished.out + finished.err, "it was not waited for"
-
-
-def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
-        sent = time.monotonic()
-        for _ in range(100):
-            command.process.send_signal(signal.SIGTERM)
-        finished = command.finish(10)
-        took_s = time.monotonic() - sent
-    assert took_s < 7
-    assert finished.code == 143
-
-
 def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """The files of the learner may not grow any more; nothing half-written is left."""
     with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
+        wait_for_first_step(command)
         resource.prlimit(command.named("sf-learner-0")[0].pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
@@ -220,7 +165,7 @@ def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: 
 
 def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, "--save_every_sec=1") as command:
-        wait_for_training(command)
+        wait_for_first_step(command)
         command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
         command.named("sf-learner-0")[0].kill()
         finished = command.finish(20)
@@ -231,7 +176,7 @@ def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
 
 def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
+        wait_for_first_step(command)
         command.process.kill()
         command.process.wait()
         command.expect_nobody(1.0)
@@ -280,7 +225,7 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
 
 def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
-        wait_for_training(command)
+        wait_for_first_step(command)
         second = tmp_path / "second"
         second.mkdir()
         refused = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}")
@@ -402,18 +347,3 @@ def test_unwritable_directory_is_refused(tmp_path: Path) -> None:
     refused = run(tmp_path, *SMALL, "--train_dir=file")
     assert refused.code == 4
     assert "file/default_experiment cannot be written: File exists. Choose another --train_dir" in refused.err
-
-
-def wait_for_training(command: Running) -> None:
-    """Until the learner has made its first steps."""
-    lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
-    command.wait_for(lambda: lines.is_file() and "train/loss" in lines.read_text(), "the first optimizer step")
-
-
-def newest_version(path: Path) -> int:
-    """The version of the newest checkpoint, verified by loading it."""
-    from sf.learner.checkpoint import load_newest
-
-    state = load_newest(path / EXPERIMENT / "checkpoint_p0")
-    assert state is not None
-    return state.version

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,19 +18,13 @@ from sf.records import learner_record
 from sf.role import RoleSpec
 from sf.supervisor import prepare, train_prepared
 from sf.wiring import Shared
-from tests.commands import run, running
+from tests.commands import EXPERIMENT, run, running, summary_of
 from tests.events import read_events
 from tests.lab import make_config
 
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--num_learners=2")
 INFERENCE = pytest.mark.parametrize("inference", ["--policy_workers_per_policy=1", "--policy_workers_per_policy=0"])
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
-EXPERIMENT = Path("train_dir/default_experiment")
-
-
-def summary_of(path: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
-    return summary
 
 
 @INFERENCE

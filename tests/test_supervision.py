@@ -25,10 +25,9 @@ from sf.records import Episode, EpisodeRing
 from sf.session import Session
 from sf.simulators import Simulators, marked
 from sf.supervisor import prepare, train
-from tests.commands import Running, fault_run, run, running
+from tests.commands import EXPERIMENT, Running, fault_run, run, running
 from tests.lab import make_config, make_lab
 
-EXPERIMENT = Path("train_dir/default_experiment")
 CARTPOLE = (
     "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
 )  # fmt: skip

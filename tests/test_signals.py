@@ -1,0 +1,150 @@
+"""Signals: the first one stops a run in order, the second one at once, and none is lost (rows E1 to E4)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sf.supervisor import prepare, train_prepared
+from tests.commands import (
+    EXPERIMENT,
+    expect_exact_ledger,
+    newest_version,
+    run,
+    running,
+    summary_of,
+    wait_for_first_step,
+)
+from tests.lab import make_config
+
+SMALL = (
+    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_first_step(command)
+        for process in command.members():  # as a terminal does: to the whole group
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        finished = command.finish(20)
+    assert finished.code == code, finished.err
+    summary = summary_of(tmp_path)
+    assert summary["exit_reason"] == f"stopped by {signal.Signals(number).name}"
+    assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])
+def test_fault_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
+    with running(tmp_path, *SMALL) as command:
+        command.wait_for(lambda: command.named("sf-train"), "the first process")
+        time.sleep(delay_s)
+        for process in command.members():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == 130
+    assert "Traceback" not in finished.err
+
+
+def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_first_step(command)
+        # A stopped child cannot follow the first signal, so that the run is still there for the second one.
+        command.named("sf-rollout-0")[0].suspend()
+        command.process.send_signal(signal.SIGINT)
+        command.wait_for(lambda: not command.named("sf-learner"), "the first signal to be followed by who can")
+        sent = time.monotonic()
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(10)
+        took_s = time.monotonic() - sent
+    assert took_s < 2.5
+    assert finished.code == 130
+    assert "did not stop" not in finished.out + finished.err, "it was not waited for"
+
+
+def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_first_step(command)
+        sent = time.monotonic()
+        for _ in range(100):
+            command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(10)
+        took_s = time.monotonic() - sent
+    assert took_s < 7
+    assert finished.code == 143
+
+
+def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
+    """An exception in a destructor goes nowhere; the signal behind it is remembered."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    config = make_config(train_dir=str(tmp_path))
+    try:
+        prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert train_prepared(prepared).code == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+LOST_IN_DESTRUCTOR = """
+import signal
+from sf.signals import early_signals
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+received = early_signals()
+Dying()
+print(received)
+"""
+
+
+def test_fault_e4_signal_that_was_lost_while_preparing_leaves_no_traceback() -> None:
+    result = subprocess.run([sys.executable, "-c", LOST_IN_DESTRUCTOR], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.stderr) == ("[2]\n", "")
+
+
+def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
+    with running(tmp_path, *SMALL) as command:
+        wait_for_first_step(command)
+        (victim,) = command.named("sf-rollout-0")
+        victim.kill()
+        command.wait_for_text("Restart 1 of rollout-0 follows")
+        command.process.send_signal(signal.SIGTERM)
+        done = command.finish(20)
+    assert done.code == 143
+    assert "Traceback" not in done.out + done.err
+    expect_exact_ledger(tmp_path, done)
+
+
+def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    large = ("--encoder_mlp_layers", "1500", "1500", "--save_every_sec=1", "--batch_size=256", "--rollout=16")
+    checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
+
+    def unfinished() -> list[Path]:
+        return list(checkpoints.glob(".*"))
+
+    with running(tmp_path, *SMALL, *large) as command:
+        command.wait_for(unfinished, "a checkpoint that is being written")
+        command.process.send_signal(signal.SIGTERM)
+        done = command.finish(20)
+    assert done.code == 143
+    assert "Traceback" not in done.out + done.err
+    expect_exact_ledger(tmp_path, done)
+    assert not unfinished()
+    assert run(tmp_path, *SMALL, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"
