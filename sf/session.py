@@ -72,6 +72,8 @@ class Session:
         """Version of each policy that was evaluated last."""
         self.started_s = math.inf
         """When the roles were ready; starting them is not training."""
+        self.has_ended = False
+        """Whether no role works any more."""
         self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
@@ -116,6 +118,7 @@ class Session:
             ExperimentError: the final checkpoint could not be written.
             InternalError: a trajectory was lost or doubled.
         """
+        self.has_ended = True
         if self.started_s == math.inf:
             return
         if controls_are_well:
@@ -127,16 +130,17 @@ class Session:
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
-        ledger = self.ledger(has_ended=True)
+        ledger = self.ledger()
         if not ledger.is_balanced:
             raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
 
     def finish(self, exit_reason: str, exit_code: int) -> None:
-        """Writes how the run ended, if it ever began."""
+        """Writes how the run ended, if it ever began; no role works any more."""
+        self.has_ended = True
         if self.started_s == math.inf:
             self.monitor.close()
         else:
-            self.monitor.finish(exit_reason, exit_code, self.records.seconds(), self.ledger(has_ended=True))
+            self.monitor.finish(exit_reason, exit_code, self.records.seconds(), self.ledger())
 
     def faults(self) -> dict[str, float]:
         """For the curves: what was thrown away, by reason."""
@@ -144,9 +148,9 @@ class Session:
         unread = float(sum(ring.unread for ring in self.rings))
         return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped, "faults/unread_episodes": unread}
 
-    def ledger(self, has_ended: bool = False) -> Ledger:
+    def ledger(self) -> Ledger:
         """What became of the trajectories so far."""
-        return Ledger.of(self.shared.slots, has_ended)
+        return Ledger.of(self.shared.slots, self.has_ended)
 
     def snapshot(self, now: float) -> Snapshot:
         """The counters of all processes at this moment."""

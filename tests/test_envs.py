@@ -116,7 +116,6 @@ class TestFinding:
             ("CartPol-v1", "There is no environment 'CartPol-v1'. Did you mean CartPole-v1 or "),
             ("cartpole-v1", "There is no environment 'cartpole-v1'. Did you mean CartPole-v1 or "),
             ("LunarLander-v2", "Did you mean LunarLander-v3?"),
-            ("Nope-v0", "There is no environment 'Nope-v0', and no similar name. Use a Gymnasium id"),
             (
                 "qqqqqqqqqqqq",
                 "There is no environment 'qqqqqqqqqqqq', and no similar name. Use a Gymnasium id such as CartPole-v1, "

@@ -20,7 +20,7 @@ ROLES = "rollout", "inference", "learner"
 _BUSY = 0.6
 """Below this share no role is the bottleneck: they wait for each other."""
 
-TURNS = "In serial mode the roles take turns: none holds the run back, and all but its waiting is what a role takes."
+TURNS = "In serial mode the roles take turns, so none holds the run back; what a role takes is its line without wait."
 """Instead of the name of a bottleneck."""
 
 
