@@ -40,7 +40,7 @@ class TrainResult:
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        """Contents of summary.json."""
+        """Contents of summary.json, of the last start that had begun to train."""
         summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
         return summary
 

@@ -7,7 +7,7 @@
   checkpoint_p<i>/    checkpoints of policy i
   .summary/<i>/       TensorBoard files of policy i
   metrics.jsonl       the same scalars as lines
-  summary.json        how the last run ended
+  summary.json        how the last run ended; not there while one goes on, or if it was killed
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Any, Literal
 from sf.errors import CheckpointError, ExperimentError
 
 MARKER = ".sf-experiment"
+NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"
+"""Fields that say nothing of the training: where it is written, and the seed, which is drawn if none is given."""
 
 
 class Experiment:
@@ -40,6 +42,7 @@ class Experiment:
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""
         """What became of an earlier run, if it is not continued; a sentence."""
+        self._has_config = False
         occupied = _expect_ours(self.path)
         self._open_and_lock()
         with self._errors_told():
@@ -116,15 +119,20 @@ class Experiment:
     def write_config(self, config: dict[str, Any]) -> list[str]:
         """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
 
+        Only the first time: a run that begins again after the loss of a learner has what is left of its time, no more.
+
         Returns:
             What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
         """
+        if self._has_config:
+            return []
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
         changes = _changes(_json(path), config)
         with self._errors_told():
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
             (self.path / "summary.json").unlink(missing_ok=True)
+        self._has_config = True
         return changes
 
     def close(self) -> None:
@@ -171,20 +179,20 @@ def _json(path: Path) -> Any:
     """What a file holds; None if there is none, or if somebody has written something else into it."""
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
 def _changes(before: Any, now: dict[str, Any]) -> list[str]:
-    """Of the flags of all roles; what only one of them has comes from another version of sf."""
+    """Of the fields of all roles; what only one of them has comes from another version of sf."""
     changes = []
     for role, flags in now.items():
         earlier = before.get(role) if isinstance(before, dict) else None
         if not isinstance(earlier, dict):
             continue
         for name, value in flags.items():
-            if name != "seed" and name in earlier and earlier[name] != value:  # who gives no seed has another one
-                changes.append(f"{name}={value} (was {earlier[name]})")
+            if name in earlier and earlier[name] != value and name not in NOT_COMPARED:
+                changes.append(f"{name}={value!r} (was {earlier[name]!r})")
     return changes
 
 

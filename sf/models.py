@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pickle
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -94,22 +92,18 @@ def _imported(name: str, module: str, attribute: str) -> MakeEncoder:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # the module is there and misses another one
-        raise _no_module(name, module) from error
+        raise ConfigError(
+            [
+                f"encoder={name} names the module {module}, which cannot be found. Check its name, and that it is in "
+                "the working directory, in PYTHONPATH or in an installed package."
+            ]
+        ) from error
     if not hasattr(found, attribute):
         raise ConfigError(
             [f"encoder={name} names {attribute}, but {found.__file__} has no such class or function. Correct one."]
         )
     make: MakeEncoder = getattr(found, attribute)
     return make
-
-
-def _no_module(name: str, module: str) -> ConfigError:
-    return ConfigError(
-        [
-            f"encoder={name} names the module {module}, which cannot be found. Check its name, and that it is in the "
-            "working directory, in PYTHONPATH or in an installed package."
-        ]
-    )
 
 
 def trust_encoder(name: str) -> None:
@@ -141,13 +135,14 @@ def check_encoder(name: str) -> None:
     """Refuse a name that nobody has registered; ``module:name`` is only imported where the network is built.
 
     Raises:
-        ConfigError: there is no encoder of this name, or no such module.
+        ConfigError: there is no encoder of this name.
     """
-    module = name.rpartition(":")[0]
-    package = module.partition(".")[0]
-    if package and name not in _registered and package not in sys.modules and not importlib.util.find_spec(package):
-        raise _no_module(name, module)
-    if name != AUTO and ":" not in name and name not in _registered:
+    if name == AUTO or name in _registered:
+        return
+    module, colon, attribute = name.rpartition(":")
+    if colon and not (module.replace(".", "_").isidentifier() and attribute.isidentifier()):
+        raise ConfigError([f"encoder={name} is no module:Name, such as my_encoders:Mine. Correct it."])
+    if not colon:
         known = ", ".join(sorted(_registered)) or "none so far"
         raise ConfigError(
             [

@@ -96,8 +96,8 @@ _raised: list[BaseException] = []
 
 
 def _tell_lost(lost: sys.UnraisableHookArgs) -> None:
-    """What was raised where nobody can catch it, but for a signal: it is noted, and its traceback explains nothing."""
-    if lost.exc_value not in _raised:
+    """Shows what was raised where nobody can catch it, unless it was one of these, whose signal is noted anyway."""
+    if not any(lost.exc_value is one for one in _raised):
         sys.__unraisablehook__(lost)
 
 
@@ -106,6 +106,9 @@ def noted_signals(second_one_exits: bool, earlier: Sequence[int] = ()) -> Iterat
     """Notes stop signals inside the block; the handlers that were there come back after it."""
     signals = Signals(second_one_exits)
     signals.received += earlier
+    _raised.clear()  # nothing is raised from here on
+    if sys.unraisablehook is _tell_lost:
+        sys.unraisablehook = sys.__unraisablehook__
     wanted = [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores one
     before = {number: signal.signal(number, signals.note) for number in wanted}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)

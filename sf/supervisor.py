@@ -12,23 +12,23 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.callbacks import Callbacks
 from sf.children import Processes
-from sf.config import Config, check, resolve, rows_per_group, wants_step_time
+from sf.config import Config, ModelConfig, check, resolve, rows_per_group, wants_step_time
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe_and_time
 from sf.envs.step_time import StepTime
 from sf.envs.vectorization import choose_vectorization
-from sf.errors import EnvError, ExitCode, InternalError, LearnerLost, ResourceError, SfError
+from sf.errors import ConfigError, EnvError, ExitCode, InternalError, LearnerLost, ResourceError, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment, expect_free
 from sf.fork_server import ForkServer
-from sf.models import check_encoder
+from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.restarts import Restarts
@@ -167,19 +167,22 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     drop = faults.on_nonfinite == "drop"
     look = in_disposable_child(probe_and_time, source, seconds, drop, timeout_s=timeout_s, what=what)
     info, step = look.info, look.step_time
-    if look.made_in_s > faults.env_init_timeout:
-        raise EnvError(
-            f"The constructor of {source.env_id} took {look.made_in_s:.3g} s, and rollout workers in which it takes "
-            f"longer than --env_init_timeout={faults.env_init_timeout:g} are killed. Raise that: several start at once."
-        )
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
     check(resolved, info)
+    if config.model.encoder != AUTO:
+        _look_at_encoder(config.model, info)
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(step)] if seconds else []
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
+    if look.made_in_s > faults.env_init_timeout and not config.run.serial_mode:
+        Console().plain(
+            f"Warning: the constructor of {source.env_id} took {look.made_in_s:.3g} s, and rollout workers in which it "
+            f"takes longer than --env_init_timeout={faults.env_init_timeout:g} are replaced. Raise the limit if it "
+            "takes as long every time."
+        )
     for note in (*look.notes, *info.notes(config.model.encoder_conv_architecture)):
         Console().plain(note)
     if note := _note_on_acting(config, info):
@@ -199,6 +202,32 @@ def _note_on_acting(config: Config, info: EnvInfo) -> str:
         "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a network "
         "and groups of this size. Try the same without this flag."
     )
+
+
+def _look_at_encoder(config: ModelConfig, info: EnvInfo) -> None:
+    """Builds a network with an encoder of the user in a process of its own, because that takes torch.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not do what an encoder has to do.
+    """
+    what = f"A first look at the encoder {config.encoder}"
+    try:
+        problems = in_disposable_child(_problems_of, config, info, models_to_send(), timeout_s=START_S, what=what)
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ConfigError([f"{error} Build it on its own first."]) from None
+    if problems:
+        raise ConfigError(problems)
+
+
+def _problems_of(config: ModelConfig, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
+    from sf.policy import ActorCritic
+
+    register_models(models)
+    try:
+        ActorCritic(info, config)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def _found_accelerators() -> list[str]:
@@ -296,7 +325,7 @@ def run(
 def _note_start(experiment: Experiment, config: Config) -> None:
     """Writes the configuration, and says what a run that is continued does differently."""
     if changes := experiment.write_config(config.to_json()):
-        Console().line(f"Flags that differ from those of the last start: {', '.join(changes)}")
+        Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")
 
 
 def _nothing_left(error: OSError) -> ResourceError:

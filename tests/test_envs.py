@@ -115,7 +115,8 @@ class TestFinding:
         [
             ("CartPol-v1", "There is no environment 'CartPol-v1'. Did you mean CartPole-v1 or "),
             ("cartpole-v1", "There is no environment 'cartpole-v1'. Did you mean CartPole-v1 or "),
-            ("LunarLander-v2", "Did you mean LunarLander-v3?"),
+            ("LunarLander-v2", "Did you mean LunarLander-v3 or "),
+            ("Ant", "There is no environment 'Ant'. Did you mean Ant-v5 or "),
             (
                 "qqqqqqqqqqqq",
                 "There is no environment 'qqqqqqqqqqqq', and no similar name. Use a Gymnasium id such as CartPole-v1, "

@@ -341,6 +341,7 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
     saved = [int(found) for found in re.findall(r"checkpoint_(\d+)_\d+ \(periodic", finished.out)]
     assert saved == sorted(saved), "versions never go back"
     assert frames[-1] > 0
+    assert "Settings that differ" not in finished.out, "it is the same start"
     expect_exact_ledger(tmp_path, finished)
 
 

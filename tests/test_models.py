@@ -132,10 +132,18 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
         role.close()
 
 
-def test_encoder_of_a_module_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    refused = run(tmp_path, "--env=CartPole-v1", "--encoder=no_such_module:Nothing")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:Nothing", "names the module no_such_module, which cannot be found"),
+        ("tests.test_models:Raising", "Raising raised KeyError in its construction"),
+        (":Nothing", "encoder=:Nothing is no module:Name"),
+    ],
+)
+def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path: Path, name: str, message: str) -> None:
+    refused = run(tmp_path, "--env=CartPole-v1", f"--encoder={name}")
     assert refused.code == 2
-    assert "names the module no_such_module, which cannot be found" in refused.err
+    assert message in refused.err
     assert not (tmp_path / "train_dir").exists()
 
 

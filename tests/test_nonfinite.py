@@ -23,13 +23,13 @@ BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}
 
 
 class Leaky(gym.Env[Any, Any]):
-    """Counts its steps; every 37th reward, observation or final observation is no number. Episodes of 20 steps."""
+    """Counts its steps; one reward, observation or final observation is no number. Episodes of 20 steps."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, where: str = "reward", bad: str = "nan"):
-        self.where, self.bad = where, BAD[bad]
+    def __init__(self, where: str = "reward", bad: str = "nan", every: int = 37):
+        self.where, self.bad, self.every = where, BAD[bad], every
         self.steps = self.total = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -39,7 +39,7 @@ class Leaky(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         self.total += 1
-        leaks = self.total % 37 == 0
+        leaks = self.total % self.every == 0
         cut = self.steps == 20 or (leaks and self.where == "final")
         seen = np.full(2, self.bad if leaks and self.where != "reward" else self.steps, np.float32)
         return seen, self.bad if leaks and self.where == "reward" else 1.0, False, cut, {}
@@ -61,12 +61,14 @@ def test_fault_b7_b8_refused_by_default(tmp_path: Path, where: str, bad: str) ->
         step_until(roles, lambda: False)
 
 
+@pytest.mark.parametrize("bad", ["nan", "inf"])
 @pytest.mark.parametrize("where", ["reward", "observation", "final"])
-def test_fault_b7_b8_first_look_drops_what_the_run_drops(where: str) -> None:
-    source = find_env("tests.test_nonfinite:Leaky-v0", {"where": where})
-    assert probe_and_time(source, 0.05, drop_nonfinite=True).notes == []
-    with pytest.raises(EnvError, match="finite"):
-        probe_and_time(source, 0.05)
+def test_fault_b7_b8_first_look_drops_what_the_run_drops(where: str, bad: str) -> None:
+    """And begins a new episode after an observation that is no number."""
+    source = find_env("tests.test_nonfinite:Leaky-v0", {"where": where, "bad": bad, "every": 5})
+    assert probe_and_time(source, 0.0, drop_nonfinite=True).notes == []
+    with pytest.raises(EnvError, match=r"finite.*--on_nonfinite=drop"):
+        probe_and_time(source, 0.0)
 
 
 class Steady(gym.Env[Any, Any]):

@@ -197,7 +197,7 @@ def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     first = summary_of(tmp_path)
     finished = run(tmp_path, *SMALL, "--train_for_env_steps=20000")
     assert finished.code == 0, finished.err
-    assert "Flags that differ from those of the last start: train_for_env_steps=20000 (was 10000)\n" in finished.out
+    assert "Settings that differ from those of the last start: train_for_env_steps=20000 (was 10000)\n" in finished.out
     second = summary_of(tmp_path)
     assert second["frames"] >= 20_000
     assert second["new_frames"] == second["frames"] - first["frames"]
@@ -206,7 +206,7 @@ def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     assert steps == sorted(steps)
     third = run(tmp_path, *SMALL, "--train_for_env_steps=5000")
     assert (third.code, summary_of(tmp_path)["frames"]) == (0, second["frames"])
-    assert f"{second['frames']} frames are learned already, and --train_for_env_steps=5000." in third.out
+    assert f"{second['frames']} frames were learned before, and --train_for_env_steps=5000 counts them" in third.out
 
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])
@@ -219,7 +219,8 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     assert len(kept) == (behavior == "restart")
     deleted = f"The earlier run in {tmp_path / EXPERIMENT} was deleted."
     assert (f"The earlier run is in {kept[0]} now." if kept else deleted) in finished.out
-    assert "Flags that differ" not in finished.out
+    assert "Settings that differ" not in finished.out
+    assert "Settings that differ" not in run(tmp_path, *SMALL, "--train_for_env_steps=4000").out
     assert all((path / "summary.json").is_file() for path in kept)
 
 

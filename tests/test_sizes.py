@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from sf.envs import EnvSource, probe_and_time
 from sf.envs.step_time import Stopwatch
 from sf.supervisor import prepare
 from tests.lab import make_config
+from tests.toy_envs import Toy
 
 
 def prepared_sizes(path: Path, **flags: Any) -> tuple[int | None, int | None, int | None]:
@@ -63,6 +65,28 @@ def test_an_environment_on_a_busy_core_does_not_wait() -> None:
             spinner = subprocess.Popen([sys.executable, "-c", f"{on_one_core}while True: pass"])
             stack.callback(stack.enter_context(spinner).kill)
         subprocess.run([sys.executable, "-c", on_one_core + COMPUTING], check=True)
+
+
+class WithSimulator(Toy):
+    """Waits in each step for a process that computes, and ends it when it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.simulator = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.02)
+        return super().step(action)
+
+    def close(self) -> None:
+        self.simulator.kill()
+        self.simulator.wait()
+
+
+@pytest.mark.alone
+def test_what_simulators_compute_in_a_first_look_counts() -> None:
+    look = probe_and_time(EnvSource("Simulated", factory=WithSimulator), 0.5)
+    assert look.step_time.cpu_s > 0.002
 
 
 @pytest.mark.alone

@@ -16,7 +16,6 @@ import pytest
 
 from sf.callbacks import Callbacks
 from sf.envs import find_env, probe_and_time
-from sf.errors import EnvError
 from sf.experiment import Experiment
 from sf.learner.update import Update
 from sf.messages import SaveRequest
@@ -163,10 +162,10 @@ def test_fault_b4_first_look_is_over_where_a_later_step_raises(tmp_path: Path) -
     assert look.step_time.wall_s > 0
 
 
-def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_refused() -> None:
-    slow = make_config("tests.fault_envs:Fault-v0", env_kwargs='{"init_s": 1.2}', env_init_timeout=1)
-    with pytest.raises(EnvError, match=r"The constructor of .* took 1\.\d* s, .* --env_init_timeout=1 are killed"):
-        prepare(slow)
+def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(make_config("tests.fault_envs:Fault-v0", env_kwargs='{"init_s": 1.2}', env_init_timeout=1))
+    told = r"Warning: the constructor of Fault-v0 took [\d.]+ s, and .* --env_init_timeout=1 are replaced"
+    assert re.search(told, capsys.readouterr().out)
 
 
 def test_fault_b1_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:

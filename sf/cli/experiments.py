@@ -32,8 +32,8 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
     if near := difflib.get_close_matches(experiment, there, n=1):
         hint = f"Did you mean {near[0]}?"
     elif there:
-        names, more = ", ".join(sorted(there)[:MOST_NAMED]), len(there) - MOST_NAMED
-        hint = f"There are: {names}{f' and {more} others' if more > 0 else ''}."
+        names = ", ".join(sorted(there)[:MOST_NAMED])
+        hint = f"There are {len(there)}: {names}{', and others' if len(there) > MOST_NAMED else ''}."
     raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 

@@ -14,6 +14,7 @@ from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
+FINITE_OR_DROPPED = "Correct or clip it in the environment, or drop what leads to it with --on_nonfinite=drop."
 BOOL = np.dtype(bool)
 RETURNED = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 
@@ -40,16 +41,24 @@ def check_observation(observation: Any, info: EnvInfo) -> None:
             check_mask(array, info.action)
 
 
-def check_finite(observation: Any, info: EnvInfo) -> None:
-    """Refuse an observation, which fits otherwise, with NaN or infinity."""
+def nonfinite_observation(observation: Any, info: EnvInfo) -> str:
+    """The sentence about an observation, which fits otherwise, with NaN or infinity; "" without."""
     for name, leaf in info.observations.items():
         array = np.asarray(leaf_value(observation, leaf))
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             kind = "NaN" if np.isnan(array).any() else "infinity"
-            raise EnvError(
+            return (
                 f"{info.env_id} returned an observation {name!r} that holds {kind}: "
                 f"{np.array2string(array, threshold=16)}. Observations must be finite."
             )
+    return ""
+
+
+def nonfinite_reward(reward: float, info: EnvInfo) -> str:
+    """The same about a reward."""
+    if np.isfinite(reward):
+        return ""
+    return f"{info.env_id} returned the reward {reward!r} from step, expected a finite number."
 
 
 def _check_keys(observation: Any, info: EnvInfo) -> None:

@@ -12,9 +12,17 @@ from sf.arena import Array
 from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.bounds import Bounds
-from sf.envs.contract import check_finite, check_observation, check_reset, check_step, describe
+from sf.envs.contract import (
+    FINITE_OR_DROPPED,
+    check_observation,
+    check_reset,
+    check_step,
+    describe,
+    nonfinite_observation,
+    nonfinite_reward,
+)
 from sf.envs.source import EnvSource, with_mask
-from sf.envs.step_time import StepTime, Stopwatch
+from sf.envs.step_time import StepTime, Stopwatch, queued_s
 from sf.errors import EnvCrashed, EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
 
@@ -44,17 +52,16 @@ def probe(source: EnvSource) -> EnvInfo:
 
 
 def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = False) -> FirstLook:
-    """The same, playing on for about so many seconds, and how long a step takes.
+    """The same, and how long a step takes.
 
     Args:
         source: of the environment.
-        seconds: if it raises an exception of its own in this time, the look is over.
-        drop_nonfinite: what a step returns may be non-finite.
+        seconds: to play on after the first steps; an exception of the environment in this time ends the look, no more.
+        drop_nonfinite: what a step returns may be non-finite; a new episode begins then.
     """
-    making = Stopwatch()
-    making.steps = 1
-    with making.running():
-        env = source.make()
+    start_s, queued_before_s = time.monotonic(), queued_s()
+    env = source.make()
+    made_in_s = time.monotonic() - start_s - (queued_s() - queued_before_s)
     info = describe(env, source.env_id)
     if info.num_agents < 1:
         raise EnvError(f"{info.env_id} has num_agents={info.num_agents}, expected at least 1.")
@@ -65,23 +72,28 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     for _ in range(NUM_STEPS):
         player.step()
     end_s = time.monotonic() + seconds
+    crash: EnvCrashed | None = None
     try:
         while time.monotonic() < end_s:
             player.step()
-    except EnvCrashed as crash:
-        when = f"in step {player.watch.steps} of the first look"
-        notes = [f"Warning: {when}, {crash}\nRollout workers that this happens to are replaced (--max_restarts)."]
-    else:
+    except EnvCrashed as error:
+        crash = error
+        notes = [
+            f"Warning: in step {player.watch.steps} of the first look, {crash}\nRollout workers that this happens to "
+            "are replaced, as often as --max_restarts allows."
+        ]
+    step_time = player.watch.result()  # while its processes live
+    if crash is None:
         with blamed_on(info.env_id, "close"):
             env.close()
-    return FirstLook(info, player.watch.result(), player.bounds.notes(info.env_id) + notes, making.result().wall_s)
+    return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, made_in_s)
 
 
 class _Player:
     """Plays random legal actions, and looks at everything that the environment returns."""
 
     def __init__(self, env: Any, info: EnvInfo, drop_nonfinite: bool) -> None:
-        """Begins an episode.
+        """Begins an episode; what it costs does not count.
 
         Args:
             env: the environment.
@@ -89,8 +101,10 @@ class _Player:
             drop_nonfinite: what a step returns may be non-finite.
         """
         self.env, self.info, self.drop_nonfinite = env, info, drop_nonfinite
-        self.random, self.watch, self.bounds = np.random.default_rng(SEED), Stopwatch(), Bounds(env.observation_space)
-        self.observations = self._first_of_episode(_reset(env, info, seed=SEED))
+        self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
+        self.observations: list[Any] = []
+        self._begin_episode(_reset(env, info, seed=SEED))
+        self.watch = Stopwatch()
 
     def step(self) -> None:
         """One step, and a reset where the episode is over."""
@@ -100,30 +114,29 @@ class _Player:
         self.watch.steps += 1
         with blamed_on(info.env_id, "step"), self.watch.running():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
-        observations, rewards, is_over = check_step(result, info)
-        for reward in rewards:
-            if not (self.drop_nonfinite or np.isfinite(reward)):
-                raise EnvError(
-                    f"{info.env_id} returned the reward {reward!r} from step, expected a finite number. Correct or "
-                    "clip it in the environment, or drop what leads to it with --on_nonfinite=drop."
-                )
+        self.observations, rewards, is_over = check_step(result, info)
         _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")
-        self.observations = self._checked(observations, self.drop_nonfinite)
-        if is_over:
+        problem = self._look() or next(filter(None, (nonfinite_reward(reward, info) for reward in rewards)), "")
+        if problem and not self.drop_nonfinite:
+            raise EnvError(f"{problem} {FINITE_OR_DROPPED}")
+        if is_over or problem:
             with self.watch.running():
                 result = _reset(env, info)
-            self.observations = self._first_of_episode(result)
+            self._begin_episode(result)
 
-    def _first_of_episode(self, result: tuple[Any, Any]) -> list[Any]:
-        return self._checked(check_reset(result, self.info), may_be_nonfinite=False)
+    def _begin_episode(self, result: tuple[Any, Any]) -> None:
+        self.observations = check_reset(result, self.info)
+        if problem := self._look():
+            raise EnvError(f"{problem} It is the first one of an episode. Correct or clip it in the environment.")
 
-    def _checked(self, observations: list[Any], may_be_nonfinite: bool) -> list[Any]:
-        for observation in observations:
+    def _look(self) -> str:
+        """At the present observations; what is non-finite in them."""
+        for observation in self.observations:
             check_observation(observation, self.info)
-            if not may_be_nonfinite:
-                check_finite(observation, self.info)
+            if problem := nonfinite_observation(observation, self.info):
+                return problem
             self.bounds.look(observation)
-        return observations
+        return ""
 
 
 def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:

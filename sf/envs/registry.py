@@ -181,4 +181,4 @@ def own_name(env_id: str) -> str | None:
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:
     by_lower = {candidate.lower(): candidate for candidate in known if not candidate.endswith("/*")}
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)]
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.65)]

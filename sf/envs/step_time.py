@@ -37,7 +37,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.steps = 0
         self._wall_s = self._cpu_s = 0.0
-        self._simulators_s, self._queued_s = _cpu_of_children_s(), _queued_s()
+        self._simulators_s, self._queued_s = _cpu_of_children_s(), queued_s()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -50,11 +50,11 @@ class Stopwatch:
     def result(self) -> StepTime:
         """The means so far."""
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
-        wall_s = max(self._cpu_s, self._wall_s - (_queued_s() - self._queued_s))
+        wall_s = max(self._cpu_s, self._wall_s - (queued_s() - self._queued_s))
         return StepTime(wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
 
 
-def _queued_s() -> float:
+def queued_s() -> float:
     """Seconds that this thread was ready to run and another one had the core; 0 where the kernel does not say."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -104,7 +104,7 @@ class _WithGradients(torch.autograd.Function):
 def propagate(evaluation: Evaluation, gradients: LossGradients) -> None:
     """Adds the derivatives of the loss with respect to the parameters to their gradients.
 
-    `torch.autograd.backward` does so as well, and imports 490 modules to compare the shapes of what it is given.
+    `torch.autograd.backward` does so as well, and imports 487 modules to compare the shapes of what it is given.
     """
     loss: Tensor = _WithGradients.apply(  # type: ignore[no-untyped-call]
         evaluation.log_probs, evaluation.entropy, evaluation.normalized_values, *gradients

@@ -79,8 +79,11 @@ class Monitor:
         self._scalars.begin([policy.frames for policy in snapshot.policies])
         self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
         wanted = self._config.run.train_for_env_steps
-        if snapshot.frames >= wanted:
-            self._console.line(f"{snapshot.frames} frames are learned already, and --train_for_env_steps={wanted}.")
+        if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
+            self._console.line(
+                f"{snapshot.frames} frames were learned before, and --train_for_env_steps={wanted} counts them. Raise "
+                "it to go on, or begin anew with --restart_behavior=restart."
+            )
 
     def poll(self, snapshot: Snapshot, episodes: Iterable[Episode] = ()) -> None:
         """Takes in what has happened and shows what is due."""
