@@ -15,9 +15,10 @@ from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.ledger import Ledger
 from sf.output import stdout_goes_to
+from sf.preparation import prepare
 from sf.progress import Phase, phase_of
 from sf.role import RoleSpec
-from sf.supervisor import prepare, train_prepared
+from sf.supervisor import train_prepared
 from sf.wiring import Shared
 
 TARGET = 475.0

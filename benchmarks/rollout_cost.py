@@ -23,9 +23,9 @@ from sf.arena import Array
 from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
+from sf.preparation import vectorized
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, Slots
-from sf.supervisor import vectorized
 from sf.wiring import wire
 
 BLOCK_STEPS = 32

@@ -25,10 +25,10 @@ from sf.config import (
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.inference.worker import InferenceWorker
+from sf.preparation import vectorized
 from sf.role import RoleSpec
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Slots
-from sf.supervisor import vectorized
 from sf.wiring import Shared, wire
 
 ROLES = {

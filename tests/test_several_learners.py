@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from sf.errors import LearnerLost
+from sf.preparation import prepare
 from sf.progress import Phase
 from sf.records import learner_record
 from sf.role import RoleSpec
-from sf.supervisor import prepare, train_prepared
+from sf.supervisor import train_prepared
 from sf.wiring import Shared
 from tests.commands import EXPERIMENT, run, running, summary_of
 from tests.events import read_events

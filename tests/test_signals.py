@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sf.supervisor import prepare, train_prepared
+from sf.preparation import prepare
+from sf.supervisor import train_prepared
 from tests.commands import (
     EXPERIMENT,
     expect_exact_ledger,

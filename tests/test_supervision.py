@@ -20,10 +20,11 @@ from sf.experiment import Experiment
 from sf.learner.update import Update
 from sf.messages import SaveRequest
 from sf.monitor import Monitor
+from sf.preparation import prepare
 from sf.records import Episode, EpisodeRing
 from sf.session import Session
 from sf.simulators import Simulators, marked
-from sf.supervisor import prepare, train
+from sf.supervisor import train
 from tests.commands import EXPERIMENT, Running, fault_run, run, running
 from tests.lab import make_config, make_lab
 

@@ -17,7 +17,8 @@ from sf.config import Config, suits_acting
 from sf.disposable import in_disposable_child
 from sf.errors import ExitCode, UsageError
 from sf.models import models_to_send
-from sf.supervisor import Prepared, prepare, train_prepared
+from sf.preparation import Prepared, prepare
+from sf.supervisor import train_prepared
 
 ROOFLINE_SECONDS = 6.0
 SLOWEST_ROOFLINE_S = 600.0

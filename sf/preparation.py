@@ -1,0 +1,177 @@
+"""Before a run: refuses what can be refused, looks at the environment, and fills in what follows from it.
+
+Whatever may hang, crash or take torch is looked at in a process of its own. Nothing is written yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sf.config import Config, ModelConfig, check, resolve, rows_per_group, wants_step_time
+from sf.disposable import in_disposable_child
+from sf.envs import EnvSource, find_env, probe_and_time
+from sf.envs.probe import FirstLook
+from sf.envs.step_time import StepTime
+from sf.envs.vectorization import choose_vectorization
+from sf.errors import ConfigError, EnvError, ResourceError
+from sf.fork_server import ForkServer
+from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
+from sf.monitor.console import Console
+from sf.signals import early_signals
+from sf.spaces import EnvInfo
+from sf.wiring import START_S
+
+PROBE_GRACE_S = 30.0
+"""For a first look at an environment, in addition to what its calls may take."""
+CALIBRATION_S = 0.3
+"""How long an environment plays on its own before the sizes of the run are chosen."""
+
+SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
+"""Fields that follow from the environment and the machine where the user has left them open."""
+
+
+class Prepared(NamedTuple):
+    """A configuration that nothing refuses any more."""
+
+    config: Config
+    """Resolved."""
+    source: EnvSource
+    info: EnvInfo
+    early_signals: list[int]
+    """Which arrived meanwhile and did not end the program."""
+
+
+def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
+    """Refuses what can be refused, looks at the environment, and fills in what follows from it.
+
+    Args:
+        config: not resolved.
+        fork_server: begins to load torch as soon as only the environment can still be refused.
+
+    Raises:
+        SfError: the configuration or the environment is refused.
+    """
+    check(config)
+    check_encoder(config.model.encoder)
+    early = early_signals()  # until there is something to save
+    source = find_env(config.run.env, config.run.env_arguments)
+    has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
+    if fork_server is not None and has_core_left and not config.run.serial_mode:
+        fork_server.start()
+    seconds = CALIBRATION_S if wants_step_time(config) else 0.0
+    what, faults = f"A first look at {source.env_id}", config.faults
+    timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
+    drop = faults.on_nonfinite == "drop"
+    look: FirstLook = in_disposable_child(probe_and_time, source, seconds, drop, timeout_s=timeout_s, what=what)
+    info, step = look.info, look.step_time
+    if config.run.device == "gpu":
+        Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
+    resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
+    check(resolved, info)
+    if config.model.encoder != AUTO:
+        _look_at_encoder(config.model, info)
+    if chosen := _chosen_flags(config, resolved):
+        measured = [_step_time(step)] if seconds else []
+        Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
+    config, source = vectorized(resolved, source, info)
+    for note in _notes(config, source, look):
+        Console().plain(note)
+    return Prepared(config, source, info, early)
+
+
+def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
+    """Sentences about what is no error and may be one."""
+    info, limit_s = look.info, config.faults.env_init_timeout
+    if look.made_in_s > limit_s and not config.run.serial_mode:
+        yield (
+            f"Warning: the constructor of {source.env_id} took {look.made_in_s:.3g} s, and rollout workers in which it "
+            f"takes longer than --env_init_timeout={limit_s:g} are replaced. Raise the limit if it takes as long every "
+            "time."
+        )
+    yield from look.notes
+    yield from info.notes(config.model.encoder_conv_architecture)
+    if not config.workers_act:
+        return
+    from sf.small_network import is_small
+
+    if not is_small(info, config.model, rows_per_group(config, info.num_agents)):
+        yield (
+            "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a "
+            "network and groups of this size. Try the same without this flag."
+        )
+
+
+def _look_at_encoder(config: ModelConfig, info: EnvInfo) -> None:
+    """Builds a network with an encoder of the user in a process of its own, because that takes torch.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not do what an encoder has to do.
+    """
+    what = f"A first look at the encoder {config.encoder}"
+    try:
+        problems = in_disposable_child(_problems_of, config, info, models_to_send(), timeout_s=START_S, what=what)
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ConfigError([f"{error} Build it on its own first."]) from None
+    if problems:
+        raise ConfigError(problems)
+
+
+def _problems_of(config: ModelConfig, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
+    from sf.policy import ActorCritic
+
+    register_models(models)
+    try:
+        ActorCritic(info, config)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def _found_accelerators() -> list[str]:
+    """Their names, found by a process of its own, because it takes torch.
+
+    Raises:
+        ResourceError: there are none, or looking for them does not end well.
+    """
+    try:
+        return in_disposable_child(_look_for_accelerators, timeout_s=START_S, what="A first look at the accelerators")
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ResourceError(
+            f"Torch could not say within {START_S:.0f} s which accelerators there are, or died of it ({error}). Try "
+            "python -c 'import torch; print(torch.accelerator.device_count())', or use --device=cpu."
+        ) from None
+
+
+def _look_for_accelerators() -> list[str]:
+    from sf.device import accelerators
+
+    return accelerators()
+
+
+def _step_time(step: StepTime) -> str:
+    """What was measured."""
+    waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waits else ""
+    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}."
+
+
+def _chosen_flags(given: Config, resolved: Config) -> str:
+    """The flags that make the same choice again."""
+    flags = [f"--{name}={getattr(resolved.rollout, name)}" for name in SIZES if getattr(given.rollout, name) is None]
+    if given.inference.policy_workers_per_policy is None:
+        flags.append(f"--policy_workers_per_policy={resolved.inference.policy_workers_per_policy}")
+    return " ".join(flags)
+
+
+def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:
+    """The configuration with the vectorization that fits, and the source of its environments."""
+    rollout = config.rollout
+    assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
+    envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
+    wanted, policies = rollout.vectorization, config.run.num_policies
+    if config.run.serial_mode and wanted == "auto":
+        wanted = "none"  # what steps as one cannot be brought back to where it was
+    vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
+    return replace(config, rollout=replace(rollout, vectorization=vectorization)), source
