@@ -63,9 +63,7 @@ class DisposableChild:
         """
         try:
             if not connection.wait(self.waitables(), timeout_s):
-                raise EnvError(
-                    f"{self._what} did not finish within {timeout_s:.0f} s. Check the environment on its own first."
-                )
+                raise EnvError(f"{self._what} did not finish within {timeout_s:.0f} s. Check it on its own first.")
             if not self._reports.poll():
                 raise EOFError
             answer = self._reports.recv()

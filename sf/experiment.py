@@ -42,7 +42,6 @@ class Experiment:
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""
         """What became of an earlier run, if it is not continued; a sentence."""
-        self._has_config = False
         occupied = _expect_ours(self.path)
         self._open_and_lock()
         with self._errors_told():
@@ -119,20 +118,15 @@ class Experiment:
     def write_config(self, config: dict[str, Any]) -> list[str]:
         """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
 
-        Only the first time: a run that begins again after the loss of a learner has what is left of its time, no more.
-
         Returns:
             What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
         """
-        if self._has_config:
-            return []
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
         changes = _changes(_json(path), config)
         with self._errors_told():
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
             (self.path / "summary.json").unlink(missing_ok=True)
-        self._has_config = True
         return changes
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ def check_encoder(name: str) -> None:
     if name == AUTO or name in _registered:
         return
     module, colon, attribute = name.rpartition(":")
-    if colon and not (module.replace(".", "_").isidentifier() and attribute.isidentifier()):
+    if colon and not (attribute and all(module.split("."))):
         raise ConfigError([f"encoder={name} is no module:Name, such as my_encoders:Mine. Correct it."])
     if not colon:
         known = ", ".join(sorted(_registered)) or "none so far"

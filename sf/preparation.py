@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sf.config import Config, ModelConfig, check, resolve, rows_per_group, wants_step_time
+from sf.config import Config, check, resolve, rows_per_group, wants_step_time
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env, probe_and_time
 from sf.envs.probe import FirstLook
@@ -49,7 +49,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
     Args:
         config: not resolved.
-        fork_server: begins to load torch as soon as only the environment can still be refused.
+        fork_server: begins to load torch as soon as only the environment and what goes with it can be refused.
 
     Raises:
         SfError: the configuration or the environment is refused.
@@ -71,8 +71,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
     check(resolved, info)
-    if config.model.encoder != AUTO:
-        _look_at_encoder(config.model, info)
+    if config.model.encoder != AUTO and not config.run.serial_mode:  # there it is built in this process
+        _look_at_encoder(config, info)
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(step)] if seconds else []
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
@@ -104,27 +104,31 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         )
 
 
-def _look_at_encoder(config: ModelConfig, info: EnvInfo) -> None:
+def _look_at_encoder(config: Config, info: EnvInfo) -> None:
     """Builds a network with an encoder of the user in a process of its own, because that takes torch.
 
     Raises:
         ConfigError: it cannot be imported, or does not do what an encoder has to do.
     """
-    what = f"A first look at the encoder {config.encoder}"
+    what = f"A first look at the encoder {config.model.encoder}"
     try:
         problems = in_disposable_child(_problems_of, config, info, models_to_send(), timeout_s=START_S, what=what)
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
-        raise ConfigError([f"{error} Build it on its own first."]) from None
+        raise ConfigError([str(error)]) from None
     if problems:
         raise ConfigError(problems)
 
 
-def _problems_of(config: ModelConfig, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
+def _problems_of(config: Config, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
+    import torch
+
+    from sf.device import accelerators
     from sf.policy import ActorCritic
 
     register_models(models)
     try:
-        ActorCritic(info, config)
+        device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
+        ActorCritic(info, config.model, device, config.run.bf16)
     except ConfigError as error:
         return error.problems
     return ()

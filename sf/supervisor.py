@@ -85,7 +85,7 @@ def train_prepared(
             return train_prepared(prepared, callbacks, change, own)
     with noted_signals(config.run.serial_mode, early) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
-        restarts, began_s = Restarts(config.faults.max_restarts), time.monotonic()
+        restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
             Console().line(experiment.set_aside)
         try:
@@ -94,7 +94,7 @@ def train_prepared(
                 if change is not None:
                     specs = change(shared, specs)
                 try:
-                    return run(config, shared, specs, experiment, signals, fork_server, callbacks)
+                    return run(config, shared, specs, experiment, signals, fork_server, callbacks, seconds_before)
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
                     delay_s = restarts.delay_s(time.monotonic(), shared.has_trained) if may_begin_again else None
@@ -102,7 +102,7 @@ def train_prepared(
                         raise
                     Console().line(f"{lost} The run begins again from its last checkpoint, or anew if there is none.")
                     connection.wait([signals.fileno()], delay_s)
-                    config = _for_the_rest(prepared.config, time.monotonic() - began_s)
+                    seconds_before = time.monotonic() - began_s
                     experiment.begin()
                 del shared, specs  # its memory is needed again
                 gc.collect()
@@ -128,11 +128,16 @@ def run(
     signals: Signals,
     fork_server: ForkServer,
     callbacks: Callbacks | None = None,
+    seconds_before: float = 0.0,
 ) -> Outcome:
-    """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out."""
+    """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out.
+
+    What a learner that was lost has taken of the time counts as `seconds_before`.
+    """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
-    monitor = Monitor(config, experiment.path, shared.topology.agents_per_env)
-    session = Session(config, shared, monitor, callbacks or Callbacks(), roles.take_messages)
+    rest = _for_the_rest(config, seconds_before)
+    monitor = Monitor(rest, experiment.path, shared.topology.agents_per_env)
+    session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:

@@ -244,7 +244,7 @@ class TestCommand:
     def test_a_few_of_many_experiments_are_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for letter in "gfedcba":
             (tmp_path / letter / "checkpoint_p0").mkdir(parents=True)
-        assert "There are 7: a, b, c, d, e, and others." in command(capsys, tmp_path, "--experiment=run1")[1]
+        assert "Found: a, b, c, d, e, and others." in command(capsys, tmp_path, "--experiment=run1")[1]
 
     @pytest.mark.parametrize(
         ("flags", "code", "message"),

@@ -329,6 +329,7 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
         victim.kill()
         command.wait_for_text("The run begins again from its last checkpoint")
         wait_for_new(command, "sf-learner-0", victim.pid)
+        command.wait_for(lambda: not (tmp_path / EXPERIMENT / "summary.json").exists(), "a run that has not ended")
         lines = len(command.out.splitlines())
         command.wait_for(lambda: "Saved " in "".join(command.out.splitlines()[lines:]), "a new checkpoint")
         same = before & {process.pid for process in command.named("sf-")}

@@ -138,6 +138,7 @@ def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
         ("no_such_module:Nothing", "names the module no_such_module, which cannot be found"),
         ("tests.test_models:Raising", "Raising raised KeyError in its construction"),
         (":Nothing", "encoder=:Nothing is no module:Name"),
+        ("my-models:Nothing", "names the module my-models, which cannot be found"),
     ],
 )
 def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path: Path, name: str, message: str) -> None:

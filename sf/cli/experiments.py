@@ -33,7 +33,7 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
         hint = f"Did you mean {near[0]}?"
     elif there:
         names = ", ".join(sorted(there)[:MOST_NAMED])
-        hint = f"There are {len(there)}: {names}{', and others' if len(there) > MOST_NAMED else ''}."
+        hint = f"Found: {names}{', and others' if len(there) > MOST_NAMED else ''}."
     raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
 
 

@@ -57,7 +57,7 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     Args:
         source: of the environment.
         seconds: to play on after the first steps; an exception of the environment in this time ends the look, no more.
-        drop_nonfinite: what a step returns may be non-finite; a new episode begins then.
+        drop_nonfinite: what a step returns may be non-finite; after such an observation a new episode begins.
     """
     start_s, queued_before_s = time.monotonic(), queued_s()
     env = source.make()
@@ -116,9 +116,10 @@ class _Player:
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
         self.observations, rewards, is_over = check_step(result, info)
         _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")
-        problem = self._look() or next(filter(None, (nonfinite_reward(reward, info) for reward in rewards)), "")
-        if problem and not self.drop_nonfinite:
-            raise EnvError(f"{problem} {FINITE_OR_DROPPED}")
+        problem = self._look()
+        for found in (problem, *(nonfinite_reward(reward, info) for reward in rewards)):
+            if found and not self.drop_nonfinite:
+                raise EnvError(f"{found} {FINITE_OR_DROPPED}")
         if is_over or problem:
             with self.watch.running():
                 result = _reset(env, info)
