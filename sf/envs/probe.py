@@ -72,18 +72,16 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     for _ in range(NUM_STEPS):
         player.step()
     end_s = time.monotonic() + seconds
-    crash: EnvCrashed | None = None
     try:
         while time.monotonic() < end_s:
             player.step()
-    except EnvCrashed as error:
-        crash = error
+    except EnvCrashed as crash:
         notes = [
             f"Warning: in step {player.watch.steps} of the first look, {crash}\nRollout workers that this happens to "
             "are replaced, as often as --max_restarts allows."
         ]
     step_time = player.watch.result()  # while its processes live
-    if crash is None:
+    if not notes:
         with blamed_on(info.env_id, "close"):
             env.close()
     return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, made_in_s)

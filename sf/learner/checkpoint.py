@@ -201,8 +201,8 @@ def named(directory: Path, name: str) -> Path:
     """
     if (directory / name).is_dir():
         return directory / name
-    there = ", ".join(path.name for path in list_checkpoints(directory)) or "none"
-    raise CheckpointError(f"There is no checkpoint {name!r} in {directory}; there are latest, best, {there}.")
+    there = ", ".join(["latest", BEST, *(path.name for path in list_checkpoints(directory))])
+    raise CheckpointError(f"There is no checkpoint {name!r} in {directory}; there are {there}.")
 
 
 def _read(path: Path) -> Checkpoint:

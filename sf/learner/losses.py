@@ -89,16 +89,16 @@ def ppo_gradients(evaluation: Evaluation, minibatch: Transitions, config: Learne
 
 
 class _WithGradients(torch.autograd.Function):
-    """A scalar whose derivatives with respect to the first three tensors are the other three."""
+    """A scalar with these derivatives with respect to the tensors."""
 
     @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*tensors[3:])
+    def forward(ctx: Any, gradients: LossGradients, *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
         return tensors[0].new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        return *ctx.saved_tensors, None, None, None
+        return None, *ctx.gradients
 
 
 def propagate(evaluation: Evaluation, gradients: LossGradients) -> None:
@@ -107,7 +107,7 @@ def propagate(evaluation: Evaluation, gradients: LossGradients) -> None:
     `torch.autograd.backward` does so as well, and imports 487 modules to compare the shapes of what it is given.
     """
     loss: Tensor = _WithGradients.apply(  # type: ignore[no-untyped-call]
-        evaluation.log_probs, evaluation.entropy, evaluation.normalized_values, *gradients
+        gradients, evaluation.log_probs, evaluation.entropy, evaluation.normalized_values
     )
     loss.backward()  # type: ignore[no-untyped-call]
 
