@@ -120,6 +120,14 @@ def test_fault_e4_signal_that_was_lost_while_preparing_leaves_no_traceback() -> 
     assert (result.stdout, result.stderr) == ("[2]\n", "")
 
 
+def test_fault_e4_signal_in_generated_code_ends_with_the_exit_code(tmp_path: Path) -> None:
+    """Python notes a KeyboardInterrupt that leaves text given to exec(), which dataclasses and named tuples use."""
+    text = "from sf.cli.command import run_command; exit(run_command(lambda: exec('raise KeyboardInterrupt')))"
+    (tmp_path / "interrupted.py").write_text(text)
+    command = [sys.executable, "-m", "interrupted"]
+    assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 130
+
+
 def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_first_step(command)

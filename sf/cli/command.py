@@ -24,6 +24,9 @@ def run_command(command: Callable[[], int]) -> int:
             print(_message(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
+        # Python ends `python -m` by the signal if this was raised in text given to exec(), as dataclasses do, however
+        # the program ends afterwards; the next text clears that.
+        exec("")
         return ExitCode.SIGINT
     except Exception:
         traceback.print_exc()
