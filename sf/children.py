@@ -29,7 +29,7 @@ from sf.memory import MemoryKills
 from sf.monitor.console import Console
 from sf.process import STOPPING, run_child
 from sf.progress import Phase, Progress
-from sf.records import evaluation_record, inference_record
+from sf.records import evaluation_record, inference_record, learner_record
 from sf.restarts import Restarts
 from sf.role import RoleSpec
 from sf.signals import Signals
@@ -163,7 +163,7 @@ class Processes:
 
     def _begun(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
         """A process that runs a role; None if the fork server cannot fork now."""
-        arguments = spec, os.getpid(), self.shared.arena, reports
+        arguments = spec, os.getpid(), self.shared.arena, reports, mark
         if not spec.has_environments:
             return self.fork_server.fork(spec.name, run_child, *arguments)
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
@@ -264,7 +264,7 @@ class Processes:
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
     def _work_of(self, spec: RoleSpec) -> int:
-        """What its place has delivered so far: slots filled, requests answered, or evaluations."""
+        """What its place has delivered so far: slots filled, requests answered, evaluations, or iterations."""
         if spec.kind == "rollout":
             groups = self.shared.topology.groups_of_worker(spec.index)
             each = self.shared.topology.slots_per_group
@@ -273,7 +273,7 @@ class Processes:
             return int(inference_record(self.shared.arena, spec.index).read()["requests"])
         if spec.kind == "eval":
             return int(evaluation_record(self.shared.arena).read()["evaluations"])
-        return 0
+        return int(learner_record(self.shared.arena, spec.index).read()["iterations"])
 
     def _is_over(self, child: Child) -> bool:
         """Whether a child that has ended or failed is no more; one that does not go by itself is killed."""
@@ -283,9 +283,9 @@ class Processes:
         return child.has_ended(KILL_GRACE_S)
 
     def _bury(self, child: Child) -> None:
-        """Ends what the environments of a child that is no more have started, and reaps it."""
+        """Ends what a child has started that is no more, and reaps it."""
         self.messages += child.hear()
-        if child.spec.has_environments and self.simulators is not None:
+        if self.simulators is not None:
             self.simulators.end_of(child.pid, child.mark)
         child.exit_code = child.process.exitcode  # reaps it
         child.reports.close()
@@ -303,6 +303,7 @@ class Processes:
                 self.messages += child.hear()
             signals.clear()
         late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
+        idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
         for child in alive:
             child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S
@@ -317,7 +318,7 @@ class Processes:
                 late[child.name] = str(child.ending())
         kinds = {place.spec.name: place.spec.kind for place in self.places}
         for name, what in late.items():
-            if kinds[name] == "learner":
+            if kinds[name] == "learner" and name not in idle:
                 problems.append(what)
             elif not signals.is_urgent:
                 self.console.line(f"At the end: {sentence(what)} Nothing that was learned is lost.")

@@ -40,7 +40,7 @@ PREFIX = "sf-"
 """How the names of our processes begin in the process list."""
 
 MARK = "SF_WORKER"
-"""Environment variable of everything that the environments of a worker start."""
+"""Environment variable of everything that the child processes of a run start."""
 
 LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
@@ -84,9 +84,10 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(type(error).__name__, text_of(error), details, int(code), expected)
 
 
-def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection) -> None:
-    """The main function of every child process."""
+def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection, mark: str) -> None:
+    """The main function of every child process, whose mark is that of all that it starts."""
     end_with_parent(parent_pid)
+    os.environ[MARK] = mark  # who was forked has that of the fork server
     if spec.has_environments:
         lead_group()
         bound_output()

@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from torch import Tensor, nn
 
+from sf import children
 from sf.callbacks import Callbacks
 from sf.envs import find_env, probe_and_time
 from sf.experiment import Experiment
@@ -46,6 +49,33 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
     assert re.search(r"learner-0 \(pid \d+\) was killed by SIGKILL without being told to", finished.err)
     summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
     assert summary["exit_code"] == 7
+
+
+class Endless(nn.Module):
+    """An encoder that acts and cannot be trained: 64 rows at once take for ever, in a process that this one starts."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        if len(inputs["obs"]) >= 64:
+            subprocess.run([sys.executable, "-c", "import time; time.sleep(1000)"], check=True)
+        features: Tensor = self.layer(inputs["obs"])
+        return features
+
+
+def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is lost with it, and what it has started ends as well."""
+    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+    encoder = f"{__name__}:{Endless.__name__}"
+    config = make_config(train_dir=str(tmp_path), encoder=encoder, train_for_seconds=2)
+    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+    told = r"At the end: Learner-0 \(pid (\d+)\) did not stop and was killed\. Nothing that was learned is lost\."
+    assert re.search(told, capfd.readouterr().out, re.I)
+    assert not [one for one in psutil.Process().children(recursive=True) if "time.sleep(1000)" in one.cmdline()[-1]]
 
 
 def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from sf.config import LearnerConfig
 from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
 from sf.learner.batch import Batch
+from sf.learner.compiling import Compiled
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
 from sf.learner.losses import divergences, normalize_advantages, ppo_gradients, propagate
@@ -75,6 +76,7 @@ class Update:
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
         """
         self.policy, self.config, self.peers = policy, config, peers
+        self._evaluate_policy = Compiled(policy) if config.torch_compile else policy.evaluate
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
@@ -187,14 +189,14 @@ class Update:
             return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.trained)
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
-            return self.policy.evaluate(minibatch.observations, minibatch.actions), minibatch
+            return self._evaluate_policy(minibatch.observations, minibatch.actions), minibatch
         # A policy with memory goes through whole trajectories and then trains on those of their steps that count.
         steps, num_trajectories = batch.rewards.shape
         columns = part.columns
         rows = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
         unrolled = transitions.take(rows)
         sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
-        evaluation = self.policy.evaluate(unrolled.observations, unrolled.actions, sequences)
+        evaluation = self._evaluate_policy(unrolled.observations, unrolled.actions, sequences)
         if part.kept is None:
             return evaluation, unrolled
         return Evaluation(*(x.index_select(0, part.kept) for x in evaluation)), unrolled.take(part.kept)
