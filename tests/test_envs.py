@@ -254,7 +254,12 @@ class TestProbe:
                 {"observation": {"a": 0}, "observation_space": spaces.Dict({"b": spaces.Discrete(2)})},
                 "returned an observation with the keys ['a'], but its observation space has ['b']. Return",
             ),
+            (
+                {"observation": np.array([1e18, 0.0])},
+                "holds infinity: [1.e+18 0.e+00] (anything from 1e+18 counts as infinite). Observations must be",
+            ),
             ({"reward": np.nan}, "Bad returned the reward nan from step, expected a finite number."),
+            ({"reward": -1e20}, "the reward -1e+20 (anything from 1e+18 counts as infinite) from step, expected"),
             ({"reward": None}, "Bad returned the reward None from step, expected a finite number."),
             (
                 {"reward": np.ones(3)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from sf.envs import find_env, probe_and_time
+from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.slots import Requests
@@ -72,33 +74,34 @@ def test_fault_b7_b8_first_look_drops_what_the_run_drops(where: str, bad: str) -
 
 
 class Steady(gym.Env[Any, Any]):
-    """Sees the number and its negative, whose sum is zero; the reward is the number."""
+    """Sees the number and its negative, whose sum is zero, after some steps; the reward is the number."""
 
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, number: float = 1.0, dtype: str = "float32"):
+    def __init__(self, number: float = 1.0, dtype: str = "float32", after: int = 0):
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.dtype(dtype).type)
-        self.number, self.seen = number, np.array([number, -number], dtype)
+        self.number, self.seen, self.steps = number, np.array([number, -number], dtype), -after
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return np.zeros_like(self.seen), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.seen.copy(), min(self.number, 1e17), False, False, {}
+        self.steps += 1
+        return self.seen * (self.steps > 0), min(self.number, 1e17), False, False, {}
 
 
 gym.register("Steady-v0", entry_point="tests.test_nonfinite:Steady")
 
 
-def steady_lab(path: Path, number: float, dtype: str, num_envs: int = 4) -> Lab:
-    kwargs = f'{{"number": {number}, "dtype": "{dtype}"}}'
+def steady_lab(path: Path, number: float, dtype: str, after: int = 0, num_envs: int = 4) -> Lab:
+    kwargs = json.dumps({"number": number, "dtype": dtype, "after": after})
     return make_lab(path, "tests.test_nonfinite:Steady-v0", env_kwargs=kwargs, num_envs_per_worker=num_envs)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("number", "dtype"), [(2e18, "float32"), (2e18, "float64"), (1e300, "float64")])
 def test_large_numbers_that_cancel_are_refused_all_the_same(tmp_path: Path, number: float, dtype: str) -> None:
-    roles = steady_lab(tmp_path, number, dtype).build_all()
+    roles = steady_lab(tmp_path, number, dtype, after=NUM_STEPS).build_all()  # which the first look takes
     with pytest.raises(EnvError, match=r"non-finite observation: .*--on_nonfinite=drop"):
         step_until(roles, lambda: False)
 

@@ -15,6 +15,8 @@ from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, o
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."
 FINITE_OR_DROPPED = "Correct or clip it in the environment, or drop what leads to it with --on_nonfinite=drop."
+LARGEST = 1e18
+"""From here on a reward or an observation counts as infinite: its square, which statistics add up, is no float32."""
 BOOL = np.dtype(bool)
 RETURNED = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 
@@ -45,20 +47,27 @@ def nonfinite_observation(observation: Any, info: EnvInfo) -> str:
     """The sentence about an observation, which fits otherwise, with NaN or infinity; "" without."""
     for name, leaf in info.observations.items():
         array = np.asarray(leaf_value(observation, leaf))
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not (np.abs(array) < LARGEST).all():
             kind = "NaN" if np.isnan(array).any() else "infinity"
             return (
                 f"{info.env_id} returned an observation {name!r} that holds {kind}: "
-                f"{np.array2string(array, threshold=16)}. Observations must be finite."
+                f"{np.array2string(array, threshold=16)}{counts_as_infinite(array)}. Observations must be finite."
             )
     return ""
 
 
 def nonfinite_reward(reward: float, info: EnvInfo) -> str:
     """The same about a reward."""
-    if np.isfinite(reward):
+    if abs(reward) < LARGEST:
         return ""
-    return f"{info.env_id} returned the reward {reward!r} from step, expected a finite number."
+    return (
+        f"{info.env_id} returned the reward {reward!r}{counts_as_infinite(reward)} from step, expected a finite number."
+    )
+
+
+def counts_as_infinite(values: Array | float) -> str:
+    """What to add to non-finite numbers that are finite."""
+    return f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(values).all() else ""
 
 
 def _check_keys(observation: Any, info: EnvInfo) -> None:

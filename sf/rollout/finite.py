@@ -7,13 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from sf.arena import Array
+from sf.envs.contract import LARGEST, counts_as_infinite
 from sf.errors import EnvError
 from sf.monitor.console import Console
 from sf.records import Record
 from sf.slots import NO_POLICY, Slots
 
-LARGEST = 1e18
-"""Of a reward or an observation: the square of more, which statistics add up, is no float32 any more."""
 LARGEST_SQUARE = LARGEST**2
 
 
@@ -92,8 +91,8 @@ class FiniteCheck:
 
     def _complaint(self, what: str, values: Array, row: int) -> str:
         environment, value = row // self.agents_per_env, values[row]
-        large = f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(value).all() else ""
-        return f"Environment {environment} of group {self.group} returned a non-finite {what}: {value}{large}."
+        said = f"{value}{counts_as_infinite(value)}"
+        return f"Environment {environment} of group {self.group} returned a non-finite {what}: {said}."
 
 
 def _sum_of_squares(values: Array) -> float:
