@@ -30,7 +30,7 @@ class Child:
     reports: Connection
     watch: HangWatch
     mark: str
-    """What the simulators of its environments have in their environment variables; without environments it has none."""
+    """What the programs that it starts have among their environment variables."""
     work_before: int
     """How much its place had delivered when it came."""
     is_ready: bool = False

@@ -264,7 +264,7 @@ class Processes:
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
     def _work_of(self, spec: RoleSpec) -> int:
-        """What its place has delivered so far: slots filled, requests answered, evaluations, or iterations."""
+        """What its place has delivered so far: slots filled, requests answered, evaluations, or any optimizer step."""
         if spec.kind == "rollout":
             groups = self.shared.topology.groups_of_worker(spec.index)
             each = self.shared.topology.slots_per_group
@@ -273,7 +273,7 @@ class Processes:
             return int(inference_record(self.shared.arena, spec.index).read()["requests"])
         if spec.kind == "eval":
             return int(evaluation_record(self.shared.arena).read()["evaluations"])
-        return int(learner_record(self.shared.arena, spec.index).read()["iterations"])
+        return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
 
     def _is_over(self, child: Child) -> bool:
         """Whether a child that has ended or failed is no more; one that does not go by itself is killed."""

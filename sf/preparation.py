@@ -6,6 +6,7 @@ Whatever may hang, crash or take torch is looked at in a process of its own. Not
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -56,6 +57,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """
     check(config)
     check_encoder(config.model.encoder)
+    _expect_compiler(config)
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments)
     has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
@@ -80,6 +82,22 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     for note in _notes(config, source, look):
         Console().plain(note)
     return Prepared(config, source, info, early)
+
+
+def _expect_compiler(config: Config) -> None:
+    """Of a new run only: what was trained with one is used without one.
+
+    Raises:
+        ConfigError: there is none, and one is needed.
+    """
+    compiler = os.environ.get("CXX", "g++")  # as torch looks for it
+    if config.learner.torch_compile and config.run.device == "cpu" and shutil.which(compiler) is None:
+        raise ConfigError(
+            [
+                f"torch_compile=True needs a C++ compiler, but there is no {compiler}. Install one, name it in the "
+                "environment variable CXX, or use --torch_compile=False."
+            ]
+        )
 
 
 def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:

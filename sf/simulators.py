@@ -1,4 +1,4 @@
-"""What environments start: simulators and servers, which must not outlive the worker that they belong to.
+"""What children start: simulators, servers, compilers, which must not outlive the process that they belong to.
 
 Every child is born with a mark among its environment variables, which everything that it starts inherits, by exec or by
 fork. A worker with environments leads a process group as well. When it ends, its group is killed, and so is everything

@@ -45,6 +45,8 @@ FORWARD_S = 120.0
 """Longest forward pass of an inference worker."""
 LEARN_S = 600.0
 """Longest optimizer step of a learner, and longest saving of a checkpoint."""
+COMPILE_S = 3600.0
+"""Longest optimizer step of a learner that compiles what it needs for it."""
 WAIT_S = 60.0
 """A process that waits looks around every second; one that does not for so long has been stopped."""
 
@@ -139,7 +141,11 @@ class Wires:
             "learner",
             place,
             self.models,
-            {Phase.START: START_S, Phase.STEP: LEARN_S, Phase.WAIT: WAIT_S},
+            {
+                Phase.START: START_S,
+                Phase.STEP: COMPILE_S if self.config.learner.torch_compile else LEARN_S,
+                Phase.WAIT: WAIT_S,
+            },
         )
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:

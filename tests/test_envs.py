@@ -258,6 +258,13 @@ class TestProbe:
                 {"observation": np.array([1e18, 0.0])},
                 "holds infinity: [1.e+18 0.e+00] (anything from 1e+18 counts as infinite). Observations must be",
             ),
+            (
+                {
+                    "observation": np.array([np.inf, 0.0], np.float16),
+                    "observation_space": spaces.Box(-1, 1, (2,), np.float16),
+                },
+                "an observation 'obs' that holds infinity: [inf  0.].",
+            ),
             ({"reward": np.nan}, "Bad returned the reward nan from step, expected a finite number."),
             ({"reward": -1e20}, "the reward -1e+20 (anything from 1e+18 counts as infinite) from step, expected"),
             ({"reward": None}, "Bad returned the reward None from step, expected a finite number."),

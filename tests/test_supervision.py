@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +56,7 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
 
 
 class Endless(nn.Module):
-    """An encoder that acts and cannot be trained: 64 rows at once take for ever, in a process that this one starts."""
+    """An encoder that acts and cannot be trained: 64 rows at once take for ever, in a program that it starts."""
 
     def __init__(self, shapes: Any, config: Any) -> None:
         super().__init__()
@@ -65,17 +69,35 @@ class Endless(nn.Module):
         return features
 
 
+def command_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def sleepers() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children(recursive=True) if "time.sleep(1000)" in command_of(one)]
+
+
+def interrupt_when_it_sleeps() -> None:
+    deadline = time.monotonic() + 50
+    while not sleepers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is lost with it, and what it has started ends as well."""
     monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
     encoder = f"{__name__}:{Endless.__name__}"
-    config = make_config(train_dir=str(tmp_path), encoder=encoder, train_for_seconds=2)
-    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+    config = make_config(train_dir=str(tmp_path), encoder=encoder, train_for_seconds=60)
+    threading.Thread(target=interrupt_when_it_sleeps, daemon=True).start()
+    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 130
     told = r"At the end: Learner-0 \(pid (\d+)\) did not stop and was killed\. Nothing that was learned is lost\."
     assert re.search(told, capfd.readouterr().out, re.I)
-    assert not [one for one in psutil.Process().children(recursive=True) if "time.sleep(1000)" in one.cmdline()[-1]]
+    assert not sleepers()
 
 
 def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:

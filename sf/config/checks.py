@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -122,12 +120,6 @@ def _combinations(config: Config) -> list[str]:
         problems.append(
             "cuda_graphs=True with policy_workers_per_policy=0: rollout workers act on the CPU. Use "
             "--policy_workers_per_policy=1, or --cuda_graphs=False."
-        )
-    compiler = os.environ.get("CXX", "g++")  # as torch looks for it
-    if learner.torch_compile and config.run.device == "cpu" and shutil.which(compiler) is None:
-        problems.append(
-            f"torch_compile=True needs a C++ compiler, but there is no {compiler}. Install one, name it in the "
-            "environment variable CXX, or use --torch_compile=False."
         )
     if config.run.bf16 and learner.strict:
         problems.append(

@@ -47,7 +47,7 @@ def nonfinite_observation(observation: Any, info: EnvInfo) -> str:
     """The sentence about an observation, which fits otherwise, with NaN or infinity; "" without."""
     for name, leaf in info.observations.items():
         array = np.asarray(leaf_value(observation, leaf))
-        if array.dtype.kind == "f" and not (np.abs(array) < LARGEST).all():
+        if array.dtype.kind == "f" and not (np.abs(array) < np.float64(LARGEST)).all():
             kind = "NaN" if np.isnan(array).any() else "infinity"
             return (
                 f"{info.env_id} returned an observation {name!r} that holds {kind}: "

@@ -1,14 +1,17 @@
 """What training computes of the network, by `torch.compile`: fewer and larger operations, after minutes of compiling.
 
-It begins with the first minibatch, whose shape the others have. What comes out is compared with the network as it is
-written, numbers and gradients, and the network stays as it is where the two differ or there is no compiler.
+It begins with the first minibatch, whose shape most others have. What comes out is compared with the network as it is
+written, numbers and gradients. The network is trained as it is written where the two differ, and from then on where
+torch cannot compile it, for this minibatch or a later one of another shape.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +26,9 @@ Evaluate = Callable[..., Evaluation]
 """See `ActorCritic.evaluate`."""
 
 ROUNDING, ROUNDING_OF_BFLOAT16 = 1e-4, 5e-2
-"""Sums in another order: differences stay below this share of the largest number, and other mistakes do not."""
+"""Sums in another order: differences stay below this share of the largest number."""
+MOST_OF_A_REASON = 300
+"""Characters; torch adds pages."""
 
 
 class Compiled:
@@ -35,25 +40,35 @@ class Compiled:
 
     def __call__(self, *arguments: Any) -> Evaluation:
         """The first call takes as long as compiling does, and adds nothing to the gradient either."""
-        if self._evaluate is None:
-            self._evaluate = self._choose(arguments)
-        return self._evaluate(*arguments)
+        try:
+            if self._evaluate is None:
+                self._evaluate = self._checked(arguments)
+            return self._evaluate(*arguments)
+        except Exception as error:  # whatever torch says; the network itself can always be trained
+            if self._evaluate == self._network.evaluate:
+                raise
+            log.warning(
+                "--torch_compile=True is left out from now on, and training takes as long as without it: %s",
+                " ".join([type(error).__name__, *str(error).split()])[:MOST_OF_A_REASON],
+            )
+            self._evaluate = self._network.evaluate
+            return self._evaluate(*arguments)
 
-    def _choose(self, arguments: tuple[Any, ...]) -> Evaluate:
+    def _checked(self, arguments: tuple[Any, ...]) -> Evaluate:
         console, began_s = Console(), time.monotonic()
         console.line("Compiling the network for training, which can take minutes.")
-        try:
-            compiled = _compiled(self._network.evaluate)
-            _expect_the_same(self._network, compiled, arguments)
-        except Exception as error:  # whatever torch says; the network itself can always be trained
-            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            log.warning("--torch_compile=True is left out, and training takes as long as without: %s", first)
-            return self._network.evaluate
+        compiled = _compiled(self._network.evaluate)
+        _expect_the_same(self._network, compiled, arguments)
         console.line(f"Compiled the network for training in {time.monotonic() - began_s:.0f} s.")
         return compiled
 
 
 def _compiled(evaluate: Evaluate) -> Evaluate:
+    """In one thread of this process, and kept where nobody else can put what will be loaded."""
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # torch takes a directory with a known name in /tmp
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sf" / "torchinductor"
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
     from torch._inductor import config
 
     config.compile_threads = 1  # more would be processes that torch starts and keeps
@@ -78,6 +93,7 @@ def _outcome(network: ActorCritic, evaluate: Evaluate, arguments: tuple[Any, ...
     evaluation = evaluate(*arguments)
     network.flat_gradient.zero_()
     torch.stack([evaluation.log_probs, evaluation.entropy, evaluation.normalized_values]).mean().backward()  # type: ignore[no-untyped-call]
-    results = [*(x.detach().clone() for x in evaluation), network.flat_gradient.clone()]
+    results = [evaluation.log_probs, evaluation.entropy, evaluation.normalized_values, network.flat_gradient]
+    results = [result.detach().clone() for result in results]
     network.flat_gradient.zero_()
     return results
