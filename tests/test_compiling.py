@@ -66,36 +66,25 @@ def test_compiled_training_is_the_same(config: dict[str, Any], caplog: pytest.Lo
     assert (compiled.flat - policy.flat).abs().max() > 1e-3, "it was trained"
 
 
+@pytest.mark.parametrize("possible", [(), (16,)])
 def test_what_cannot_be_compiled_is_trained_as_it_is_written(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    possible: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(evaluate: Evaluate) -> Evaluate:
-        raise RuntimeError("no compiler here\nand much more")
+    """Neither the first minibatch nor, later on, one of another size."""
 
-    policy = make_policy()
-    monkeypatch.setattr(compiling, "_compiled", refuse)
-    with caplog.at_level(logging.WARNING):
-        found = trained(policy, torch_compile=True)
-    assert [one.message for one in caplog.records] == [f"{LEFT_OUT}: RuntimeError no compiler here and much more"]
-    assert torch.equal(found.flat, trained(policy).flat)
-
-
-def test_shape_that_cannot_be_compiled_is_trained_as_it_is_written(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def only_16(evaluate: Evaluate) -> Evaluate:
+    def only_possible(evaluate: Evaluate) -> Evaluate:
         def run(observations: dict[str, torch.Tensor], actions: torch.Tensor) -> Evaluation:
-            if len(actions) != 16:
-                raise RuntimeError("no compiler any more")
+            if len(actions) not in possible:
+                raise RuntimeError("no compiler here\nand much more")
             return evaluate(observations, actions)
 
         return run
 
     policy = make_policy()
-    monkeypatch.setattr(compiling, "_compiled", only_16)
+    monkeypatch.setattr(compiling, "_compiled", only_possible)
     with caplog.at_level(logging.WARNING):
         found = trained(policy, torch_compile=True)
-    assert [one.message for one in caplog.records] == [f"{LEFT_OUT}: RuntimeError no compiler any more"]
+    assert [one.message for one in caplog.records] == [f"{LEFT_OUT}: RuntimeError no compiler here and much more"]
     assert torch.equal(found.flat, trained(policy).flat)
 
 
