@@ -277,7 +277,8 @@ def resume(count: int) -> str:
             assert max(frames, default=0) >= newest
             newest = max(frames, default=0)
             in_vain += found is None
-        lines = (experiment / "metrics.jsonl").read_text().splitlines(keepends=True)
+        curves = experiment / "metrics.jsonl"
+        lines = curves.read_text().splitlines(keepends=True) if curves.exists() else []  # all killed before the first
         points = [json.loads(text) for text in lines if text.endswith("\n")]
         xs = [point["frames"] for point in points]
         assert xs == sorted(xs), "a point is there twice"
