@@ -245,7 +245,7 @@ class LearnerConfig:
     vtrace_c: Annotated[float, ABOVE_0] = 1.0
     """Limit of the importance weight of the trace in V-trace."""
     torch_compile: bool = False
-    """Compile the network for training when it begins, which takes minutes."""
+    """Compile the network for training when it begins, which takes from seconds to minutes."""
     strict: bool = False
     """Stop with an error if a policy that has not changed since acting finds other probabilities than it acted with."""
 

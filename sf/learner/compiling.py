@@ -1,4 +1,4 @@
-"""What training computes of the network, by `torch.compile`: fewer and larger operations, after minutes of compiling.
+"""What training computes of the network, by `torch.compile`: fewer and larger operations, once they are compiled.
 
 It begins with the first minibatch, whose shape most others have. What comes out is compared with the network as it is
 written, numbers and gradients. The network is trained as it is written where the two differ, and from then on where
