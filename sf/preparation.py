@@ -193,7 +193,9 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
     envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
     wanted, policies = rollout.vectorization, config.run.num_policies
-    if config.run.serial_mode and wanted == "auto":
-        wanted = "none"  # what steps as one cannot be brought back to where it was
+    # What steps as one cannot be brought back to where it was; and Gymnasium's own vector environments reset in the
+    # next step, which would leave the minibatches of a synchronous run short.
+    if wanted == "auto" and (config.run.serial_mode or (not config.run.async_rl and source.vector_factory is None)):
+        wanted = "none"
     vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
     return replace(config, rollout=replace(rollout, vectorization=vectorization)), source

@@ -12,6 +12,8 @@ import torch
 from sf.learner.reward_scaling import RewardScaling
 from tests.lab import make_lab, step_until
 
+ALL = torch.ones(60, 4, dtype=torch.bool)
+
 
 def columns(*values: Any) -> Any:
     """[T, 1] of one environment."""
@@ -23,17 +25,18 @@ def test_c30_c31_literals(oracles: dict[str, Any]) -> None:
         inputs, expected = case["inputs"], case["expected"]
         scaling = RewardScaling(1, inputs["gamma"])
         rewards, dones = columns(*map(float, inputs["rewards"])), columns(*map(bool, inputs["dones"]))
-        scaled = scaling(rewards, dones, torch.tensor([0]))
+        scaled = scaling(rewards, dones, torch.ones_like(dones), torch.tensor([0]))
         assert scaled.flatten().tolist() == pytest.approx(expected["scaled_and_clipped"], abs=1e-5)
 
 
-def slow(rewards: Any, ended: Any, gamma: float) -> Any:
+def slow(rewards: Any, ended: Any, gamma: float, valid: Any = True) -> Any:
     """The definition, with all sums so far kept in a list; the first entry stands for the initial count of 1e-4."""
+    valid = np.broadcast_to(valid, rewards.shape)
     num_steps, num_envs = rewards.shape
     sums, seen, scaled = np.zeros(num_envs), [], np.zeros_like(rewards)
     for t in range(num_steps):
         sums = gamma * sums + rewards[t]
-        seen.extend(sums)
+        seen.extend(sums[valid[t]])
         count = len(seen) + 1e-4
         mean = np.sum(seen) / count
         variance = (np.square(np.array(seen) - mean).sum() + 1e-4 * (1 + mean**2)) / count
@@ -48,10 +51,23 @@ def test_c30_against_a_slow_loop_and_in_pieces() -> None:
     expected = slow(rewards, ended, 0.97)
     scaling = RewardScaling(4, 0.97)
     pieces = [
-        scaling(torch.from_numpy(rewards[a:b]), torch.from_numpy(ended[a:b]), torch.arange(4))
+        scaling(torch.from_numpy(rewards[a:b]), torch.from_numpy(ended[a:b]), ALL[a:b], torch.arange(4))
         for a, b in ((0, 25), (25, 60))
     ]
     np.testing.assert_allclose(torch.cat(pieces).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_c30_what_the_policy_did_not_choose_is_no_part_of_the_variance() -> None:
+    """Fillers, steps of other policies, and steps in which none of the rows counts."""
+    random = np.random.default_rng(2)
+    rewards, ended = random.normal(2, 5, (60, 4)), random.random((60, 4)) < 0.1
+    valid = random.random((60, 4)) < 0.4
+    valid[7] = False
+    expected = slow(rewards, ended, 0.97, valid)
+    scaling = RewardScaling(4, 0.97)
+    scaled = scaling(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(valid), torch.arange(4))
+    np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert scaling.moments.count.item() == pytest.approx(valid.sum(), rel=1e-5)
 
 
 def test_two_trajectories_of_one_environment_follow_each_other() -> None:
@@ -61,6 +77,7 @@ def test_two_trajectories_of_one_environment_follow_each_other() -> None:
     both = RewardScaling(3, 0.9)(
         torch.from_numpy(np.concatenate([rewards[:10], rewards[10:]], 1)),
         torch.from_numpy(np.concatenate([ended[:10], ended[10:]], 1)),
+        ALL[:10, :2],
         torch.tensor([2, 2]),
     )
     np.testing.assert_allclose(both.T.reshape(-1, 1).numpy(), expected, rtol=1e-5, atol=1e-6)

@@ -13,16 +13,17 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sf.config import ModelConfig
+from sf.config import ModelConfig, resolve
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError, EnvError
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
+from sf.preparation import vectorized
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
 from tests.commands import run
-from tests.lab import Lab, make_lab
+from tests.lab import Lab, make_config, make_lab
 
 LENGTHS = (3, 5, 7, 4)
 """Of every episode of each environment; odd ones are truncated."""
@@ -224,8 +225,9 @@ def test_memory_begins_anew_after_a_filler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("env", ["many/next", "CartPole-v1"])
-def test_fillers_are_left_out_of_training_and_counts(env: str, tmp_path: Path) -> None:
-    lab = make_lab(tmp_path, env, vectorization="native", **FLAGS | {"num_envs_per_worker": 16})
+def test_c1_c30_fillers_are_left_out_of_training_and_counts(env: str, tmp_path: Path) -> None:
+    flags: dict[str, Any] = FLAGS | {"num_envs_per_worker": 16, "normalize_rewards": True}
+    lab = make_lab(tmp_path, env, vectorization="native", **flags)
     roles = lab.build_all()
     learner = roles[0]
     for _ in range(400):
@@ -235,6 +237,7 @@ def test_fillers_are_left_out_of_training_and_counts(env: str, tmp_path: Path) -
     frames = int(learner.record["env_steps"])
     datasets = int(learner.record["iterations"])
     assert 0.6 * datasets * 80 < frames < datasets * 80
+    assert learner.update.state_dict()["reward_scaling.count"].item() == pytest.approx(frames, rel=1e-5)
     assert learner.network.flat.isfinite().all()
     for role in roles:
         role.close()
@@ -332,6 +335,24 @@ def test_what_auto_chooses_and_what_is_refused() -> None:
     register_env("many/again", Numbered, make_vec=Many)
     register_env("many/again", Numbered)
     assert not find_env("many/again").offers_vector
+
+
+@pytest.mark.parametrize(
+    ("env", "flags", "chosen"),
+    [
+        ("CartPole-v1", {"async_rl": True}, "native"),
+        ("CartPole-v1", {"async_rl": False}, "none"),
+        ("CartPole-v1", {"async_rl": False, "vectorization": "native"}, "native"),
+        ("many/next", {"async_rl": False}, "native"),
+        ("many/next", {"async_rl": False, "serial_mode": True}, "none"),
+    ],
+)
+def test_a10_c1_synchronous_runs_have_whole_minibatches(env: str, flags: dict[str, Any], chosen: str) -> None:
+    """Gymnasium's own vector environments reset in the next step, which makes fillers."""
+    source = find_env(env)
+    info = probe(source)
+    config = resolve(make_config(env, num_envs_per_worker=64, **flags), info, cores=2)
+    assert vectorized(config, source, info)[0].rollout.vectorization == chosen
 
 
 def test_missing_envpool_is_refused_before_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:

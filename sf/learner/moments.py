@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from typing import NamedTuple
 
@@ -32,11 +31,6 @@ def moments_of(samples: Tensor) -> Moments:
     # In pieces, because the copies in float64 of a dataset of images would not fit beside it.
     pieces = torch.split(samples, max(1, PIECE_ELEMENTS // max(1, samples[0].numel())))
     return reduce(merged, map(_moments_of_piece, pieces))
-
-
-def union(parts: Iterable[Moments]) -> Moments:
-    """The moments of several sets together, of which some may be empty; of the host, which has to look."""
-    return reduce(merged, (part for part in parts if part.size))
 
 
 def merged(a: Moments, b: Moments) -> Moments:

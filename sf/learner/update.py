@@ -117,8 +117,8 @@ class Update:
             return
         lr_factor = selection.num_trained / selection.num_own
         if self.reward_scaling is not None:
-            rewards = self.reward_scaling(batch.rewards, batch.terminated | batch.truncated, batch.streams)
-            batch = replace(batch, rewards=rewards)
+            ended = batch.terminated | batch.truncated
+            batch = replace(batch, rewards=self.reward_scaling(batch.rewards, ended, batch.valid, batch.streams))
         transitions = with_gae(batch, self.policy, self.config)
         is_last = False
         for epoch in range(self.config.num_epochs):
