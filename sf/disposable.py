@@ -43,12 +43,19 @@ class DisposableChild:
         self._simulators = Simulators()
         self._mark = self._simulators.mark_of(what, 0)
         self._process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()))
-        with starting(self._mark):
-            self._process.start()
-        child_end.close()
-        assert self._process.pid is not None
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._simulators.watch(self._process.pid)
+        try:
+            with starting(self._mark):
+                self._process.start()
+                assert self._process.pid is not None
+                self._pidfd = os.pidfd_open(self._process.pid)
+                self._simulators.watch(self._process.pid)
+                # Else the end of this program waits for it, also where the kernel does not end it.
+                multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
+        except (KeyboardInterrupt, SystemExit):  # a signal that has waited for the start
+            self.kill()
+            raise
+        finally:
+            child_end.close()
 
     def waitables(self) -> list[int]:
         """What becomes readable when there is a result, or never will be: what it has forked may hold the pipe open."""

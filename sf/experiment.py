@@ -20,6 +20,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +66,12 @@ class Experiment:
             ) from None
 
     def begin(self) -> None:
-        """Counts one start more, for a run that begins, or begins again from its last checkpoint."""
+        """Counts one start more, for a run that begins, or begins again from its last checkpoint.
+
+        Raises:
+            CheckpointError: the directory is another run's by now.
+        """
+        self.owner.expect_unchanged()
         self.num_earlier_starts = len(self._starts())
         """Runs that this one continues; it must not repeat their random numbers."""
         self._sign()
@@ -80,6 +86,7 @@ class Experiment:
         except ExperimentError:
             os.close(self._lock)
             raise
+        self.owner = Owner(self.path, _identity(os.fstat(self._lock)))
 
     def _clear(self, keep: bool) -> None:
         """Moves the files of the earlier run into a sibling directory, or deletes them; the lock stays where it is."""
@@ -108,12 +115,11 @@ class Experiment:
     def _starts(self) -> list[str]:
         return _lines(self._lock)
 
-    def checkpoints(self, policy_id: int) -> Path:
-        """The directory of the checkpoints of a policy, made if needed."""
-        directory = self.path / f"checkpoint_p{policy_id}"
+    def make_checkpoints(self, num_policies: int) -> None:
+        """Makes the directories of the checkpoints that are not there."""
         with self._errors_told():
-            directory.mkdir(mode=0o700, exist_ok=True)
-        return directory
+            for policy_id in range(num_policies):
+                self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 
     def write_config(self, config: dict[str, Any]) -> list[str]:
         """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
@@ -194,17 +200,18 @@ def _lines(descriptor: int) -> list[str]:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").splitlines()
 
 
+@dataclass(frozen=True)
 class Owner:
-    """The run that has a directory now: whoever saves into it later can tell whether it is another one's by then."""
+    """The run that has locked a directory: whoever saves there can tell whether it is another one's by then."""
 
-    def __init__(self, checkpoints: Path) -> None:
-        """Takes note.
+    path: Path
+    """Of the experiment."""
+    marker: tuple[int, int]
+    """What its marker is for the kernel, whatever its name."""
 
-        Args:
-            checkpoints: of an experiment.
-        """
-        self.path = checkpoints.parent
-        self._marker = self._present_marker()
+    def checkpoints(self, policy_id: int) -> Path:
+        """The directory of the checkpoints of a policy."""
+        return self.path / f"checkpoint_p{policy_id}"
 
     def expect_unchanged(self) -> None:
         """Refuses to write into a directory that somebody has removed, or made anew.
@@ -212,15 +219,16 @@ class Owner:
         Raises:
             CheckpointError: with what happened and what to do.
         """
-        if self._present_marker() != self._marker:
+        try:
+            is_there = _identity((self.path / MARKER).stat()) == self.marker
+        except OSError:
+            is_there = False
+        if not is_there:
             raise CheckpointError(
                 f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
                 "Stop this run, and start it again under another name."
             )
 
-    def _present_marker(self) -> tuple[int, int] | None:
-        try:
-            found = (self.path / MARKER).stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+
+def _identity(marker: os.stat_result) -> tuple[int, int]:
+    return marker.st_dev, marker.st_ino

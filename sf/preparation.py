@@ -21,7 +21,7 @@ from sf.errors import ConfigError, EnvError, ResourceError
 from sf.fork_server import ForkServer
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
-from sf.signals import early_signals
+from sf.signals import early_signals, parent
 from sf.spaces import EnvInfo
 from sf.wiring import START_S
 
@@ -43,6 +43,8 @@ class Prepared(NamedTuple):
     info: EnvInfo
     early_signals: list[int]
     """Which arrived meanwhile and did not end the program."""
+    started_by: int | None
+    """Process whose end ends the run, see `sf.signals.parent`."""
 
 
 def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
@@ -55,6 +57,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     Raises:
         SfError: the configuration or the environment is refused.
     """
+    started_by = parent()
     check(config)
     check_encoder(config.model.encoder)
     _expect_compiler(config)
@@ -81,7 +84,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
         Console().plain(note)
-    return Prepared(config, source, info, early)
+    return Prepared(config, source, info, early, started_by)
 
 
 def _expect_compiler(config: Config) -> None:

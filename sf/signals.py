@@ -23,12 +23,10 @@ REASONS = {
 class Signals:
     """The stop signals received so far."""
 
-    def __init__(self, second_one_exits: bool) -> None:
+    def __init__(self, second_one_exits: bool, parent: int | None) -> None:
         self.second_one_exits = second_one_exits
         self.received: list[int] = []
-        self._parent: int | None = None
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and os.getsid(0) != os.getpid():
-            self._parent = os.getppid()  # not where somebody has cut the tie, with nohup or setsid
+        self._parent = parent
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -72,6 +70,12 @@ class Signals:
         self._writer.close()
 
 
+def parent() -> int | None:
+    """The process that has started this one; None where somebody has cut the tie, with nohup or setsid."""
+    is_tied = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and os.getsid(0) != os.getpid()
+    return os.getppid() if is_tied else None
+
+
 def early_signals() -> list[int]:
     """From now on SIGINT and SIGTERM raise at once, while there is nothing to save; returns the list of them.
 
@@ -102,9 +106,17 @@ def _tell_lost(lost: sys.UnraisableHookArgs) -> None:
 
 
 @contextlib.contextmanager
-def noted_signals(second_one_exits: bool, earlier: Sequence[int] = ()) -> Iterator[Signals]:
-    """Notes stop signals inside the block; the handlers that were there come back after it."""
-    signals = Signals(second_one_exits)
+def noted_signals(
+    second_one_exits: bool, earlier: Sequence[int] = (), started_by: int | None = None
+) -> Iterator[Signals]:
+    """Notes stop signals inside the block; the handlers that were there come back after it.
+
+    Args:
+        second_one_exits: for a program that may hang itself.
+        earlier: signals that count as well.
+        started_by: the process whose end counts as a signal.
+    """
+    signals = Signals(second_one_exits, started_by)
     signals.received += earlier
     _raised.clear()  # nothing is raised from here on
     if sys.unraisablehook is _tell_lost:

@@ -129,23 +129,18 @@ class Subreaper:
             raise OSError(ctypes.get_errno(), "prctl for the subreaper failed")
 
 
-def _until_zombie(pid: int, timeout_s: float = 1.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    with contextlib.suppress(ChildProcessError):
-        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-
 def kill_what_it_started(pid: int, mark: str) -> None:
-    """Kills the process group and everything with the mark of a child that has ended and was not reaped yet."""
-    _until_zombie(pid)  # from then on its children are ours
+    """Kills the process group of a child that was not reaped yet, and everything else with its mark."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     kill_marked(mark, pid)
 
 
 def kill_marked(mark: str, group: int | None = None) -> None:
-    """Kills and reaps descendants of this process with a mark or in a group, until none is left: some give birth."""
+    """Kills and reaps descendants of this process with a mark or in a group, until none is left: some give birth.
+
+    Not the one that leads the group: it has ended, or not even the kernel ends it.
+    """
     deadline, passes = time.monotonic() + LONGEST_CLEANING_S, 0
     while (left := _descendants(mark, group)) and (passes < LEAST_PASSES or time.monotonic() < deadline):
         passes += 1
@@ -158,12 +153,12 @@ def kill_marked(mark: str, group: int | None = None) -> None:
 
 
 def _descendants(mark: str, group: int | None) -> list[psutil.Process]:
-    """Those that bear the mark, and those in the group but for the one that leads it."""
+    """Those that bear the mark or are in the group, but for the one that leads it."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(ProcessLookupError):
-            in_group = child.pid != group and os.getpgid(child.pid) == group
-            if in_group or watchdog.is_marked(child.pid, f"{MARK}={mark}"):
+            in_group = os.getpgid(child.pid) == group
+            if child.pid != group and (in_group or watchdog.is_marked(child.pid, f"{MARK}={mark}")):
                 found.append(child)
     return found
 

@@ -79,11 +79,11 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, source, info, early = prepared
+    config, source, info, early, started_by = prepared
     if fork_server is None:
         with ForkServer(config.faults.max_restarts) as own:
             return train_prepared(prepared, callbacks, change, own)
-    with noted_signals(config.run.serial_mode, early) as signals:
+    with noted_signals(config.run.serial_mode, early, started_by) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
@@ -151,8 +151,11 @@ def run(
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again
     problems = roles.stop(signals)
-    if error is None and problems and not signals.is_urgent:
-        error = InternalError("The run did not end in order: " + "; ".join(problems))
+    if error is None and problems:
+        if signals.is_urgent:
+            reason = signals.reason  # also where the run had a reason of its own to end: nothing of it was saved
+        else:
+            error = InternalError("The run did not end in order: " + "; ".join(problems))
     controls_are_well = roles.ended_well("learner")
     try:
         if error is None and controls_are_well and not signals.received and session.lacks_evaluation():

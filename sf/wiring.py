@@ -134,7 +134,7 @@ class Wires:
                     self.supervisor_bell,
                 ),
                 "control": self.learner_ends[policy_id],
-                "checkpoints": self.experiment.checkpoints(policy_id),
+                "owner": self.experiment.owner,
                 "num_threads": self.learner_threads,
                 "accelerator": self._accelerator(place),
             },
@@ -204,7 +204,6 @@ class Wires:
 
     def evaluator(self) -> RoleSpec:
         """The one that plays the evaluations."""
-        policies = range(self.topology.num_policies)
         return RoleSpec(
             "eval-0",
             "sf.evaluator.worker:Evaluator",
@@ -215,7 +214,7 @@ class Wires:
                 "weights": self.weights,
                 "doorbell": self.eval_bell,
                 "supervisor": self.supervisor_bell,
-                "checkpoints": [self.experiment.checkpoints(p) for p in policies],
+                "owner": self.experiment.owner,
             },
             "eval",
             0,
@@ -266,6 +265,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
+    experiment.make_checkpoints(topology.num_policies)
     rollout_bells = [Doorbell() for _ in workers]
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
     wires = Wires(

@@ -114,6 +114,15 @@ def test_fault_d12_the_newest_remain(tmp_path: Path) -> None:
     assert len(list_checkpoints(tmp_path / checkpoint.MILESTONES)) == 3
 
 
+@pytest.mark.parametrize(("keep", "left"), [(1, [49]), (2, [49, 51]), (3, [49, 50, 51])])
+def test_fault_d10_d12_what_was_just_saved_remains(tmp_path: Path, keep: int, left: list[int]) -> None:
+    """A run that was killed goes on from a checkpoint that is older than its best one."""
+    save_some(tmp_path, 48, 50, 51)
+    (path,) = save_some(tmp_path, 49, keep=keep)
+    assert path.is_dir()
+    assert [one.version for one in map(load, list_checkpoints(tmp_path))] == left
+
+
 def test_fault_d12_damaged_checkpoints_do_not_count(tmp_path: Path) -> None:
     paths = save_some(tmp_path, 1, 2, 3)
     flip_bit(paths[1] / checkpoint.STATE, 7)

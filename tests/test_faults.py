@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,10 +25,10 @@ from sf import children
 from sf.children import Processes
 from sf.errors import InternalError
 from sf.signals import Signals
-from sf.simulators import Simulators
 from sf.supervisor import train
 from tests.commands import (
     EXPERIMENT,
+    ROOT,
     Running,
     expect_exact_ledger,
     expect_no_shared_memory_but,
@@ -376,6 +377,31 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
                     member.kill()
 
 
+def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path) -> None:
+    flags = [flag for flag in fault_run(tmp_path, num_workers=1, kwargs={"init_s": 4.0})[:-1]]
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *flags])
+    shell = subprocess.Popen(
+        ["bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )  # fmt: skip
+    command = Running(shell, tmp_path / "out.txt", tmp_path / "out.txt")
+    try:
+        deadline = time.monotonic() + 60
+        while len(command.members()) < 5:  # the shell, the command, its watchdog, and the first look with another one
+            assert time.monotonic() < deadline, command.members()
+            time.sleep(0.02)
+        shell.kill()
+        shell.wait()
+        command.expect_nobody(30)
+        assert "What started this run is gone" in command.out
+        assert "policy_version" not in command.out
+        assert summary_of(tmp_path)["exit_code"] == 143
+    finally:
+        for member in command.members():
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+
+
 def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +409,7 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     monkeypatch.setattr(children, "KILL_GRACE_S", 1.0)
     kill, stop = SpawnProcess.kill, Processes.stop
     monkeypatch.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
-    monkeypatch.setattr(Simulators, "end_of", lambda self, pid, mark: None)
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
     arguments = json.dumps({"close_s": 1000})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000

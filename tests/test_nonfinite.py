@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from sf.envs import find_env, probe_and_time
 from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
+from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.slots import Requests
 from tests.commands import run
@@ -209,3 +211,18 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
         step_until(roles, lambda: False)
     (path,) = tmp_path.rglob("non_finite_minibatch.safetensors")
     assert torch.isnan(load_file(path)["advantages"]).all()
+
+
+@pytest.mark.parametrize("obstacle", ["the directory is gone", "another file is in its place"])
+def test_fault_b9_d3_minibatch_that_cannot_be_written_is_told(tmp_path: Path, obstacle: str) -> None:
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    saver = roles[0].saver
+    if obstacle == "the directory is gone":
+        shutil.rmtree(lab.config.run.experiment_dir)
+    else:
+        (saver.directory / "non_finite_minibatch.safetensors").mkdir()
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) > 0)
+    transitions = with_gae(roles[0].batcher.next(), roles[0].network, lab.config.learner)
+    assert "minibatch could not be written to" in saver.keep_for_a_look(transitions)
+    assert Path(lab.config.run.experiment_dir).exists() == (obstacle != "the directory is gone")

@@ -14,8 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sf.children import Processes
 from sf.preparation import prepare
-from sf.supervisor import train_prepared
+from sf.signals import Signals
+from sf.supervisor import train, train_prepared
 from tests.commands import (
     EXPERIMENT,
     expect_exact_ledger,
@@ -73,6 +75,31 @@ def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
     assert took_s < 2.5
     assert finished.code == 130
     assert "did not stop" not in finished.out + finished.err, "it was not waited for"
+
+
+def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had all its steps, and its learner was killed before it could save them."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    stop = Processes.stop
+
+    def stop_in_vain(processes: Processes, signals: Signals) -> list[str]:
+        (learner,) = (child for child in processes.children if child.name == "learner-0")
+        os.kill(learner.pid, signal.SIGSTOP)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return stop(processes, signals)
+
+    monkeypatch.setattr(Processes, "stop", stop_in_vain)
+    config = make_config(train_dir=str(tmp_path), train_for_env_steps=2000)
+    try:
+        outcome = train(config)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert outcome == (143, "stopped by SIGTERM")
+    assert list((Path(config.run.experiment_dir) / "checkpoint_p0").iterdir()) == []
 
 
 def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:

@@ -23,9 +23,7 @@ from torch import Tensor, nn
 from sf import children
 from sf.callbacks import Callbacks
 from sf.envs import find_env, probe_and_time
-from sf.experiment import Experiment
 from sf.learner.update import Update
-from sf.messages import SaveRequest
 from sf.monitor import Monitor
 from sf.preparation import prepare
 from sf.records import Episode, EpisodeRing
@@ -139,20 +137,6 @@ def test_best_policy_is_saved_when_the_run_stops(tmp_path: Path) -> None:
     assert run(tmp_path, *CARTPOLE, "--stop_at_reward=25", "--save_best_every_sec=1000").code == 0
     (best,) = (tmp_path / EXPERIMENT / "checkpoint_p0" / "best").iterdir()
     assert json.loads((best / "state.json").read_text())["reward"] >= 25
-
-
-def test_fault_d3_d11_directory_that_another_run_has_now_is_left_alone(tmp_path: Path) -> None:
-    """Somebody removes the directory of a living run, and starts another one of the same name."""
-    lab = make_lab(tmp_path)
-    learner, run_config = lab.build("learner-0"), lab.config.run
-    assert not learner.saver.save(0, SaveRequest("periodic", None), 0).error
-    shutil.rmtree(run_config.experiment_dir)
-    for _ in range(2):
-        saved = learner.saver.save(0, SaveRequest("periodic", None), 0)
-        assert "was removed while this run used it, or is another run's now" in saved.error
-        other = Experiment(run_config.train_dir, run_config.experiment, "resume")
-        assert list(other.checkpoints(0).iterdir()) == []
-        other.close()
 
 
 @pytest.mark.parametrize("kind", ["best", "milestones"])

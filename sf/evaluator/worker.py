@@ -48,7 +48,7 @@ class Evaluator:
         weights: Sequence[PublishedWeights],
         doorbell: Doorbell,
         supervisor: Doorbell,
-        checkpoints: Sequence[Path],
+        owner: Owner,
         incarnation: int = 0,
     ):
         """Makes the environments.
@@ -60,7 +60,7 @@ class Evaluator:
             weights: what the learners publish, by policy.
             doorbell: wakes this worker at the end of the run.
             supervisor: doorbell of the supervisor.
-            checkpoints: directories of the checkpoints, by policy.
+            owner: of the directory of the experiment, where checkpoints are.
             incarnation: how many have had this place before; the evaluation of a predecessor begins anew.
 
         Raises:
@@ -68,7 +68,8 @@ class Evaluator:
         """
         topology, info = commons.topology, commons.info
         self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
-        self.supervisor, self.checkpoints = supervisor, list(checkpoints)
+        self.supervisor, self.owner = supervisor, owner
+        self.directories = [owner.checkpoints(policy_id) / checkpoint.BEST for policy_id in range(len(self.weights))]
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.record = evaluation_record(commons.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
@@ -91,8 +92,7 @@ class Evaluator:
         self.is_playing = False
         self.next_frames = self.config.eval_every_steps
         self.rested_at_s = -math.inf
-        self.best = [_best_score(directory) for directory in self.checkpoints]
-        self.owner = Owner(self.checkpoints[0])
+        self.best = [_best_score(directory) for directory in self.directories]
 
     def step(self) -> bool:
         """Plays one step if it is time to; False while it rests or nothing is due."""
@@ -165,13 +165,13 @@ class Evaluator:
         if score <= self.best[policy_id]:
             return
         self.best[policy_id] = score
-        directory, version = self.checkpoints[policy_id] / checkpoint.BEST, self.versions[policy_id]
+        directory, version = self.directories[policy_id], self.versions[policy_id]
         variables = self.networks[policy_id].variables()
         tensors = {f"{POLICY_PREFIX}{name}": variable for name, variable in variables.items()}
         data = self.description | {"reward": score}
         try:
             self.owner.expect_unchanged()
-            path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1)
+            path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1, replace=True)
             saved = CheckpointSaved(policy_id, "best", str(path), version)
         except CheckpointError as error:
             saved = CheckpointSaved(policy_id, "best", str(directory), version, str(error))
@@ -180,5 +180,5 @@ class Evaluator:
 
 def _best_score(directory: Path) -> float:
     """Of an earlier start of this run."""
-    best = checkpoint.load_spare(directory / checkpoint.BEST)
+    best = checkpoint.load_spare(directory)
     return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])

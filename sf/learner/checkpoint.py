@@ -68,7 +68,7 @@ def save(
     keep: int | None = None,
     replace: bool = False,
 ) -> Path:
-    """Writes a checkpoint and removes the oldest ones.
+    """Writes a checkpoint and removes the oldest others.
 
     If this version and step are there already and whole, nothing is written, unless it is to be replaced.
 
@@ -110,7 +110,7 @@ def save(
             f"Checkpoint {path} is written, but whether it survives a power failure is unknown: {error}."
         ) from error
     if keep is not None:
-        _remove_oldest(directory, keep)
+        _remove_oldest(directory, keep, path)
     return path
 
 
@@ -264,10 +264,15 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
-def _remove_oldest(directory: Path, keep: int) -> None:
-    """Removes checkpoints that are older than the `keep` newest whole ones."""
-    num_whole = 0
+def _remove_oldest(directory: Path, keep: int, saved: Path) -> None:
+    """Leaves `keep` whole checkpoints: what was just saved, and the newest others.
+
+    Not always is that the newest one: an earlier life of the run may have got further and saved its best policy there.
+    """
+    num_whole = 1
     for path in reversed(list_checkpoints(directory)):
+        if path == saved:
+            continue
         if num_whole >= keep:
             _remove(path)
         elif _is_whole(path):

@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from sf.config import Config
@@ -33,9 +34,9 @@ MOST_KEPT = 4096
 class Saver:
     """Saves and restores one learner: policy, optimizer, statistics, schedule, counters, random state."""
 
-    def __init__(self, directory: Path, config: Config, info: EnvInfo, update: Update):
-        self.directory, self.update = directory, update
-        self._owner = Owner(directory)
+    def __init__(self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Update):
+        self.directory, self.update = owner.checkpoints(policy_id), update
+        self._owner = owner
         self.keep = config.run.keep_checkpoints
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
@@ -91,10 +92,22 @@ class Saver:
         return newest.env_steps
 
     def _newest_of_others(self) -> checkpoint.Checkpoint | None:
-        """The best one or the newest milestone, of a run that was killed before it had saved anything else."""
-        found = [checkpoint.load_spare(self.directory / name) for name in (checkpoint.BEST, checkpoint.MILESTONES)]
+        """The best one or the newest milestone, of a run that was killed before it had saved anything else.
+
+        Raises:
+            CheckpointError: there were some, and none can be used.
+        """
+        found: list[checkpoint.Checkpoint | None] = []
+        damaged: list[CheckpointError] = []
+        for name in (checkpoint.BEST, checkpoint.MILESTONES):
+            try:
+                found.append(checkpoint.load_newest(self.directory / name))
+            except CheckpointError as error:
+                damaged.append(error)
         there = [one for one in found if one is not None]
         whole = [one for one in there if RANDOM_STATE in one.tensors]
+        if damaged and not whole:
+            raise damaged[0]
         if there and not whole:
             Console().line(
                 f"{there[0].path} holds a policy without its optimizer, as an evaluation saves it, and there is no "
@@ -118,8 +131,10 @@ class Saver:
         version = self.update.version
         try:
             self._owner.expect_unchanged()
-            # A run that was stopped before it learned anything new is further than the checkpoint that it went on from.
-            path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=bool(moment))
+            # One of this name may be there: a serial run that was stopped before it learned anything new is further
+            # than the checkpoint that it went on from, and a run that went back to an older one comes by once more.
+            again = bool(moment) or request.kind != "periodic"
+            path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=again)
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
         if request.kind == "best":
@@ -134,9 +149,9 @@ class Saver:
         tensors = {field.name: getattr(some, field.name) for field in fields(some) if field.name != "observations"}
         tensors |= {f"observations.{name}": leaf for name, leaf in some.observations.items()}
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._owner.expect_unchanged()
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-        except OSError as error:
+        except (OSError, SafetensorError, CheckpointError) as error:
             return f"Their minibatch could not be written to {path}: {error}."
         return f"The last minibatch is in {path}."
 

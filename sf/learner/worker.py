@@ -13,7 +13,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.control import ControlEnd
 from sf.device import note_memory, pin, to_host, use_device
 from sf.errors import InternalError
+from sf.experiment import Owner
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.peers import PeerLost, peers_of
@@ -52,7 +52,7 @@ class Learner:
         weights: PublishedWeights,
         bells: LearnerBells,
         control: ControlEnd,
-        checkpoints: Path,
+        owner: Owner,
         num_threads: int = 1,
         accelerator: int | None = None,
     ):
@@ -66,7 +66,7 @@ class Learner:
             weights: where this policy is published.
             bells: of those that it has to do with.
             control: this end of the control connection.
-            checkpoints: directory of the checkpoints of this policy.
+            owner: of the directory of the experiment, where checkpoints are.
             num_threads: that compute.
             accelerator: to train on, see `sf.device`.
 
@@ -93,7 +93,7 @@ class Learner:
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
         self.peers = peers_of(policy_id, index, arena, bells.learners, self.record.progress)
         self.update = Update(self.network, config.learner, topology.num_groups * topology.rows, self.peers)
-        self.saver = Saver(checkpoints, config, info, self.update)
+        self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
         self.batcher = Batcher(policy_id, commons.slots(), share, index, self.device)

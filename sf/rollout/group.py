@@ -163,8 +163,7 @@ class Group:
             self.slots.terminated[slot, t, row] = end.terminated
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
             if score := self.scores.end(end):
-                objective = float(end.info.get("true_objective", score[0]))
-                self.on_episode(Episode(int(self.policies[row]), *score, objective))
+                self.on_episode(Episode(int(self.policies[row]), *score))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
             self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))

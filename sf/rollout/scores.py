@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sf.arena import Array
+from sf.errors import EnvError
 from sf.rollout.env_batch import Ended
+
+Number = TypeVar("Number", int, float)
 
 
 class Scores:
@@ -53,11 +57,28 @@ class Scores:
         self.steps, self.started_at = state["steps"], list(state["started_at"])
         self.returns = np.array(state["returns"])
 
-    def end(self, end: Ended) -> tuple[float, int] | None:
-        """Return and length of the episode of a row that has ended; None if it does not count."""
+    def end(self, end: Ended) -> tuple[float, int, float] | None:
+        """Return, length and true objective of the episode of a row that has ended; None if it does not count.
+
+        Raises:
+            EnvError: its info has something else in place of a number.
+        """
         reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]
         self.returns[end.row], self.started_at[end.row] = 0, self.steps
-        if not self.from_info:
-            return reward, length
-        episode = end.info.get("episode")
-        return None if episode is None else (float(episode["r"]), int(episode["l"]))
+        if self.from_info:
+            episode = end.info.get("episode")
+            if episode is None:
+                return None
+            reward, length = _number(float, episode, "r"), _number(int, episode, "l")
+        return reward, length, _number(float, end.info, "true_objective", reward)
+
+
+def _number(kind: Callable[[Any], Number], info: Any, key: str, default: float | None = None) -> Number:
+    value = info.get(key, default) if isinstance(info, Mapping) else info
+    try:
+        return kind(np.asarray(value).item())  # also an array that holds one
+    except (TypeError, ValueError, OverflowError):
+        raise EnvError(
+            f"The info of the last step of an episode says {key}={str(value)[:100]}, expected a number. Correct it, or "
+            "leave it out."
+        ) from None

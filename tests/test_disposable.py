@@ -1,0 +1,56 @@
+"""A process for a single call: nothing of it outlives the call, and nobody waits for what does not end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT
+
+INTERRUPTED = """
+import os, signal, time
+from multiprocessing.context import SpawnProcess
+from sf.cli.command import run_command
+from sf.disposable import in_disposable_child
+from sf.signals import early_signals
+
+def start_and_interrupt(process, start=SpawnProcess.start):
+    start(process)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def look():
+    early_signals()
+    SpawnProcess.start = start_and_interrupt
+    return in_disposable_child(time.sleep, 1000, timeout_s=1000, what="A look")
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(look))
+"""
+"""The signal comes while the process is started, when signals have to wait."""
+
+UNKILLABLE = """
+import os, time
+from multiprocessing.context import SpawnProcess
+from sf import disposable
+from sf.cli.command import run_command
+
+def look():
+    SpawnProcess.kill = os.killpg = lambda *_: None
+    disposable.KILL_GRACE_S = 1.0
+    return disposable.in_disposable_child(time.sleep, 1000, timeout_s=1.0, what="A look")
+
+if __name__ == "__main__":
+    raise SystemExit(run_command(look))
+"""
+
+
+@pytest.mark.parametrize(("program", "code"), [(INTERRUPTED, 130), (UNKILLABLE, 3)])
+def test_fault_a17_e4_end_of_the_command_waits_for_no_first_look(tmp_path: Path, program: str, code: int) -> None:
+    (tmp_path / "look.py").write_text(program)
+    command = [sys.executable, "-u", str(tmp_path / "look.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": ROOT})
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
