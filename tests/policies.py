@@ -79,7 +79,8 @@ class Remembering(Policy):
         return torch.full(() if batch_size is None else (batch_size,), self.initial)
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        return PolicyStep(Fixed(policy_state, 1), policy_state)
+        seen = policy_state if time_step.step_type.dim() < 2 else policy_state.unsqueeze(1)
+        return PolicyStep(Fixed(seen.expand(time_step.step_type.shape), 1), policy_state)
 
 
 def network(observation: Any = VECTOR, action: Any = None, **config: Any) -> ActorCritic:

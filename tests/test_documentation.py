@@ -19,7 +19,7 @@ SAMPLE_FACTORY = {
     "ppo_clip_ratio": "0.1", "ppo_clip_value": "1.0", "learning_rate": "0.0001", "adam_eps": "1e-06",
     "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5",
     "shuffle_minibatches": "False",
-    "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True",
+    "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True", "rnn_size": "512",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from sf.policy import BoundedTensorSpec, Policy, PolicyStep, RandomPolicy, TensorSpec, TimeStep, time_step_spec
 from sf.policy.nests import Nest, leaves
@@ -29,6 +30,10 @@ def test_b1_a_class_that_overrides_a_public_method_cannot_be_built(method: str) 
 def test_b2_time_step_spec_must_be_a_time_step() -> None:
     with pytest.raises(ValueError, match="time_step_spec is TensorSpec, expected a TimeStep of specs"):
         RandomPolicy(OBSERVATION, FLOAT)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="time_step_spec holds Tensor, expected specs only"):
+        RandomPolicy(time_step_spec(OBSERVATION)._replace(reward=torch.zeros(3)), FLOAT)
+    with pytest.raises(ValueError, match="time_step_spec holds int, int, int, int, expected specs only"):
+        RandomPolicy(TimeStep(0, 0, 0, 0), FLOAT)
 
 
 def test_b3_defaults() -> None:
@@ -138,7 +143,7 @@ def test_b13_initial_state_need_not_be_zero_and_the_first_of_several_steps_decid
     assert policy.action(steps(3, 0, 1, 2), torch.ones(3)).action.tolist() == [7.0, 1.0, 1.0]
     types = torch.tensor([[0, 1], [1, 0]], dtype=torch.int32)
     time_step = TimeStep(types, torch.zeros(2, 2), torch.ones(2, 2), torch.zeros(2, 2, 2))
-    assert policy.action(time_step, torch.ones(2)).action.tolist() == [7.0, 1.0]
+    assert policy.action(time_step, torch.ones(2)).action.tolist() == [[7.0, 7.0], [1.0, 1.0]]
     single = TimeStep.first(torch.zeros(2))
     assert policy.action(single, torch.tensor(1.0)).action.item() == 7.0
 
@@ -195,6 +200,19 @@ def test_b16_wrong_dtype_structure_and_shape_of_the_action() -> None:
         Constant(right, BoundedTensorSpec((2,), torch.int32), clip=False).action(steps())
     with pytest.raises(ValueError, match=r"action is a tuple of 1, expected one "):
         Constant((right,), spec).action(steps())
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (3, 1), (3, 2), (5, 7)])
+def test_b16_wrong_batch_dimensions(shape: tuple[int, ...]) -> None:
+    """Also where each shape fits a spec, because a scalar fits any."""
+    spec = BoundedTensorSpec((), torch.int32, None, 0, 3)
+    told = rf"action has the batch dimensions {re.escape(str(list(shape)))}, but the time step has \[3\]"
+    with pytest.raises(ValueError, match=told):
+        Constant(torch.zeros(shape, dtype=torch.int32), spec).action(steps())
+    assert Constant(torch.zeros(shape, dtype=torch.int32), spec, validate_args=False).action(steps())
+    if shape[:1] != (3,):
+        with pytest.raises(ValueError, match=r"a distribution of shape .*, but the time step has the batch dim"):
+            Drawn(Categorical(torch.ones(*shape, 4)), spec).distribution(steps())
 
 
 def test_b16_wrong_observations_are_named_by_their_path() -> None:

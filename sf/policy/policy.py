@@ -21,7 +21,7 @@ from sf.policy.log_probability import log_probability_of, with_log_probability, 
 from sf.policy.masks import Splitter, choose_splitter
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.seeding import Seed, seeded
-from sf.policy.specs import BoundedTensorSpec, check_tensors, clip_to_spec
+from sf.policy.specs import BoundedTensorSpec, TensorSpec, check_tensors, clip_to_spec
 from sf.policy.steps import PolicyStep, StepType, TimeStep, Trajectory
 
 FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
@@ -71,7 +71,7 @@ class Policy(nn.Module):
             name: for messages; the name of the class if it is left out.
 
         Raises:
-            ValueError: a public method is overridden, or `time_step_spec` is no TimeStep.
+            ValueError: a public method is overridden, or `time_step_spec` is no TimeStep of specs.
             NotImplementedError: a mask for actions that are not one leaf of choices, or a splitter where the network
                 reads the mask.
         """
@@ -84,6 +84,8 @@ class Policy(nn.Module):
             )
         if not isinstance(time_step_spec, TimeStep):
             raise ValueError(f"time_step_spec is {type(time_step_spec).__name__}, expected a TimeStep of specs.")
+        if wrong := [type(leaf).__name__ for leaf in leaves(time_step_spec) if not isinstance(leaf, TensorSpec)]:
+            raise ValueError(f"time_step_spec holds {', '.join(wrong)}, expected specs only.")
         self.name = name or kind.__name__
         self._time_step_spec, self._action_spec, self._policy_state_spec = (
             time_step_spec,
@@ -128,7 +130,7 @@ class Policy(nn.Module):
         self._expect_built()
         if self.validate_args:
             time_step, policy_state = self._drop_extra_keys(time_step, policy_state)
-            self._check_input(time_step, policy_state)
+            outer = self._check_input(time_step, policy_state)
         if self.automatic_state_reset and self._has_state:
             policy_state = self._reset_state(time_step, policy_state)
         step = self._action(time_step, policy_state, seed)
@@ -138,7 +140,7 @@ class Policy(nn.Module):
             step = self._clip(step)
         if self.validate_args:
             self._check_step_structure(step)
-            self._check_action_tensors(step)
+            self._check_action_tensors(step, outer)
         return step
 
     def distribution(self, time_step: TimeStep, policy_state: Nest = ()) -> PolicyStep:
@@ -153,7 +155,7 @@ class Policy(nn.Module):
         self._expect_built()
         if self.validate_args:
             time_step, policy_state = self._drop_extra_keys(time_step, policy_state)
-            self._check_input(time_step, policy_state)
+            outer = self._check_input(time_step, policy_state)
         if self.automatic_state_reset and self._has_state:
             policy_state = self._reset_state(time_step, policy_state)
         step = self._distribution(time_step, policy_state)
@@ -163,7 +165,7 @@ class Policy(nn.Module):
         if self.validate_args:
             self._check_action_structure(step)
             self._check_step_structure(step)
-            self._check_distributions(step)
+            self._check_distributions(step, outer)
         return step
 
     def get_initial_state(self, batch_size: int | None = None) -> Nest:
@@ -305,7 +307,8 @@ class Policy(nn.Module):
             policy_state = without_extra_keys(policy_state, self._policy_state_spec)
         return time_step, policy_state
 
-    def _check_input(self, time_step: TimeStep, policy_state: Nest) -> None:
+    def _check_input(self, time_step: TimeStep, policy_state: Nest) -> tuple[int, ...]:
+        """Returns the batch dimensions."""
         outer = self._time_step_fit.outer_shape(time_step)
         of_state = self._state_fit.outer_shape(policy_state)
         if outer is None or of_state is None:
@@ -316,6 +319,7 @@ class Policy(nn.Module):
             raise ValueError(
                 f"policy_state has the batch dimensions {list(of_state)}, but the time step has {list(outer)}."
             )
+        return outer
 
     def _look_closely(self, time_step: TimeStep, policy_state: Nest) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The batch dimensions of both; raises where something does not fit."""
@@ -355,16 +359,25 @@ class Policy(nn.Module):
             for field, part, spec in zip(PolicyStep._fields, step, self.policy_step_spec, strict=True):
                 check_structure(part, spec, field)
 
-    def _check_action_tensors(self, step: PolicyStep) -> None:
-        if self._action_fit.outer_shape(step.action) is None:
-            check_tensors(step.action, self._action_spec, "action")
+    def _check_action_tensors(self, step: PolicyStep, outer: tuple[int, ...]) -> None:
+        found = self._action_fit.outer_shape(step.action)
+        if found is None:
+            found = check_tensors(step.action, self._action_spec, "action")
+        if found != outer and self._action_fit.leaves:
+            raise ValueError(f"action has the batch dimensions {list(found)}, but the time step has {list(outer)}.")
 
-    def _check_distributions(self, step: PolicyStep) -> None:
+    def _check_distributions(self, step: PolicyStep, outer: tuple[int, ...]) -> None:
         for leaf in leaves(step.action):
             if not isinstance(leaf, Distribution):
                 raise TypeError(
                     f"{self.name} has a distribution that is {type(leaf).__name__}, expected a "
                     "torch.distributions.Distribution in each leaf."
+                )
+            shape = tuple(leaf.batch_shape + leaf.event_shape)
+            if shape[: len(outer)] != outer:
+                raise ValueError(
+                    f"{self.name} has a distribution of shape {list(shape)}, but the time step has the batch "
+                    f"dimensions {list(outer)}."
                 )
 
 
