@@ -14,6 +14,7 @@ from sf.arena import Array
 from sf.learner.batch import Batch
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
+from sf.records import inference_record
 from sf.rollout.env_batch import NO_ROWS, Ended
 from sf.rollout.worker import RolloutWorker
 
@@ -61,25 +62,32 @@ class StampingLearner(Learner):
 
 
 class RecordingLearner(Learner):
-    """The real learner, which also writes down the lag of every optimizer step and the labels of every dataset."""
+    """The real learner, which also writes down what it trains on and what comes of it.
+
+    Of every optimizer step the lag; of every dataset its labels, the samples that were acted on by then, and the
+    curves of its last step.
+    """
 
     def __init__(self, report: Path, **arguments: Any):
         super().__init__(**arguments)
         self.report = report
-        self.lags: list[tuple[float, float, float]] = []
-        self.labels: list[tuple[int, int]] = []
-        steps = self.update.steps
+        self.facts: dict[str, list[Any]] = {"lags": [], "labels": [], "samples": [], "summaries": []}
+        steps, commons = self.update.steps, arguments["commons"]
+        actors = range(commons.topology.num_policies * commons.topology.inference_per_policy)
 
         def recorded(batch: Batch) -> Iterator[StepReport]:
-            self.labels.append((int(batch.policy_version.min()), int(batch.policy_version.max())))
+            self.facts["labels"].append((int(batch.policy_version.min()), int(batch.policy_version.max())))
+            self.facts["samples"].append(sum(inference_record(commons.arena, i).read()["samples"] for i in actors))
+            self.update.want_summary = True
             for step in steps(batch):
-                self.lags.append((step.lag_min, step.lag_avg, step.lag_max))
+                self.facts["lags"].append((step.lag_min, step.lag_avg, step.lag_max))
                 yield step
+            self.facts["summaries"].append(self.update.summary())
 
         self.update.steps = recorded  # type: ignore[method-assign]
 
     def close(self) -> None:
-        self.report.write_text(json.dumps({"lags": self.lags, "labels": self.labels}))
+        self.report.write_text(json.dumps(self.facts))
         super().close()
 
 

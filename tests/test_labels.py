@@ -158,3 +158,21 @@ def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> No
     assert facts["version"] >= 200
     assert facts["wrong"] == facts["mixed"] == 0
     assert facts["lags"] == [0]
+
+
+@pytest.mark.parametrize("inference", [1, 0])
+def test_a10_zero_lag_a2c_with_processes(tmp_path: Path, inference: int) -> None:
+    """(a) to (d) and (f) at each of 200 optimizer steps of the real learner; (e) is in test_update_parity.py."""
+    shape: dict[str, Any] = {"num_workers": 2, "num_envs_per_worker": 8, "rollout": 16, "async_rl": False}
+    learner = RoleSpec("learner-0", RecordingLearner, {}, "learner", 0)
+    limit = {"train_for_env_steps": 200 * 256, "policy_workers_per_policy": inference, "strict": True}
+    facts = run_with(tmp_path, learner, "CartPole-v1", False, **(shape | limit))
+    assert len(facts["lags"]) == len(facts["labels"]) >= 200  # (a)
+    assert facts["labels"] == [[t, t] for t in range(len(facts["labels"]))]  # (b)
+    assert all(lag == [0.0, 0.0, 0.0] for lag in facts["lags"])  # (c)
+    for summary in facts["summaries"]:  # (d)
+        assert summary["ratio_min"] == pytest.approx(1, abs=1e-5)
+        assert summary["ratio_max"] == pytest.approx(1, abs=1e-5)
+        assert summary["fraction_clipped"] == 0
+        assert summary["kl_divergence"] == pytest.approx(0, abs=1e-6)
+    assert facts["samples"] == [256 * (t + 1) for t in range(len(facts["samples"]))]  # (f)
