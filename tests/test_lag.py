@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from sf_envs.counter import Counter
 
 from sf.callbacks import Callbacks
 from sf.envs import register_env
+from sf.learner import worker
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
 from sf.ledger import Ledger
+from sf.messages import TrainSummary
 from sf.monitor import Console, Monitor
 from sf.session import Session
 from tests.lab import Lab, make_lab, step_until
@@ -108,8 +111,26 @@ def test_a2_version_counts_optimizer_steps_and_survives_a_resume(tmp_path: Path)
     assert resumed.frames == frames == 4 * 64 // 2
 
 
+def test_a23_learner_tells_of_one_step_every_two_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ever more rarely; half a second of a fake clock passes in each iteration."""
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    learner = roles[0]
+    now = 100.0
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now))
+    told = []
+    for iteration in range(23):
+        step_until(roles, lambda: learner.record["iterations"] > iteration)  # noqa: B023
+        told += [(now, message.version) for message in lab.told if isinstance(message, TrainSummary)]
+        lab.told.clear()
+        now += 0.5
+        if iteration == 11:
+            learner.update.version = 100_000
+    assert told == [(100.0, 1), (102.5, 6), (105.0, 11)], "60 s at 100,000 steps"
+
+
 def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
-    """(a) to (d) and (f) over 60 iterations; (e) is in test_update_parity.py, 200 with processes in test_run.py."""
+    """(a) to (d) and (f) over 60 iterations; (e) is in test_update_parity.py, 200 with processes in test_labels.py."""
     lab = make_lab(tmp_path, num_envs_per_worker=8, rollout=16)
     roles = lab.build_all()
     learner, inference = roles[0], roles[1]

@@ -66,6 +66,8 @@ def value_change(evaluation: Evaluation, minibatch: Transitions, policy: ActorCr
 def running_statistics(policy: ActorCritic) -> dict[str, Tensor]:
     """Mean and deviation of each observation leaf, averaged over its elements, and of the returns."""
     normalizers = dict(policy.observation_normalizers)
+    if "returns" in normalizers:
+        normalizers["obs_returns"] = normalizers.pop("returns")
     if policy.return_normalizer is not None:
         normalizers["returns"] = policy.return_normalizer
     return {
