@@ -56,7 +56,8 @@ class SharedBlock:
         Raises:
             ResourceError: the machine cannot give that much.
         """
-        from sf.memory import available_memory  # only who allocates needs it, not every process that maps
+        from sf.limits import ensure_file_size  # only who allocates needs them, not every process that maps
+        from sf.memory import available_memory
 
         available, of_what = available_memory()  # asking for more would wake the out-of-memory killer
         refusal = (
@@ -66,6 +67,7 @@ class SharedBlock:
         )
         if num_bytes + others > available:
             raise ResourceError(refusal)
+        ensure_file_size(num_bytes)
         try:
             os.posix_fallocate(self.fd, 0, num_bytes)
         except OSError as error:

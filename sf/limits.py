@@ -13,6 +13,8 @@ PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
 THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
+LEAST_FILE_BYTES = 2**24
+"""What the queues of the control connection take, and their room to grow."""
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
 
@@ -33,6 +35,21 @@ def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
             "(ulimit -n) or use fewer --num_workers."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def ensure_file_size(num_bytes: int = LEAST_FILE_BYTES) -> None:
+    """Compares shared memory, which is a file for the kernel, with the largest that this process may make.
+
+    Raises:
+        ResourceError: it is too large.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and num_bytes > limit:
+        raise ResourceError(
+            f"The run needs {num_bytes / 2**20:,.0f} MiB of shared memory in one piece, for which the limit on the size "
+            f"of files holds too, and that is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f), or use a smaller "
+            "--rollout, --num_envs_per_worker or --num_workers."
+        )
 
 
 def ensure_processes(num_processes: int, further_threads: int = 0) -> None:

@@ -30,6 +30,7 @@ from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.exchange import exchange_fields
 from sf.experiment import Experiment
+from sf.limits import ensure_file_size
 from sf.models import models_to_send
 from sf.progress import Phase
 from sf.records import LEARNER_COUNTERS, mark_lag_unknown, record_fields
@@ -261,6 +262,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         ConfigError: a registered encoder cannot be sent to other processes.
     """
     topology, serial = topology_of(config, info), config.run.serial_mode
+    ensure_file_size()
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)

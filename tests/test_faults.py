@@ -116,18 +116,18 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
     command.wait_for(lambda: len(others()) == 2, "new workers")
 
 
-@pytest.mark.parametrize("inference", [1, 0])
 @pytest.mark.parametrize(
-    ("order", "how"),
+    ("order", "how", "inference"),
     [
-        ("step-kill", "was killed by SIGKILL"),
-        ("step-exit", "exited with code 0 without being told to"),
-        pytest.param("step-sys_exit", "failed with SystemExit", marks=pytest.mark.slow),
-        pytest.param("step-segfault", "was killed by SIGSEGV", marks=pytest.mark.slow),
-        pytest.param("step-abort", "was killed by SIGABRT", marks=pytest.mark.slow),
-        ("step-raise", "step() raised ValueError: the simulator is unwell"),
-        pytest.param("reset-raise", "reset() raised ValueError: the simulator is unwell", marks=pytest.mark.slow),
-        pytest.param("step-unpicklable", "step() raised Unpicklable", marks=pytest.mark.slow),
+        ("step-kill", "was killed by SIGKILL", 1),
+        ("step-kill", "was killed by SIGKILL", 0),
+        ("step-exit", "exited with code 0 without being told to", 1),
+        ("step-sys_exit", "failed with SystemExit", 0),
+        ("step-segfault", "was killed by SIGSEGV", 1),
+        ("step-abort", "was killed by SIGABRT", 0),
+        ("step-raise", "step() raised ValueError: the simulator is unwell", 1),
+        ("reset-raise", "reset() raised ValueError: the simulator is unwell", 0),
+        ("step-unpicklable", "step() raised Unpicklable", 1),
     ],
 )
 def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(
@@ -149,8 +149,8 @@ def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(
         ("reset-hang", 1),
         ("step-stop", 1),
         ("step-spin", 0),
+        ("step-ignore_sigterm", 1),
         pytest.param("step-hang", 1, marks=pytest.mark.slow),
-        pytest.param("step-ignore_sigterm", 1, marks=pytest.mark.slow),
     ],
 )
 def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str, inference: int) -> None:
@@ -444,6 +444,18 @@ def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> 
     finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert finished.returncode == code, finished.stderr
     assert (code == 0) == ("ulimit -n" not in finished.stderr)
+
+
+@pytest.mark.parametrize(("limit_kib", "flags"), [(100, "--num_workers=1"), (20_000, "--rollout=8192")])
+def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, flags: str) -> None:
+    """What processes share is a file for the kernel."""
+    line = f"ulimit -f {limit_kib} && exec {sys.executable} -m sf.cli.train {' '.join(OPEN)} {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == 5, finished.stderr
+    assert re.search(
+        r"ResourceError: The run needs \d+ MiB of shared memory in one piece, .* \(ulimit -f\)", finished.stderr
+    )
+    assert "Traceback" not in finished.stderr
 
 
 def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:

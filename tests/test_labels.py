@@ -121,16 +121,16 @@ def title_of(process: psutil.Process) -> str:
     return ""
 
 
-@pytest.mark.slow
-def test_fault_a2_a3_a7_no_torn_row_is_learned_while_workers_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [8, pytest.param(40, marks=pytest.mark.slow)])
+def test_fault_a2_a3_a7_no_torn_row_is_learned_while_workers_are_killed(tmp_path: Path, seconds: int) -> None:
     """Real kills: every action that is learned was chosen by the policy that its label names."""
     killer = Killer()
     killer.start()
-    flags = {"train_for_seconds": 40, "max_restarts": 1000}
+    flags = {"train_for_seconds": seconds, "max_restarts": 1000}
     facts = stamped_run(tmp_path, transitions=10**9, publications=20, killer=killer, **flags)
     killer.is_over.set()
     killer.join()
-    assert len(killer.killed) >= 5
+    assert len(killer.killed) >= (5 if seconds == 40 else 1)
     assert facts["wrong"] == 0
     assert facts["checked"] > 10_000
 
