@@ -46,8 +46,8 @@ def ensure_file_size(num_bytes: int = LEAST_FILE_BYTES) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and num_bytes > limit:
         raise ResourceError(
-            f"The run needs {num_bytes / 2**20:,.0f} MiB of shared memory in one piece, for which the limit on the size "
-            f"of files holds too, and that is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f), or use a smaller "
+            f"The run needs {num_bytes / 2**20:,.0f} MiB of shared memory in one piece, and the limit on the size of "
+            f"files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f), or use a smaller "
             "--rollout, --num_envs_per_worker or --num_workers."
         )
 

@@ -201,7 +201,8 @@ def test_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Pat
     assert "Evaluating the last policy" not in finished.out
 
 
-def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault: signal.Signals) -> None:
     """Its successor evaluates; the learner, which writes to nobody else's pipe, notices nothing."""
     flags = (
         "--eval_every_steps=2000",
@@ -209,10 +210,12 @@ def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path) -> No
         "--eval_share=1",
         "--num_workers=1",
         "--num_envs_per_worker=4",
+        "--env_step_timeout=2",
+        "--env_reset_timeout=2",
     )
     with running(tmp_path, "--env=CartPole-v1", *flags) as command:
         command.wait_for_text("Evaluation of policy 0")
-        command.named("sf-eval-0")[0].kill()
+        command.named("sf-eval-0")[0].send_signal(fault)
         command.wait_for_text("Restart 1 of eval-0")
         evaluations = command.out.count("Evaluation of policy 0")
         command.wait_for(lambda: command.out.count("Evaluation of policy 0") > evaluations, "another evaluation")

@@ -239,8 +239,11 @@ def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
         assert f"is in use by a living run: pid {command.process.pid} on" in refused.err
         unwell = run(second, *fault_run(second, "init-always-raise"), f"--train_dir={tmp_path / 'train_dir'}")
         assert unwell.code == 4, "before the first look at an environment"
-        command.process.send_signal(signal.SIGTERM)
-        assert command.finish().code == 143
+        command.process.kill()  # the kernel gives the lock of the dead back
+        command.process.wait()
+        command.expect_nobody(5.0)
+    after = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}", "--train_for_env_steps=1000")
+    assert after.code == 0, after.err
 
 
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
