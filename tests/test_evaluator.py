@@ -205,7 +205,7 @@ def test_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Pat
 def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault: signal.Signals) -> None:
     """Its successor evaluates; the learner, which writes to nobody else's pipe, notices nothing."""
     flags = (
-        "--eval_every_steps=2000",
+        "--eval_every_steps=1",
         "--eval_episodes=4",
         "--eval_share=1",
         "--num_workers=1",
