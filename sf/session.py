@@ -18,6 +18,7 @@ from sf.errors import ExperimentError, InternalError
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
+from sf.progress import Phase, phase_of
 from sf.records import Episode, EpisodeRing
 from sf.run_records import RunRecords
 from sf.weights import NOTHING_PUBLISHED
@@ -68,6 +69,8 @@ class Session:
         self.best_reward = [-math.inf] * topology.num_policies
         """Asked for already; a learner knows what it has written, and answers nothing if that is better."""
         self.last_saved: dict[int, CheckpointSaved] = {}
+        self.failed_saves = 0
+        """Checkpoints that could not be written."""
         self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
         """Version of each policy that was evaluated last."""
         self.started_s = math.inf
@@ -143,10 +146,11 @@ class Session:
             self.monitor.finish(exit_reason, exit_code, self.records.seconds(), self.ledger())
 
     def faults(self) -> dict[str, float]:
-        """For the curves: what was thrown away, by reason."""
+        """For the curves: what was thrown away, by reason, and what could not be saved."""
         dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
         unread = float(sum(ring.unread for ring in self.rings))
-        return self.ledger().scalars() | {"faults/dropped_nonfinite": dropped, "faults/unread_episodes": unread}
+        counted = {"dropped_nonfinite": dropped, "unread_episodes": unread, "failed_saves": float(self.failed_saves)}
+        return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
 
     def ledger(self) -> Ledger:
         """What became of the trajectories so far."""
@@ -156,9 +160,10 @@ class Session:
         """The counters of all processes at this moment."""
         inferences = [{name: record.read() for name, record in records.items()} for records in self.records.inferences]
         learners = [record.read() for record in self.records.first_learners]
+        phases = [phase_of(record.progress.word[0])[0] for record in self.records.first_learners]
         policies = tuple(
-            _policy_snapshot(learner, list(records.values()))
-            for learner, records in zip(learners, inferences, strict=True)
+            _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT)
+            for learner, records, phase in zip(learners, inferences, phases, strict=True)
         )
         return Snapshot(now, policies)
 
@@ -171,8 +176,7 @@ class Session:
             for saved in control.poll():
                 assert isinstance(saved, CheckpointSaved), saved
                 self.last_saved[saved.policy_id] = saved
-                self.monitor.checkpoint_saved(saved)
-                self._news.append(saved)
+                self._hear_of(saved)
 
     def _take(self, message: object) -> None:
         match message:
@@ -182,10 +186,14 @@ class Session:
                 self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
             case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
-                self.monitor.checkpoint_saved(message)
-                self._news.append(message)
+                self._hear_of(message)
             case _:
                 raise AssertionError(message)
+
+    def _hear_of(self, saved: CheckpointSaved) -> None:
+        self.monitor.checkpoint_saved(saved)
+        self.failed_saves += bool(saved.error)
+        self._news.append(saved)
 
     def _call_back(self, snapshot: Snapshot, episodes: list[Episode]) -> None:
         news, self._news = self._news, []
@@ -261,12 +269,13 @@ class Session:
 Counters = dict[str, float]
 
 
-def _policy_snapshot(learner: Counters, inferences: list[Counters]) -> PolicySnapshot:
+def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool) -> PolicySnapshot:
     total = {name: sum(counters[name] for counters in inferences) for name in inferences[0]}
     return PolicySnapshot(
         frames=int(learner["env_steps"]),
         version=int(learner["version"]),
         iterations=int(learner["iterations"]),
+        waits=waits,
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
         samples=int(total["samples"]),
         requests=int(total["requests"]),

@@ -110,7 +110,10 @@ def save(
             f"Checkpoint {path} is written, but whether it survives a power failure is unknown: {error}."
         ) from error
     if keep is not None:
-        _remove_oldest(directory, keep, path)
+        try:
+            _remove_oldest(directory, keep, path)
+        except OSError as error:
+            log.warning("Could not look for old checkpoints in %s: %s", directory, error)
     return path
 
 

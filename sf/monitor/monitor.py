@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sf.config import Config, steps_per_round
+from sf.config import Config, samples_per_iteration, steps_per_round
 from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone
@@ -24,6 +24,7 @@ from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
+from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
 from sf.records import Episode
@@ -68,6 +69,7 @@ class Monitor:
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._lag_is_high = False
+        self._standstill = Standstill(samples_per_iteration(config))
 
     def watch(self, pids: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, float]]) -> None:
         """Says whom to ask for the processes whose memory is measured, and for curves about what broke."""
@@ -97,6 +99,8 @@ class Monitor:
         if self._summary_timer.is_due(snapshot.time_s):
             self._write_scalars(snapshot)
         self._warn_of_lag(snapshot)
+        if sentence := self._standstill.look(snapshot):
+            self._console.line(sentence)
         if self._draw_timer.is_due(snapshot.time_s):
             self._draw(self._first, snapshot)
 

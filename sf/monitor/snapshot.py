@@ -28,6 +28,8 @@ class PolicySnapshot:
     """Finished optimizer steps, the history included."""
     iterations: int = 0
     """Datasets trained on since this start."""
+    waits: bool = False
+    """Whether its learner sleeps until there is a dataset."""
     lag: Lag = NO_LAG
     samples: int = 0
     """Actions computed since this start."""

@@ -1,0 +1,45 @@
+"""Says why no learner has anything to learn, when that lasts: they wait for environments, however slow these are."""
+
+from __future__ import annotations
+
+import math
+
+from sf.monitor.snapshot import Snapshot
+
+FIRST_S = 30.0
+"""After so long it is said for the first time, and then each time that it has lasted twice as long."""
+
+
+class Standstill:
+    """Looks at one snapshot after the other."""
+
+    def __init__(self, dataset: int) -> None:
+        """Has seen nothing yet.
+
+        Args:
+            dataset: transitions that a learner needs to go on.
+        """
+        self._dataset = dataset
+        self._since_s, self._told_after_s = math.inf, FIRST_S
+        self._iterations = self._samples = -1
+
+    def look(self, snapshot: Snapshot) -> str | None:
+        """A sentence if it is time for one."""
+        iterations = sum(policy.iterations for policy in snapshot.policies)
+        samples = sum(policy.samples for policy in snapshot.policies)
+        waits = all(policy.waits for policy in snapshot.policies)
+        if iterations != self._iterations or not waits:
+            self._iterations, self._samples = iterations, samples
+            self._since_s, self._told_after_s = snapshot.time_s, FIRST_S
+        lasts_s = snapshot.time_s - self._since_s
+        if lasts_s < self._told_after_s:
+            return None
+        self._told_after_s = 2 * lasts_s
+        new = samples - self._samples
+        cause = (
+            "No environment has asked for an action meanwhile: each is inside a reset or a step, which takes no longer "
+            "than --env_reset_timeout and --env_step_timeout allow."
+            if new == 0
+            else f"The environments have taken {new:,} steps meanwhile, of {self._dataset:,} that make a dataset."
+        )
+        return f"Learners have been waiting for trajectories for {lasts_s:.0f} s. {cause}"
