@@ -20,25 +20,26 @@ def told(*seen: tuple[float, int, int], busy: bool = False) -> list[tuple[float,
 
 
 def test_fault_f2_nothing_is_said_while_learners_get_on() -> None:
-    assert told(*[(100.0 + 29.9 * n, n, 10 * n) for n in range(20)]) == []
-    assert told(*[(100.0 + 29.9 * n, 0, 0) for n in range(20)], busy=True) == [], (
-        "a learner that computes waits for nobody"
-    )
+    assert told(*[(100.0 + 2 * n, n // 14, 10 * n) for n in range(200)]) == []
+    assert told(*[(100.0 + 2 * n, 0, 0) for n in range(200)], busy=True) == [], "a learner that computes does not wait"
 
 
 def test_fault_f2_the_reason_of_a_long_wait_is_told_ever_more_rarely() -> None:
     (at, text), *later = told(*[(100.0 + n, 3, 50 + 10 * n) for n in range(300)])
     assert at == 130.0
-    assert text.startswith(
-        "Learners have been waiting for trajectories for 30 s. The environments have taken 300 steps"
-    )
+    assert text.startswith("Learners have been waiting for trajectories for 30 s. The environments have taken 300 step")
     assert "of 2,048 that make a dataset" in text
     assert [time_s for time_s, _ in later] == [160.0, 220.0, 340.0]
 
 
 def test_fault_f2_environments_that_answer_nothing_are_named() -> None:
-    first, again = told((0.0, 0, 80), (31.0, 0, 80), (40.0, 1, 80), (69.0, 1, 80), (70.5, 1, 80))
-    assert first[0] == 31.0
-    assert again[0] == 70.5, "a dataset begins it anew"
+    waits = [(float(n), 0, 80) for n in range(0, 41, 4)] + [(float(n), 1, 80) for n in range(44, 80, 4)]
+    first, again = told(*waits)
+    assert first[0] == 32.0
+    assert again[0] == 76.0, "a dataset begins it anew"
     assert "No environment has asked for an action meanwhile" in first[1]
     assert "--env_step_timeout" in first[1]
+
+
+def test_fault_f2_time_in_which_the_run_was_stopped_does_not_count() -> None:
+    assert told((0.0, 0, 80), (1.0, 0, 80), (1000.0, 0, 80), (1001.0, 0, 80)) == []

@@ -8,6 +8,8 @@ from sf.monitor.snapshot import Snapshot
 
 FIRST_S = 30.0
 """After so long it is said for the first time, and then each time that it has lasted twice as long."""
+LONGEST_GAP_S = 5.0
+"""Between two looks; what is beyond that, the whole run has been stopped."""
 
 
 class Standstill:
@@ -20,7 +22,8 @@ class Standstill:
             dataset: transitions that a learner needs to go on.
         """
         self._dataset = dataset
-        self._since_s, self._told_after_s = math.inf, FIRST_S
+        self._looked_s = math.inf
+        self._lasts_s, self._told_after_s = 0.0, FIRST_S
         self._iterations = self._samples = -1
 
     def look(self, snapshot: Snapshot) -> str | None:
@@ -28,13 +31,15 @@ class Standstill:
         iterations = sum(policy.iterations for policy in snapshot.policies)
         samples = sum(policy.samples for policy in snapshot.policies)
         waits = all(policy.waits for policy in snapshot.policies)
+        since_s, self._looked_s = snapshot.time_s - self._looked_s, snapshot.time_s
         if iterations != self._iterations or not waits:
             self._iterations, self._samples = iterations, samples
-            self._since_s, self._told_after_s = snapshot.time_s, FIRST_S
-        lasts_s = snapshot.time_s - self._since_s
-        if lasts_s < self._told_after_s:
+            self._lasts_s, self._told_after_s = 0.0, FIRST_S
+        else:
+            self._lasts_s += min(since_s, LONGEST_GAP_S)
+        if self._lasts_s < self._told_after_s:
             return None
-        self._told_after_s = 2 * lasts_s
+        self._told_after_s = 2 * self._lasts_s
         new = samples - self._samples
         cause = (
             "No environment has asked for an action meanwhile: each is inside a reset or a step, which takes no longer "
@@ -42,4 +47,4 @@ class Standstill:
             if new == 0
             else f"The environments have taken {new:,} steps meanwhile, of {self._dataset:,} that make a dataset."
         )
-        return f"Learners have been waiting for trajectories for {lasts_s:.0f} s. {cause}"
+        return f"Learners have been waiting for trajectories for {self._lasts_s:.0f} s. {cause}"
