@@ -135,7 +135,7 @@ def test_unknown_member_of_a_family_is_refused(env_id: str, message: str) -> Non
         ("envpool/Pong-v5", "envpool", "envpool"),
     ],
 )
-def test_b15_missing_package_comes_with_the_command_that_installs_it(env_id: str, module: str, extra: str) -> None:
+def test_fault_g2_missing_package_comes_with_the_command_that_installs_it(env_id: str, module: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None\n"
         "from sf.envs import find_env, probe; from sf.errors import EnvError\n"

@@ -136,7 +136,7 @@ class TestLoading:
         with pytest.raises(CheckpointError, match=r"There is no checkpoint in .*\. Train longer, or look at"):
             load_newest(tmp_path)
 
-    def test_d7_checkpoint_of_another_shape_lists_the_differences(self, tmp_path: Path) -> None:
+    def test_fault_d7_checkpoint_of_another_shape_lists_the_differences(self, tmp_path: Path) -> None:
         other = Config(RunConfig(env="CartPole-v1"), model=ModelConfig(encoder_mlp_layers=(16,))).to_json()
         save(tmp_path, changes={"config": other})
         with pytest.raises(CheckpointError, match=r"(?s)does not fit the policy that it describes:.*float32\[16, 4\]"):

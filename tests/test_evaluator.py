@@ -192,7 +192,7 @@ def test_signal_skips_the_evaluation_of_the_last_policy(tmp_path: Path) -> None:
     assert "The last policy was not evaluated; sf-eval does it." in finished.out
 
 
-def test_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Path) -> None:
+def test_fault_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Path) -> None:
     with running(tmp_path, "--env=CartPole-v1", "--eval_every_steps=1000000", "--num_workers=1") as command:
         command.wait_for_text("Fps is")
         command.process.send_signal(signal.SIGTERM)

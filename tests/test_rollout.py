@@ -305,7 +305,7 @@ class SharedBuffer(gymnasium.Env[Any, Any]):
 register_env("test/SharedBuffer", SharedBuffer)
 
 
-def test_b12_observations_are_copied_when_they_are_returned(tmp_path: Path) -> None:
+def test_fault_b12_observations_are_copied_when_they_are_returned(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, "test/SharedBuffer", num_envs_per_worker=4, rollout=3)
     _, _, _, copies = play(lab, 2)
     steps = np.arange(1, 4)[:, None, None, None]

@@ -250,7 +250,7 @@ def test_resumed_update_goes_on_as_the_first_would() -> None:
         assert torch.equal(tensor, second.state_dict()[name]), name
 
 
-def test_d7_state_of_another_network_is_refused_and_changes_nothing() -> None:
+def test_fault_d7_state_of_another_network_is_refused_and_changes_nothing() -> None:
     saved = Update(make_policy(BOX, normalize_returns=False), learner_config())
     saved.version = 9
     update = Update(make_policy(DISCRETE), learner_config())
