@@ -67,7 +67,7 @@ class SharedBlock:
         )
         if num_bytes + others > available:
             raise ResourceError(refusal)
-        ensure_file_size(num_bytes)
+        ensure_file_size(num_bytes, ", or use a smaller --rollout, --num_envs_per_worker or --num_workers")
         try:
             os.posix_fallocate(self.fd, 0, num_bytes)
         except OSError as error:

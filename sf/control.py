@@ -13,6 +13,8 @@ from signal_slot.signal_slot import EventLoop, EventLoopObject, signal
 
 from sf.errors import InternalError
 
+CONTROL_BYTES = 5 * 2**20
+"""That the queues of a connection between two processes take, in one piece."""
 CONTROL_QUEUE_LIMIT = 1_000_000
 """Bytes that may wait in a control queue; signal-slot-mp drops beyond 5 MB."""
 

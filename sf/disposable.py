@@ -51,8 +51,12 @@ class DisposableChild:
                 self._simulators.watch(self._process.pid)
                 # Else the end of this program waits for it, also where the kernel does not end it.
                 multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
-        except (KeyboardInterrupt, SystemExit):  # a signal that has waited for the start
-            self.kill()
+        except BaseException:  # also a signal, whether it came before the start or has waited for the end of it
+            if self._process.pid is not None:
+                self._process.kill()
+                self._process.join(KILL_GRACE_S)
+            self._reports.close()
+            self._simulators.close()
             raise
         finally:
             child_end.close()

@@ -39,6 +39,7 @@ class Experiment:
 
         Raises:
             ExperimentError: the directory cannot be written, is not an experiment, or another run uses it.
+            CheckpointError: somebody has taken it away meanwhile.
         """
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""

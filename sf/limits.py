@@ -13,8 +13,6 @@ PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
 THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
-LEAST_FILE_BYTES = 2**24
-"""What the queues of the control connection take, and their room to grow."""
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
 
@@ -37,8 +35,12 @@ def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def ensure_file_size(num_bytes: int = LEAST_FILE_BYTES) -> None:
+def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     """Compares shared memory, which is a file for the kernel, with the largest that this process may make.
+
+    Args:
+        num_bytes: in one piece.
+        advice: what else to do if that is too much.
 
     Raises:
         ResourceError: it is too large.
@@ -47,8 +49,7 @@ def ensure_file_size(num_bytes: int = LEAST_FILE_BYTES) -> None:
     if limit != resource.RLIM_INFINITY and num_bytes > limit:
         raise ResourceError(
             f"The run needs {num_bytes / 2**20:,.0f} MiB of shared memory in one piece, and the limit on the size of "
-            f"files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f), or use a smaller "
-            "--rollout, --num_envs_per_worker or --num_workers."
+            f"files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f){advice}."
         )
 
 

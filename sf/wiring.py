@@ -25,7 +25,7 @@ import numpy as np
 from sf.arena import Arena, Array, Field
 from sf.commons import Commons, LearnerBells
 from sf.config import Config
-from sf.control import ControlEnd, connect
+from sf.control import CONTROL_BYTES, ControlEnd, connect
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.exchange import exchange_fields
@@ -262,7 +262,8 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         ConfigError: a registered encoder cannot be sent to other processes.
     """
     topology, serial = topology_of(config, info), config.run.serial_mode
-    ensure_file_size()
+    if not serial:
+        ensure_file_size(CONTROL_BYTES)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
     num_threads = learner_threads(config, info)

@@ -12,24 +12,31 @@ from tests.commands import ROOT
 
 INTERRUPTED = """
 import os, signal, time
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from sf.cli.command import run_command
 from sf.disposable import in_disposable_child
 from sf.signals import early_signals
 
-def start_and_interrupt(process, start=SpawnProcess.start):
-    start(process)
-    os.kill(os.getpid(), signal.SIGINT)
+def interrupt_after(owner, name):
+    call = getattr(owner, name)
+    def interrupted(*arguments):
+        call(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+    setattr(owner, name, interrupted)
 
 def look():
     early_signals()
-    SpawnProcess.start = start_and_interrupt
+    interrupt_after(PLACE)
     return in_disposable_child(time.sleep, 1000, timeout_s=1000, what="A look")
 
 if __name__ == "__main__":
     raise SystemExit(run_command(look))
 """
-"""The signal comes while the process is started, when signals have to wait."""
+BEFORE = INTERRUPTED.replace("PLACE", "resource_tracker, 'ensure_running'")
+"""The signal comes before there is a process."""
+MEANWHILE = INTERRUPTED.replace("PLACE", "SpawnProcess, 'start'")
+"""It comes while the process is started, when signals have to wait."""
 
 UNKILLABLE = """
 import os, time
@@ -47,7 +54,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("program", "code"), [(INTERRUPTED, 130), (UNKILLABLE, 3)])
+@pytest.mark.parametrize(("program", "code"), [(BEFORE, 130), (MEANWHILE, 130), (UNKILLABLE, 3)])
 def test_fault_a17_e4_end_of_the_command_waits_for_no_first_look(tmp_path: Path, program: str, code: int) -> None:
     (tmp_path / "look.py").write_text(program)
     command = [sys.executable, "-u", str(tmp_path / "look.py")]

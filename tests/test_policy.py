@@ -337,3 +337,12 @@ def test_b32_variables_are_parameters_and_then_buffers_in_the_order_of_registrat
         "norm.num_batches_tracked",
     ]
     assert [v.requires_grad for v in policy.variables().values()] == [True] * 4 + [False] * 3
+
+
+def test_b25_scalar_action_and_memory_without_a_batch() -> None:
+    """Nothing has a dimension, neither the element nor the batch."""
+    spec = BoundedTensorSpec((), torch.int32, None, 0, 3)
+    step = RandomPolicy(time_step_spec(OBSERVATION), spec).action(TimeStep.first(torch.zeros(2)))
+    assert step.action.shape == ()
+    assert 0 <= step.action <= 3
+    assert spec.zeros().shape == ()

@@ -82,7 +82,7 @@ def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles:
     assert finished.code == 143, finished.err
     reports = matches(oracles["A15"]["regex"], finished)
     first, *lags = [(match["lag_min"], match["lag_avg"], match["lag_max"]) for match in reports]
-    assert first == ("-1.0", "-1.0", "-1.0")
+    assert first in (("-1.0", "-1.0", "-1.0"), ("0.0", "0.0", "0.0")), "before or after the first minibatch"
     assert set(lags) == {("0.0", "0.0", "0.0")}
     summary = summary_of(tmp_path)
     assert summary["policies"][0]["policy_version"] >= 200

@@ -12,6 +12,18 @@ from sf.rollout.env_batch import Ended
 from sf.rollout.scores import Scores
 
 
+class Unspeakable:
+    """Neither a number nor shown."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+    def __str__(self) -> str:
+        raise RuntimeError("not shown")
+
+    __repr__ = __str__
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(1.5, 1.5), (np.float32(1.5), 1.5), (np.array([1.5]), 1.5), ("1.5", 1.5), (True, 1.0), (np.int64(1), 1.0)],
@@ -25,17 +37,18 @@ def test_fault_b14_scores_in_info_that_convert_are_taken(value: Any, expected: f
 @pytest.mark.parametrize(
     ("info", "told"),
     [
-        ({"true_objective": None}, "true_objective=None"),
-        ({"true_objective": np.zeros(2)}, "true_objective=[0. 0.]"),
-        ({"true_objective": "far" * 1000}, "true_objective=farfar"),
-        ({"episode": {"r": 1.0}}, "l=None"),
-        ({"episode": {"r": {}, "l": 1}}, "r={}"),
-        ({"episode": {"r": 1.0, "l": np.inf}}, "l=inf"),
-        ({"episode": 3j}, "r=3j"),
+        ({"true_objective": None}, "a NoneType as true_objective"),
+        ({"true_objective": np.zeros(2)}, "a ndarray as true_objective"),
+        ({"true_objective": "far" * 1000}, "a str as true_objective"),
+        ({"true_objective": Unspeakable()}, "a Unspeakable as true_objective"),
+        ({"episode": {"r": 1.0}}, "a NoneType as l"),
+        ({"episode": {"r": {}, "l": 1}}, "a dict as r"),
+        ({"episode": {"r": 1.0, "l": np.inf}}, "a float as l"),
+        ({"episode": 3j}, "a complex as r"),
     ],
 )
 def test_fault_b14_scores_in_info_that_are_no_numbers_are_refused(info: dict[str, Any], told: str) -> None:
     with pytest.raises(EnvError) as caught:
         Scores(1, from_info="episode" in info).end(Ended(0, True, False, info))
-    assert f"says {told}" in str(caught.value)
+    assert f"has {told}, expected a number" in str(caught.value)
     assert len(str(caught.value)) < 250

@@ -27,8 +27,8 @@ def test_fault_f2_nothing_is_said_while_learners_get_on() -> None:
 def test_fault_f2_the_reason_of_a_long_wait_is_told_ever_more_rarely() -> None:
     (at, text), *later = told(*[(100.0 + n, 3, 50 + 10 * n) for n in range(300)])
     assert at == 130.0
-    assert text.startswith("Learners have been waiting for trajectories for 30 s. The environments have taken 300 step")
-    assert "of 2,048 that make a dataset" in text
+    assert text.startswith("Learners have been waiting for trajectories for 30 s. 300 actions were computed meanwhile")
+    assert "a dataset takes 2,048 of one policy" in text
     assert [time_s for time_s, _ in later] == [160.0, 220.0, 340.0]
 
 
@@ -37,7 +37,7 @@ def test_fault_f2_environments_that_answer_nothing_are_named() -> None:
     first, again = told(*waits)
     assert first[0] == 32.0
     assert again[0] == 76.0, "a dataset begins it anew"
-    assert "No environment has asked for an action meanwhile" in first[1]
+    assert "No action was computed meanwhile" in first[1]
     assert "--env_step_timeout" in first[1]
 
 

@@ -347,7 +347,9 @@ def test_what_auto_chooses_and_what_is_refused() -> None:
         ("many/next", {"async_rl": False, "serial_mode": True}, "none"),
     ],
 )
-def test_a10_c1_synchronous_runs_have_whole_minibatches(env: str, flags: dict[str, Any], chosen: str) -> None:
+def test_a10_c1_synchronous_runs_take_no_vector_environments_of_gymnasium_unasked(
+    env: str, flags: dict[str, Any], chosen: str
+) -> None:
     """Gymnasium's own vector environments reset in the next step, which makes fillers."""
     source = find_env(env)
     info = probe(source)

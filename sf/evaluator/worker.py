@@ -92,7 +92,7 @@ class Evaluator:
         self.is_playing = False
         self.next_frames = self.config.eval_every_steps
         self.rested_at_s = -math.inf
-        self.best = [_best_score(directory) for directory in self.directories]
+        self.best = [self._best_score(directory) for directory in self.directories]
 
     def step(self) -> bool:
         """Plays one step if it is time to; False while it rests or nothing is due."""
@@ -177,8 +177,11 @@ class Evaluator:
             saved = CheckpointSaved(policy_id, "best", str(directory), version, str(error))
         self.tell(saved)
 
-
-def _best_score(directory: Path) -> float:
-    """Of an earlier start of this run."""
-    best = checkpoint.load_spare(directory)
-    return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])
+    def _best_score(self, directory: Path) -> float:
+        """Of an earlier start of this run."""
+        try:
+            self.owner.expect_unchanged()
+        except CheckpointError:
+            return -math.inf  # every save will be told to have failed
+        best = checkpoint.load_spare(directory)
+        return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])

@@ -42,9 +42,9 @@ class Standstill:
         self._told_after_s = 2 * self._lasts_s
         new = samples - self._samples
         cause = (
-            "No environment has asked for an action meanwhile: each is inside a reset or a step, which takes no longer "
-            "than --env_reset_timeout and --env_step_timeout allow."
+            "No action was computed meanwhile: environments are being made, or inside a reset or a step "
+            "(--env_init_timeout, --env_reset_timeout, --env_step_timeout), or inference does not answer."
             if new == 0
-            else f"The environments have taken {new:,} steps meanwhile, of {self._dataset:,} that make a dataset."
+            else f"{new:,} actions were computed meanwhile, and a dataset takes {self._dataset:,} of one policy."
         )
         return f"Learners have been waiting for trajectories for {self._lasts_s:.0f} s. {cause}"

@@ -134,7 +134,7 @@ class UniformInteger(Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         low, high = self.low.to(torch.float64), self.high.to(torch.float64)
-        points = torch.rand(*sample_shape, *self.low.shape, dtype=torch.float64)
+        points = torch.rand((*sample_shape, *self.low.shape), dtype=torch.float64)
         drawn = torch.minimum((low + (points * (high - low + 1)).floor()), high)
         largest = 2.0**63 - 1024  # the next double is too large for an int64
         return drawn.clamp(max=largest).to(self.low.dtype)

@@ -47,7 +47,7 @@ class RandomPolicy(Policy):
 def _unmasked(spec: TensorSpec, outer: tuple[int, ...]) -> Distribution:
     if not isinstance(spec, BoundedTensorSpec):
         spec = BoundedTensorSpec(spec.shape, spec.dtype, spec.name)
-    low, high = (limit.expand(*outer, *spec.shape) for limit in spec.limits)
+    low, high = (limit.expand((*outer, *spec.shape)) for limit in spec.limits)
     leaf = SpreadOut(low, high) if spec.dtype.is_floating_point else UniformInteger(low, high)
     return Independent(leaf, len(spec.shape), validate_args=False) if spec.shape else leaf
 

@@ -46,7 +46,7 @@ class TensorSpec:
 
     def zeros(self, outer_shape: Sequence[int] = (), device: torch.device | None = None) -> Tensor:
         """Zeros of this shape, with further dimensions before it."""
-        return torch.zeros(*outer_shape, *self.shape, dtype=self.dtype, device=device)
+        return torch.zeros((*outer_shape, *self.shape), dtype=self.dtype, device=device)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,10 +76,11 @@ class Scores:
 
 def _number(kind: Callable[[Any], Number], info: Any, key: str, default: float | None = None) -> Number:
     value = info.get(key, default) if isinstance(info, Mapping) else info
-    try:
-        return kind(np.asarray(value).item())  # also an array that holds one
-    except (TypeError, ValueError, OverflowError):
-        raise EnvError(
-            f"The info of the last step of an episode says {key}={str(value)[:100]}, expected a number. Correct it, or "
-            "leave it out."
-        ) from None
+    with suppress(Exception):
+        return kind(value)
+    with suppress(Exception):
+        return kind(np.asarray(value).item())  # an array that holds one
+    raise EnvError(
+        f"The info of the last step of an episode has a {type(value).__name__} as {key}, expected a number. Correct "
+        "it, or leave it out."
+    )
