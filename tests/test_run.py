@@ -165,7 +165,8 @@ def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: 
         finished = command.finish(20)
     assert finished.code == 4
     assert "The final checkpoint was not written" in finished.err
-    assert summary_of(tmp_path)["faults"]["faults/failed_saves"] == 1
+    told = finished.out.count("Warning: the checkpoint of policy 0 was not written")
+    assert summary_of(tmp_path)["faults"]["faults/failed_saves"] == told >= 1, "the best one may be another"
     assert {path.name for path in (tmp_path / EXPERIMENT / "checkpoint_p0").iterdir()} <= {"best"}
 
 
