@@ -178,6 +178,16 @@ def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
     return slots
 
 
+def version_of(command: Running) -> int:
+    """The newest that its console names, 0 before the first one."""
+    return int((re.findall(r"policy_version (\d+)", command.out) or ["0"])[-1])
+
+
+def wait_for_training(command: Running) -> None:
+    """Until somebody acts with a policy that has learned."""
+    command.wait_for(lambda: version_of(command) > 0, "training")
+
+
 def wait_for_first_step(command: Running) -> None:
     """Until the learner of a new run has made its first steps."""
     lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"

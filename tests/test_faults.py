@@ -37,20 +37,14 @@ from tests.commands import (
     running,
     shared_memory,
     summary_of,
+    version_of,
+    wait_for_training,
 )
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
-
-
-def version_of(command: Running) -> int:
-    return int((re.findall(r"policy_version (\d+)", command.out) or ["0"])[-1])
-
-
-def wait_for_training(command: Running) -> None:
-    command.wait_for(lambda: version_of(command) > 0, "training")
 
 
 def wait_for_more(command: Running) -> None:

@@ -33,16 +33,12 @@ from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from tests import fault_envs
-from tests.commands import ROOT, Running, run, running
+from tests.commands import ROOT, run, running, wait_for_training
 from tests.lab import make_config, make_lab
 
 CARTPOLE = (
     "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
 )  # fmt: skip
-
-
-def wait_for_training(command: Running) -> None:
-    command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
 
 
 @pytest.mark.parametrize("refused", [1, 2], ids=["worker", "successor"])
