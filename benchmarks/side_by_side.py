@@ -76,10 +76,12 @@ def command(system: str, name: str, options: argparse.Namespace, directory: str)
     work = WORKLOADS[name]
     if system in OWN:
         extra = [*OWN[system], *shlex.split(options.sf_flags)]
-        return [sys.executable, "-m", "sf.cli.train", *flags(work, options.workers, directory), *extra]
+        workers = options.workers or work.workers
+        return [sys.executable, "-m", "sf.cli.train", *flags(work, workers, directory), *extra]
     python = str(options.peers / SYSTEMS[system] / "bin" / "python")
     line = [python, peers.__file__, system, name]
-    return line + (flags(work, options.workers, directory) if system == "sample-factory" else [])
+    workers = options.workers or os.cpu_count() or 1  # what suits Sample Factory best
+    return line + (flags(work, workers, directory) if system == "sample-factory" else [])
 
 
 @contextlib.contextmanager
@@ -152,7 +154,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "sf-benchmark-peers")
     parser.add_argument("--sf-flags", default="", help="further flags of sf")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, help="rollout workers of sf and of Sample Factory")
     parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
     options.peers = options.peers.absolute()

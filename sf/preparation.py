@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from sf.config import Config, check, resolve, rows_per_group, wants_step_time
 from sf.disposable import in_disposable_child
-from sf.envs import EnvSource, find_env, probe_and_time
+from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
-from sf.envs.vectorization import choose_vectorization
 from sf.errors import ConfigError, EnvError, ResourceError
+from sf.first_look import first_look, vectorization_of
 from sf.fork_server import ForkServer
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
@@ -27,8 +27,6 @@ from sf.wiring import START_S
 
 PROBE_GRACE_S = 30.0
 """For a first look at an environment, in addition to what its calls may take."""
-CALIBRATION_S = 0.3
-"""How long an environment plays on its own before the sizes of the run are chosen."""
 
 SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
 """Fields that follow from the environment and the machine where the user has left them open."""
@@ -66,20 +64,18 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
-    seconds = CALIBRATION_S if wants_step_time(config) else 0.0
     what, faults = f"A first look at {source.env_id}", config.faults
-    timeout_s = PROBE_GRACE_S + faults.env_init_timeout + 2 * faults.env_reset_timeout + faults.env_step_timeout
-    drop = faults.on_nonfinite == "drop"
-    look: FirstLook = in_disposable_child(probe_and_time, source, seconds, drop, timeout_s=timeout_s, what=what)
-    info, step = look.info, look.step_time
+    timeout_s = PROBE_GRACE_S + 2 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
+    look = in_disposable_child(first_look, config, source, timeout_s=timeout_s, what=what)
+    info, step = look.info, look.step_time if wants_step_time(config) else None
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
-    resolved = resolve(config, info, len(os.sched_getaffinity(0)), step if seconds else None)
+    resolved = resolve(config, info, len(os.sched_getaffinity(0)), step)
     check(resolved, info)
     if config.model.encoder != AUTO and not config.run.serial_mode:  # there it is built in this process
         _look_at_encoder(config, info)
     if chosen := _chosen_flags(config, resolved):
-        measured = [_step_time(step)] if seconds else []
+        measured = [] if step is None else [_step_time(step, look.num_timed)]
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
@@ -176,10 +172,11 @@ def _look_for_accelerators() -> list[str]:
     return accelerators()
 
 
-def _step_time(step: StepTime) -> str:
+def _step_time(step: StepTime, num_envs: int) -> str:
     """What was measured."""
-    waits = f", {1e6 * step.cpu_s:.3g} of them computing" if step.waits else ""
-    return f"One environment takes {1e6 * step.wall_s:.3g} us for a step{waits}."
+    waits = f", {1e6 * step.cpu_s * num_envs:.3g} of them computing" if step.waits else ""
+    who = "One environment takes" if num_envs == 1 else f"{num_envs} environments that step as one take"
+    return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."
 
 
 def _chosen_flags(given: Config, resolved: Config) -> str:
@@ -195,10 +192,5 @@ def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config
     rollout = config.rollout
     assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
     envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
-    wanted, policies = rollout.vectorization, config.run.num_policies
-    # What steps as one cannot be brought back to where it was; and Gymnasium's own vector environments reset in the
-    # next step, which would leave the minibatches of a synchronous run short.
-    if wanted == "auto" and (config.run.serial_mode or (not config.run.async_rl and source.vector_factory is None)):
-        wanted = "none"
-    vectorization, source = choose_vectorization(wanted, source, info, envs_per_group, policies)
+    vectorization, source = vectorization_of(config, source, info, envs_per_group)
     return replace(config, rollout=replace(rollout, vectorization=vectorization)), source

@@ -167,8 +167,8 @@ def shares(**changes: Any) -> Shares:
         (
             shares(**IDLE, busy={"rollout": 0.5, "inference": 0.4, "learner": 0.6}),
             "the processes wait for each other (busy: rollout 50%, inference 40%, learner 60%) and 50% of the cores' "
-            "time is idle; larger groups (--num_envs_per_worker), more --num_workers or, at the price of lag, a larger "
-            "--num_batches_to_accumulate give them more to do at a time",
+            "time is idle; larger groups (a larger --num_envs_per_worker in fewer workers) or, at the price of lag, a "
+            "larger --num_batches_to_accumulate give them more to do at a time",
         ),
         (
             shares(**IDLE, busy={"rollout": 0.5, "inference": 0.4, "learner": 0.6}, mode="sync"),

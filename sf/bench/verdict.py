@@ -71,7 +71,7 @@ def _limit_with_idle_cores(shares: Shares) -> str:
     if shares.busy[role] < BUSY:
         waits = ", ".join(f"{role} {share:.0%}" for role, share in shares.busy.items())
         advice = (
-            "larger groups (--num_envs_per_worker), more --num_workers or, at the price of lag, a larger "
+            "larger groups (a larger --num_envs_per_worker in fewer workers) or, at the price of lag, a larger "
             "--num_batches_to_accumulate give them more to do at a time"
             if shares.mode == "async"
             else "--async_rl=True lets them work at the same time"

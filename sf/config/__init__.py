@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sf.config.checks import check
-from sf.config.resolution import resolve, suits_acting, wants_step_time
+from sf.config.resolution import DEFAULT_NUM_ENVS, resolve, suits_acting, wants_step_time
 from sf.config.roles import (
     Config,
     EvalConfig,
@@ -24,6 +24,7 @@ from sf.config.sizes import (
 )
 
 __all__ = [
+    "DEFAULT_NUM_ENVS",
     "Config",
     "EvalConfig",
     "FaultConfig",

@@ -40,6 +40,8 @@ class FirstLook(NamedTuple):
     """Sentences about what is no error and may be one."""
     made_in_s: float
     """How long the constructor took, with the imports, but without the time in which others had the core."""
+    num_timed: int = 1
+    """Environments that stepped as one while the time was taken."""
 
 
 def probe(source: EnvSource) -> EnvInfo:
@@ -107,7 +109,7 @@ class _Player:
     def step(self) -> None:
         """One step, and a reset where the episode is over."""
         env, info = self.env, self.info
-        stored = np.stack([_random_action(info, observation, self.random) for observation in self.observations])
+        stored = np.stack([random_action(info, observation, self.random) for observation in self.observations])
         actions = action_converter(env.action_space, "clip")(stored)
         self.watch.steps += 1
         with blamed_on(info.env_id, "step"), self.watch.running():
@@ -173,7 +175,7 @@ def _refuse_ignored_mask(infos: Any, info: EnvInfo, call: str) -> None:
     )
 
 
-def _random_action(info: EnvInfo, observation: Any, random: np.random.Generator) -> Array:
+def random_action(info: EnvInfo, observation: Any, random: np.random.Generator) -> Array:
     """A stored action that the mask, if there is one, allows."""
     spec, numbers, first = info.action, [], 0
     mask = np.asarray(observation[ACTION_MASK]) if ACTION_MASK in info.observations else None

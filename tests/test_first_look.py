@@ -1,0 +1,134 @@
+"""How long a step takes is measured as the run will step: one environment, or many at once."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from sf.config import Config
+from sf.envs import EnvSource
+from sf.errors import EnvError
+from sf.first_look import LEAST_STEPS, first_look
+from sf.preparation import prepare
+from tests.lab import make_config
+
+
+class Legal(gymnasium.Env[Any, Any]):
+    """Only the even ones of four actions are legal."""
+
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(0.0, 1.0, (2,))})
+    action_space = spaces.Discrete(4)
+
+    def seen(self) -> Any:
+        return {"action_mask": np.array([1, 0, 1, 0], np.int8), "x": np.zeros(2, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.seen(), 0.0, False, False, {}
+
+
+class ManyLegal(VectorEnv[Any, Any, Any]):
+    """Takes 10 ms for a step, in which it computes for a tenth of the time."""
+
+    single_observation_space, single_action_space = Legal.observation_space, Legal.action_space
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.steps = num_envs, 0
+
+    def seen(self) -> Any:
+        return {name: np.stack([array] * self.num_envs) for name, array in Legal().seen().items()}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        assert set(actions.tolist()) <= {0, 2}
+        self.steps += 1
+        until = time.process_time() + 0.001
+        while time.process_time() < until:
+            pass
+        time.sleep(0.009)
+        never = np.zeros(self.num_envs, bool)
+        return self.seen(), np.zeros(self.num_envs), never, never, {}
+
+
+class Breaks(ManyLegal):
+    def step(self, actions: Any) -> Any:
+        if self.steps == LEAST_STEPS // 2:
+            raise RuntimeError("the simulator is gone")
+        return super().step(actions)
+
+
+class Wider(ManyLegal):
+    single_observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(0.0, 1.0, (3,))})
+
+
+def source(vector_factory: Any) -> EnvSource:
+    return EnvSource("Legal", factory=Legal, vector_factory=vector_factory)
+
+
+def open_sizes(env: str = "Legal", **flags: Any) -> Config:
+    return make_config(env, **{"async_rl": True, "num_workers": None, "num_envs_per_worker": None} | flags)
+
+
+@pytest.mark.alone
+def test_many_that_step_as_one_are_timed_as_one() -> None:
+    look = first_look(open_sizes(), source(ManyLegal))
+    assert look.num_timed == 64
+    assert 0.010 < 64 * look.step_time.wall_s < 0.015
+    assert 0.001 <= 64 * look.step_time.cpu_s < 0.003
+    assert look.step_time.waits
+
+
+@pytest.mark.parametrize(
+    "flags", [{"vectorization": "none"}, {"async_rl": False}, {"serial_mode": True}, {"num_policies": 2}]
+)
+def test_one_is_timed_where_the_run_steps_single_ones(flags: dict[str, Any]) -> None:
+    look = first_look(open_sizes(**flags), EnvSource("Legal", factory=Legal))
+    assert look.num_timed == 1
+    assert look.step_time.wall_s > 0
+
+
+@pytest.mark.parametrize("flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}])
+def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict[str, Any]) -> None:
+    def refuse(num_envs: int) -> Any:
+        raise AssertionError(num_envs)
+
+    assert first_look(open_sizes(**flags), source(refuse)).num_timed == 1
+
+
+def test_a_vector_environment_that_breaks_later_decides_nothing() -> None:
+    """As with a single one: workers are replaced when they fail."""
+    assert first_look(open_sizes(), source(Breaks)).num_timed == 1
+
+
+def test_a_vector_environment_unlike_the_single_one_is_refused_before_processes_start() -> None:
+    with pytest.raises(EnvError, match=r"The vectorized Legal is not like a single one\. .*--vectorization=none"):
+        first_look(open_sizes(), source(Wider))
+
+
+@pytest.mark.parametrize("wanted", ["native", "envpool"])
+def test_what_the_environment_does_not_offer_is_refused_in_the_words_of_the_choice(wanted: str, tmp_path: Path) -> None:
+    config = make_config("Acrobot-v1", async_rl=True, vectorization=wanted, num_policies=2, train_dir=str(tmp_path))
+    with pytest.raises(Exception, match=f"^vectorization={wanted} is not possible for Acrobot-v1: num_policies=2"):
+        prepare(config)
+
+
+@pytest.mark.alone
+def test_cartpole_has_one_worker_with_all_environments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Because 64 of them take less time for a step than what is done around it."""
+    config = open_sizes("CartPole-v1", policy_workers_per_policy=None, train_dir=str(tmp_path))
+    rollout = prepare(config).config.rollout
+    assert (rollout.num_workers, rollout.num_envs_per_worker, rollout.vectorization) == (1, 64, "native")
+    printed = capsys.readouterr().out
+    assert re.match(r"64 environments that step as one take \S+ us for a step\. Chosen: --num_workers=1 ", printed)
