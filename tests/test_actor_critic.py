@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sf.config import Config, ModelConfig, RunConfig
 from sf.config.presets import with_preset
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, activations
 from sf.policy.activations import ACTIVATIONS
 from sf.policy.distributions import Categorical, DiagonalGaussian
 from sf.policy.networks import HIDDEN_GAIN
@@ -447,8 +447,9 @@ def test_moving_a_policy_is_refused() -> None:
 # ----------------------------------------------------------------------------------------------------- activations
 
 
-@pytest.mark.parametrize("name", ["tanh", "relu", "elu"])
-def test_activations_against_torch(name: str) -> None:
+@pytest.mark.parametrize(("name", "has_fast_tanh"), [("tanh", True), ("tanh", False), ("relu", True), ("elu", True)])
+def test_activations_against_torch(name: str, has_fast_tanh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "HAS_FAST_TANH", has_fast_tanh)
     x = torch.linspace(-20, 20, 4001, requires_grad=True)
     reference = {"tanh": torch.tanh, "relu": torch.relu, "elu": torch.nn.functional.elu}[name]
     ours, theirs = ACTIVATIONS[name](x), reference(x)

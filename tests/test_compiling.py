@@ -80,7 +80,7 @@ def test_what_cannot_be_compiled_is_trained_as_it_is_written(
 
         return run
 
-    policy = make_policy()
+    policy = make_policy(encoder_per_key=True)  # of which no way back is written out
     monkeypatch.setattr(compiling, "_compiled", only_possible)
     with caplog.at_level(logging.WARNING):
         found = trained(policy, torch_compile=True)

@@ -22,13 +22,13 @@ from sf.config import LearnerConfig
 from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
 from sf.learner.batch import Batch
-from sf.learner.compiling import Compiled
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
 from sf.learner.differences import tensor_differences
-from sf.learner.losses import divergences, normalize_advantages, ppo_gradients, propagate
+from sf.learner.losses import divergences, normalize_advantages, ppo_gradients
 from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
+from sf.learner.propagation import propagation_through
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
@@ -76,7 +76,7 @@ class Update:
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
         """
         self.policy, self.config, self.peers = policy, config, peers
-        self._evaluate_policy = Compiled(policy) if config.torch_compile else policy.evaluate
+        self._network = propagation_through(policy, config)
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
@@ -189,14 +189,14 @@ class Update:
             return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.trained)
         if part.columns is None:
             minibatch = _take(transitions, part.trained)
-            return self._evaluate_policy(minibatch.observations, minibatch.actions), minibatch
+            return self._network.evaluate(minibatch.observations, minibatch.actions), minibatch
         # A policy with memory goes through whole trajectories and then trains on those of their steps that count.
         steps, num_trajectories = batch.rewards.shape
         columns = part.columns
         rows = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
         unrolled = transitions.take(rows)
         sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
-        evaluation = self._evaluate_policy(unrolled.observations, unrolled.actions, sequences)
+        evaluation = self._network.evaluate(unrolled.observations, unrolled.actions, sequences)
         if part.kept is None:
             return evaluation, unrolled
         return Evaluation(*(x.index_select(0, part.kept) for x in evaluation)), unrolled.take(part.kept)
@@ -211,7 +211,7 @@ class Update:
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
         if size:
-            propagate(evaluation, ppo_gradients(evaluation, normalized, config))
+            self._network.propagate(evaluation, ppo_gradients(evaluation, normalized, config))
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners

@@ -9,7 +9,7 @@ tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,11 @@ MASKED_LOGIT = -1e8
 """A finite stand-in for minus infinity: probability exactly 0, and 0·log 0 without nan in the entropy."""
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+LOG_STD_LIMITS = -10.0, 5.0
+"""Of deviations that depend on the observation."""
+
+GradientOfParams = Callable[[Tensor, Tensor], Tensor]
+"""From the derivatives [B] with respect to log-probabilities and entropies to those with respect to the parameters."""
 
 
 class Categorical(nn.Module):
@@ -80,6 +85,12 @@ class Categorical(nn.Module):
         log_probs, entropy = _CategoricalEvaluation.apply(self._logits(params), actions)  # type: ignore[no-untyped-call]
         return self._sum(log_probs), self._sum(entropy)
 
+    def evaluate_by_hand(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, GradientOfParams]:
+        """What `evaluate` gives for one choice, and the gradient of it."""
+        assert self._is_scalar
+        log_probs, entropy, kept = _evaluated(params, actions)
+        return log_probs, entropy, lambda *gradients: _gradient_of_logits(kept, *gradients)
+
     def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
         """The logits [B, n] of each choice."""
         return [(logits,) for logits in torch.split(params, self._choices, -1)]
@@ -110,19 +121,29 @@ class _CategoricalEvaluation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = logits.log_softmax(-1)
-        probs = log_probs.exp()
-        entropy = -torch.linalg.vecdot(probs, log_probs)
-        columns = actions.unsqueeze(-1)
-        ctx.save_for_backward(log_probs, probs, entropy, columns)
-        return log_probs.gather(-1, columns).squeeze(-1), entropy
+        log_probs, entropy, kept = _evaluated(logits, actions)
+        ctx.save_for_backward(*kept)
+        return log_probs, entropy
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        log_probs, probs, entropy, columns = ctx.saved_tensors
-        d_log_probs, d_entropy = (gradient.unsqueeze(-1) for gradient in grad_outputs)
-        d_logits = (log_probs + entropy.unsqueeze(-1)).mul_(d_entropy).add_(d_log_probs).mul_(probs).neg_()
-        return d_logits.scatter_add_(-1, columns, d_log_probs), None
+        return _gradient_of_logits(ctx.saved_tensors, *grad_outputs), None
+
+
+def _evaluated(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
+    """Log-probabilities, entropies, and what their gradient needs."""
+    log_probs = logits.log_softmax(-1)
+    probs = log_probs.exp()
+    entropy = -torch.linalg.vecdot(probs, log_probs)
+    columns = actions.unsqueeze(-1)
+    return log_probs.gather(-1, columns).squeeze(-1), entropy, (log_probs, probs, entropy, columns)
+
+
+def _gradient_of_logits(kept: Sequence[Tensor], d_log_probs: Tensor, d_entropy: Tensor) -> Tensor:
+    log_probs, probs, entropy, columns = kept
+    d_log_probs, d_entropy = d_log_probs.unsqueeze(-1), d_entropy.unsqueeze(-1)
+    d_logits = (log_probs + entropy.unsqueeze(-1)).mul_(d_entropy).add_(d_log_probs).mul_(probs).neg_()
+    return d_logits.scatter_add_(-1, columns, d_log_probs)
 
 
 class DiagonalGaussian(nn.Module):
@@ -166,8 +187,31 @@ class DiagonalGaussian(nn.Module):
     def evaluate(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Joint log-probabilities of actions [B, d] and joint entropies, both [B]."""
         mean, log_std = self._split(params)
-        entropy = log_std.sum(-1) + self.size * (0.5 + HALF_LOG_TWO_PI)
-        return self._log_probs(mean, log_std, actions), entropy.expand(len(params))
+        return self._log_probs(mean, log_std, actions), self._entropy(params, log_std)
+
+    def evaluate_by_hand(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, GradientOfParams]:
+        """What `evaluate` gives, and the gradient of it; that of free deviations is added to theirs.
+
+        With z = (action - mean) / std, d log p / d mean = z / std and d log p / d log_std = z² - 1.
+        """
+        mean, log_std = self._split(params)
+        inverse = torch.exp(-log_std)
+        distances = (actions - mean) * inverse
+
+        def gradient(d_log_probs: Tensor, d_entropy: Tensor) -> Tensor:
+            d_log_probs, d_entropy = d_log_probs.unsqueeze(-1), d_entropy.unsqueeze(-1)
+            d_mean = distances * d_log_probs
+            d_log_std = (d_mean * distances).sub_(d_log_probs).add_(d_entropy)
+            d_mean.mul_(inverse)
+            if self.log_std is None:
+                shifted = params[..., self.size :] + self.initial_log_std
+                d_log_std.masked_fill_((shifted < LOG_STD_LIMITS[0]) | (shifted > LOG_STD_LIMITS[1]), 0.0)
+                return torch.cat([d_mean, d_log_std], -1)
+            assert self.log_std.grad is not None
+            self.log_std.grad.add_(d_log_std.sum(0))
+            return d_mean
+
+        return self._densities(distances, log_std), self._entropy(params, log_std), gradient
 
     def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
         """Mean and standard deviation [B] of each number."""
@@ -179,13 +223,20 @@ class DiagonalGaussian(nn.Module):
         if log_std is not None:
             return params, log_std
         # The head starts near 0, hence the shift; the limits keep exp and its gradient finite.
-        adaptive = (params[..., self.size :] + self.initial_log_std).clamp(-10.0, 5.0)
+        adaptive = (params[..., self.size :] + self.initial_log_std).clamp(*LOG_STD_LIMITS)
         return params[..., : self.size], adaptive
 
     def _log_probs(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
-        distances = (actions - mean) * torch.exp(-log_std)
+        return self._densities((actions - mean) * torch.exp(-log_std), log_std)
+
+    def _densities(self, distances: Tensor, log_std: Tensor) -> Tensor:
+        """[B] logarithms, from the distances to the mean in standard deviations."""
         log_densities = -0.5 * distances.square() - log_std
         return log_densities.sum(-1) - self.size * HALF_LOG_TWO_PI
+
+    def _entropy(self, params: Tensor, log_std: Tensor) -> Tensor:
+        entropy = log_std.sum(-1) + self.size * (0.5 + HALF_LOG_TWO_PI)
+        return entropy.expand(len(params))
 
 
 class Mixed(nn.Module):

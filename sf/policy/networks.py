@@ -49,13 +49,13 @@ class Mlp(nn.Module):
         layers = [linear(*pair) for pair in zip(all_sizes, sizes, strict=False)]
         self.layers = nn.ModuleList(layers)
         self.num_features = all_sizes[-1]
-        self._activation = ACTIVATIONS[nonlinearity]
+        self.nonlinearity, self.activation = nonlinearity, ACTIVATIONS[nonlinearity]
         self._parameters_of_layers = tuple((layer.weight, layer.bias) for layer in layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, num_inputs] to [B, num_features]."""
         for weight, bias in self._parameters_of_layers:
-            x = self._activation(functional.linear(x, weight, bias))
+            x = self.activation(functional.linear(x, weight, bias))
         return x
 
 

@@ -1,0 +1,109 @@
+"""The way back through a network, written out, against the one that torch records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from sf.config import LearnerConfig, ModelConfig
+from sf.learner.losses import LossGradients
+from sf.learner.propagation import Recorded, WrittenOut, propagation_through
+from sf.policy import ActorCritic, Evaluation
+from sf.policy.distributions import LOG_STD_LIMITS, DiagonalGaussian
+from sf.spaces import EnvInfo, action_spec, observation_leaves
+
+CHOICE, NUMBERS = spaces.Discrete(5, start=2), spaces.Box(-1.0, 1.0, (3,))
+
+
+def make(action_space: Any = CHOICE, size: int = 6, **settings: Any) -> ActorCritic:
+    torch.manual_seed(1)
+    info = EnvInfo("Toy", 1, observation_leaves(spaces.Box(-1.0, 1.0, (size,))), action_spec(action_space))
+    policy = ActorCritic(info, ModelConfig(**{"encoder_mlp_layers": (16, 8), **settings}))
+    with torch.no_grad():
+        policy.flat_parameters.add_(0.3 * torch.randn_like(policy.flat_parameters))
+        for normalizer in policy.observation_normalizers.values():
+            normalizer.mean.uniform_(-1.0, 1.0)
+            normalizer.std.uniform_(0.5, 2.0)
+    return policy
+
+
+def outcome(network: Any, policy: ActorCritic, num_rows: int) -> tuple[Evaluation, torch.Tensor]:
+    """What a network says of random rows, and the gradient that it adds to one that is there."""
+    random = torch.Generator().manual_seed(2)
+    observations = {"obs": torch.randn(num_rows, *policy.info.observations["obs"].shape, generator=random)}
+    actions = torch.randn(num_rows, 3, generator=random)
+    if policy.info.action.is_scalar:
+        actions = torch.randint(5, (num_rows,), generator=random)
+    derivatives = LossGradients(*torch.randn(3, num_rows, generator=random).unbind())
+    policy.flat_gradient.fill_(0.125)
+    evaluation = network.evaluate(observations, actions)
+    network.propagate(evaluation, derivatives)
+    return Evaluation(*(part.detach() for part in evaluation)), policy.flat_gradient.clone()
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 300])
+@pytest.mark.parametrize(
+    ("action_space", "settings"),
+    [
+        (CHOICE, {}),
+        (CHOICE, {"actor_critic_share_weights": False}),
+        (CHOICE, {"nonlinearity": "relu"}),
+        (CHOICE, {"nonlinearity": "elu", "encoder_mlp_layers": (16, 16, 16)}),
+        (CHOICE, {"nonlinearity": "tanh", "encoder_mlp_layers": (4,), "size": 1}),
+        (CHOICE, {"normalize_input": False, "obs_scale": 3.0, "normalize_returns": False}),
+        (NUMBERS, {}),
+        (NUMBERS, {"actor_critic_share_weights": False, "adaptive_stddev": False}),
+        (NUMBERS, {"adaptive_stddev": False, "nonlinearity": "tanh"}),
+        (NUMBERS, {"adaptive_stddev": True, "initial_stddev": 0.2}),
+    ],
+)
+def test_what_is_written_out_is_what_torch_records(action_space: Any, settings: dict[str, Any], num_rows: int) -> None:
+    """The numbers to the last bit, as ratios of 1 need; gradients up to the order of sums."""
+    policy = make(action_space, **settings)
+    assert isinstance(propagation_through(policy, LearnerConfig()), WrittenOut)
+    right, right_gradient = outcome(Recorded(policy.evaluate), policy, num_rows)
+    found, found_gradient = outcome(WrittenOut(policy), policy, num_rows)
+    for name, one, other in zip(Evaluation._fields, found, right, strict=True):
+        assert torch.equal(one, other), name
+    assert float((right_gradient - 0.125).abs().max()) > 0.1
+    torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_deviations_at_their_limits_have_no_gradient() -> None:
+    """Where the network asks for more, nothing it does changes them, and at the limit itself it does."""
+    policy = make(NUMBERS, adaptive_stddev=True)
+    low, high = LOG_STD_LIMITS
+    log_stds = torch.tensor([[low - 1.0, low, high], [high + 1.0, 0.0, low]])
+    assert isinstance(policy.distribution, DiagonalGaussian)
+    params = torch.cat([torch.zeros(2, 3), log_stds - policy.distribution.initial_log_std], -1)
+    actions, derivatives = torch.full((2, 3), 1e-4), (torch.ones(2), torch.full((2,), 0.5))
+    recorded = params.clone().requires_grad_()
+    torch.autograd.backward(policy.distribution.evaluate(recorded, actions), derivatives)
+    *_, gradient = policy.distribution.evaluate_by_hand(params, actions)
+    found = gradient(*derivatives)
+    assert recorded.grad is not None
+    torch.testing.assert_close(found, recorded.grad)
+    assert found[0, 3] == found[1, 3] == 0.0
+    assert found[0, 4] != 0.0
+
+
+@pytest.mark.parametrize(
+    ("action_space", "settings"),
+    [
+        (CHOICE, {"use_rnn": True}),
+        (CHOICE, {"encoder_per_key": True}),
+        (spaces.MultiDiscrete([2, 3]), {}),
+        (spaces.Tuple([CHOICE, NUMBERS]), {}),
+    ],
+)
+def test_other_networks_are_recorded(action_space: Any, settings: dict[str, Any]) -> None:
+    assert isinstance(propagation_through(make(action_space, **settings), LearnerConfig()), Recorded)
+
+
+def test_bfloat16_is_recorded() -> None:
+    policy = make()
+    rough = ActorCritic(policy.info, policy.config, bf16=True)
+    assert isinstance(propagation_through(rough, LearnerConfig()), Recorded)
