@@ -208,6 +208,23 @@ class TestDefaults:
         check(resolved, env_info())
         assert resolve(resolved, env_info(), cores=2) == resolved
 
+    @pytest.mark.parametrize(
+        ("layers", "cores", "workers", "inference"),
+        [
+            ((64, 64), 8, 1, 0),
+            ((128, 128), 2, 2, 0),
+            ((128, 128), 1, 1, 1),
+            ((256, 256), 8, 8, 0),
+            ((512, 512), 4, 1, 1),
+        ],
+    )
+    def test_workers_whose_groups_would_be_too_large_for_acting_are_more(
+        self, layers: tuple[int, ...], cores: int, workers: int, inference: int
+    ) -> None:
+        """As far as there are cores; environments that take no time have one worker otherwise."""
+        resolved = resolve(make(model={"encoder_mlp_layers": layers}), env_info(), cores, StepTime(1e-6, 1e-6))
+        assert (resolved.rollout.num_workers, resolved.inference.policy_workers_per_policy) == (workers, inference)
+
     @pytest.mark.parametrize(("cpu_us", "inference"), [(1000, 0), (700, 0), (500, 1)])
     def test_environments_that_wait_have_an_inference_process(self, cpu_us: int, inference: int) -> None:
         resolved = resolve(make(), env_info(), 2, StepTime(1e-3, 1e-6 * cpu_us))

@@ -40,10 +40,9 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         ConfigError: the batch size cannot be derived.
     """
     if config.inference.policy_workers_per_policy is None:
-        acting = _sized(_with_inference(config, 0), cores, step)
         waits = step is not None and step.waits  # then there are many workers with few environments each
-        acts = not waits and suits_acting(acting, info)
-        config = acting if acts else _sized(_with_inference(config, 1), cores, step)
+        acting = None if waits else _acting(config, info, cores, step)
+        config = acting or _sized(_with_inference(config, 1), cores, step)
     else:
         config = _sized(config, cores, step)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
@@ -58,6 +57,15 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
 
 def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:
     return replace(config, inference=replace(config.inference, policy_workers_per_policy=policy_workers_per_policy))
+
+
+def _acting(config: Config, info: EnvInfo, cores: int, step: StepTime | None) -> Config | None:
+    """With rollout workers that act for themselves, if that suits: more of them where their groups are too large."""
+    for least in range(1, cores + 1):
+        sized = _sized(_with_inference(config, 0), cores, step, least)
+        if suits_acting(sized, info):
+            return sized
+    return None
 
 
 def suits_acting(config: Config, info: EnvInfo) -> bool:
@@ -76,9 +84,9 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
     return is_written_out(info, config.model) and is_small(info, config.model, rows_per_group(config, info.num_agents))
 
 
-def _sized(config: Config, cores: int, step: StepTime | None) -> Config:
-    """With workers, environments and groups."""
-    most = 1 if config.run.serial_mode else _most_workers(config.groups_per_worker, cores, step)
+def _sized(config: Config, cores: int, step: StepTime | None, least: int = 1) -> Config:
+    """With workers, environments and groups; `least` workers if the environments suffice for them."""
+    most = 1 if config.run.serial_mode else max(least, _most_workers(config.groups_per_worker, cores, step))
     rollout = _fill_workers(config.rollout, config.groups_per_worker, most, config.learner.num_learners)
     return replace(config, rollout=rollout)
 
