@@ -15,7 +15,7 @@ import numpy as np
 from sf.arena import Array
 from sf.config import DEFAULT_NUM_ENVS, Config, wants_step_time
 from sf.envs import EnvSource, probe_and_time
-from sf.envs.probe import SEED, FirstLook, random_action
+from sf.envs.probe import SEED, FirstLook, crash_note, random_action
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
@@ -52,8 +52,9 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         return probe_and_time(source, CALIBRATION_S, drop_nonfinite)
     try:
         step_time = time_as_one(vector_source, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
-    except EnvCrashed:
-        return look  # as one environment may in a later step: workers are replaced
+    except EnvCrashed as crash:
+        when = f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part"
+        return look._replace(notes=[*look.notes, crash_note(when, crash)])
     return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)
 
 

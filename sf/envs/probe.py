@@ -78,15 +78,20 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
         while time.monotonic() < end_s:
             player.step()
     except EnvCrashed as crash:
-        notes = [
-            f"Warning: in step {player.watch.steps} of the first look, {crash}\nRollout workers that this happens to "
-            "are replaced, as often as --max_restarts allows."
-        ]
+        notes = [crash_note(f"in step {player.watch.steps}", crash)]
     step_time = player.watch.result()  # while its processes live
     if not notes:
         with blamed_on(info.env_id, "close"):
             env.close()
     return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, made_in_s)
+
+
+def crash_note(when: str, crash: EnvCrashed) -> str:
+    """For an environment that a run can do with although it has raised something."""
+    return (
+        f"Warning: {when} of the first look, {crash}\nRollout workers that this happens to are replaced, as often as "
+        "--max_restarts allows."
+    )
 
 
 class _Player:

@@ -74,11 +74,10 @@ class WrittenOut:
         """See `Propagation`."""
         assert sequences is None, "a network with memory is not written out"
         (inputs,) = self._read(observations).values()
-        self._features = self._features_of_values = self._tower.forward(inputs)
-        if self._tower_of_values is not None:
-            self._features_of_values = self._tower_of_values.forward(inputs)
-        params = functional.linear(self._features, self._policy_head.weight, self._policy_head.bias)
-        values = functional.linear(self._features_of_values, self._value_head.weight, self._value_head.bias).squeeze(-1)
+        features = self._tower.forward(inputs)
+        features_of_values = features if self._tower_of_values is None else self._tower_of_values.forward(inputs)
+        params = functional.linear(features, self._policy_head.weight, self._policy_head.bias)
+        values = functional.linear(features_of_values, self._value_head.weight, self._value_head.bias).squeeze(-1)
         log_probs, entropy, self._gradient_of_params = self._evaluate_actions(params, actions)
         return Evaluation(log_probs, entropy, values, params)
 
@@ -87,8 +86,8 @@ class WrittenOut:
         """See `Propagation`."""
         d_params = self._gradient_of_params(gradients.log_probs, gradients.entropy)
         d_values = gradients.normalized_values.unsqueeze(-1)
-        _add_gradient(self._policy_head, d_params, self._features)
-        _add_gradient(self._value_head, d_values, self._features_of_values)
+        _add_gradient(self._policy_head, d_params, self._tower.features)
+        _add_gradient(self._value_head, d_values, (self._tower_of_values or self._tower).features)
         d_features = d_params.mm(self._policy_head.weight)
         if self._tower_of_values is None:
             d_features.addmm_(d_values, self._value_head.weight)
@@ -108,8 +107,13 @@ class _Tower:
         self._gradient = GRADIENTS[encoder.mlp.nonlinearity]
         self._results: list[Tensor] = []
 
+    @property
+    def features(self) -> Tensor:
+        """[B, features] that `forward` gave last."""
+        return self._results[-1]
+
     def forward(self, x: Tensor) -> Tensor:
-        """Remembers what comes out of each layer, and what goes into the first one."""
+        """Remembers what comes out of each layer, and what goes into the first one, until `backward`."""
         self._results = [x]
         for layer in self._layers:
             x = self._activation(functional.linear(x, layer.weight, layer.bias))
@@ -118,12 +122,13 @@ class _Tower:
 
     def backward(self, gradient: Tensor) -> None:
         """From the derivatives [B, features] of the last result."""
-        for index in reversed(range(len(self._layers))):
-            layer, x = self._layers[index], self._results[index]
-            gradient = self._gradient(gradient, self._results[index + 1])
-            _add_gradient(layer, gradient, x)
-            if index > 0:
+        while len(self._results) > 1:
+            layer = self._layers[len(self._results) - 2]
+            gradient = self._gradient(gradient, self._results.pop())
+            _add_gradient(layer, gradient, self._results[-1])
+            if len(self._results) > 1:
                 gradient = gradient.mm(layer.weight)
+        self._results.clear()
 
 
 def _add_gradient(layer: nn.Linear, gradient: Tensor, x: Tensor) -> None:
