@@ -43,6 +43,8 @@ from tests.commands import (
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
 
+WITHOUT_NOHUP = "env", "--default-signal=HUP"
+"""Also where nohup has started the tests."""
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
 
@@ -350,7 +352,7 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
         directory.mkdir()
         flags = " ".join(CARTPOLE)
         line = f"{prefix}{sys.executable} -m sf.cli.train {flags} > out.txt 2>&1 & wait"
-        shell = subprocess.Popen(["bash", "-c", line], cwd=directory, start_new_session=True)
+        shell = subprocess.Popen([*WITHOUT_NOHUP, "bash", "-c", line], cwd=directory, start_new_session=True)
         command = Running(shell, directory / "out.txt", directory / "out.txt")
         try:
             while not (directory / "out.txt").exists():
@@ -375,7 +377,7 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
     flags = fault_run(tmp_path, num_workers=1, kwargs={"init_s": 2.0})[:-1]
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *flags])
     shell = subprocess.Popen(
-        ["bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
+        [*WITHOUT_NOHUP, "bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
         env=os.environ | {"PYTHONPATH": ROOT},
     )  # fmt: skip
     command = Running(shell, tmp_path / "out.txt", tmp_path / "out.txt")
