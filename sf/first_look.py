@@ -25,7 +25,7 @@ from sf.spaces import ACTION_MASK, EnvInfo
 CALIBRATION_S = 0.3
 """How long environments play before the sizes of the run are chosen."""
 LEAST_STEPS = 8
-"""That environments which step as one take, however long that is: what a first step does once should not decide."""
+"""That environments which step as one take, however long that is, after one that does not count."""
 
 
 def first_look(config: Config, source: EnvSource) -> FirstLook:
@@ -41,7 +41,8 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
     drop_nonfinite = config.faults.on_nonfinite == "drop"
     if not wants_step_time(config):
         return probe_and_time(source, 0.0, drop_nonfinite)
-    if not (source.offers_vector or config.rollout.vectorization == "envpool"):
+    may_offer_vector = source.modules or source.offers_vector  # modules register more when they are imported
+    if not (may_offer_vector or config.rollout.vectorization == "envpool"):
         return probe_and_time(source, CALIBRATION_S, drop_nonfinite)
     look = probe_and_time(source, 0.0, drop_nonfinite)
     try:
@@ -54,6 +55,7 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         step_time = time_as_one(vector_source, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
     except EnvCrashed as crash:
         when = f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part"
+        look = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
         return look._replace(notes=[*look.notes, crash_note(when, crash)])
     return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)
 
@@ -96,12 +98,17 @@ def time_as_one(
     try:
         batch.reset(observations)
         random, rewards, watch = np.random.default_rng(SEED), np.zeros(num_envs, np.float32), Stopwatch()
+
+        def actions() -> Array:
+            return np.stack([random_action(info, _row(observations, row), random) for row in range(num_envs)])
+
+        batch.step(actions(), observations, rewards)  # which may compile something
         end_s = monotonic() + seconds
         while watch.steps < LEAST_STEPS * num_envs or monotonic() < end_s:
-            actions = np.stack([random_action(info, _row(observations, row), random) for row in range(num_envs)])
+            chosen = actions()
             watch.steps += num_envs
             with watch.running():
-                batch.step(actions, observations, rewards)
+                batch.step(chosen, observations, rewards)
         return watch.result()  # while its processes live
     finally:
         batch.close()

@@ -105,7 +105,9 @@ def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict
     def refuse(num_envs: int) -> Any:
         raise AssertionError(num_envs)
 
-    assert first_look(open_sizes(**flags), source(refuse)).num_timed == 1
+    look = first_look(open_sizes(**flags), source(refuse))
+    assert look.num_timed == 1
+    assert not look.notes, "it would be told of"
 
 
 def test_a_vector_environment_that_breaks_later_decides_nothing() -> None:

@@ -61,7 +61,7 @@ def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:
 
 def _acting(config: Config, info: EnvInfo, cores: int, step: StepTime | None) -> Config | None:
     """With rollout workers that act for themselves, if that suits: more of them where their groups are too large."""
-    for least in range(1, cores + 1):
+    for least in range(1, min(cores, MAX_DEFAULT_WORKERS) + 1):
         sized = _sized(_with_inference(config, 0), cores, step, least)
         if suits_acting(sized, info):
             return sized
