@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from pathlib import Path
 
@@ -16,29 +15,24 @@ pytestmark = pytest.mark.slow
 MODES = {"async": (), "sync": ("--async_rl=False",), "serial": ("--serial_mode=True",)}
 
 
-def frames_to(path: Path, env: str, target: float, frames: int, *flags: str) -> float:
-    """After how many frames the mean return of 100 episodes gets to `target`; infinity if not within `frames`."""
+def reaches(path: Path, env: str, target: float, frames: int, *flags: str) -> int:
+    """The mean return of 100 episodes gets to `target` within `frames`; after how many it does."""
     limits = (f"--stop_at_reward={target}", f"--train_for_env_steps={frames}")
     finished = run(path, f"--env={env}", *limits, *flags, timeout_s=900)
     assert finished.code == 0, finished.err
     summary = json.loads((path / "train_dir/default_experiment/summary.json").read_text())
-    return float(summary["frames"]) if summary["exit_reason"] == "stop_at_reward reached" else math.inf
-
-
-def reaches(path: Path, env: str, target: float, frames: int, *flags: str) -> None:
-    """The mean return of 100 episodes gets to `target` within `frames`."""
-    assert frames_to(path, env, target, frames, *flags) < math.inf
+    assert summary["exit_reason"] == "stop_at_reward reached", summary["policies"]
+    return int(summary["frames"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_cartpole_reaches_475_within_500k_steps(tmp_path: Path, mode: str) -> None:
-    """In the median of five seeds; one of eight falls back shortly before and takes 700,000 or more."""
+    """In the median of three seeds; one of eight falls back shortly before and takes 700,000."""
     frames = [
-        frames_to(tmp_path / str(seed), "CartPole-v1", 475, 1_000_000, *MODES[mode], f"--seed={seed}")
-        for seed in (1, 2, 3, 4, 5)
+        reaches(tmp_path / str(seed), "CartPole-v1", 475, 1_000_000, *MODES[mode], f"--seed={seed}")
+        for seed in (1, 2, 3)
     ]
     assert statistics.median(frames) <= 500_000, frames
-    assert sum(one < math.inf for one in frames) >= 4, frames
 
 
 def test_pendulum_reaches_minus_250(tmp_path: Path) -> None:

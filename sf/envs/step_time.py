@@ -13,7 +13,7 @@ WAITS = 1.5
 
 
 class StepTime(NamedTuple):
-    """Means over some steps of one environment on its own, resets included."""
+    """Means over some steps of one environment, on its own or of many that step as one; resets included."""
 
     wall_s: float
     """Seconds of wall time per step, without those in which others had the core."""

@@ -79,4 +79,4 @@ GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": _relu_gradient,
     "elu": _elu_gradient,
 }
-"""From the derivatives with respect to what a function gave, and that, to those with respect to what it was given."""
+"""From dL/dy and y to dL/dx, where y is the function of x."""
