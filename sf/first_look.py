@@ -7,13 +7,14 @@ together, and 9 us each on their own.
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 from typing import Literal
 
 import numpy as np
 
 from sf.arena import Array
-from sf.config import DEFAULT_NUM_ENVS, Config, wants_step_time
+from sf.config import DEFAULT_NUM_ENVS, Config, envs_per_group, resolve, wants_step_time
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import SEED, FirstLook, crash_note, random_action
 from sf.envs.step_time import StepTime, Stopwatch
@@ -57,13 +58,16 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         when = f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part"
         look = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
         return look._replace(notes=[*look.notes, crash_note(when, crash)])
+    sized = resolve(config, look.info, len(os.sched_getaffinity(0)), step_time)
+    if vectorization_of(config, source, look.info, envs_per_group(sized))[0] == "none":
+        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)  # so many workers that few step as one
     return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)
 
 
 def vectorization_of(
-    config: Config, source: EnvSource, info: EnvInfo, envs_per_group: int
+    config: Config, source: EnvSource, info: EnvInfo, group_size: int
 ) -> tuple[Vectorization, EnvSource]:
-    """How groups of this size step, and what makes their environments.
+    """How groups of this many environments step, and what makes them.
 
     Raises:
         EnvError: the environment does not offer what is wanted.
@@ -74,7 +78,7 @@ def vectorization_of(
     # next step, which would leave the minibatches of a synchronous run short.
     if wanted == "auto" and (run.serial_mode or (not run.async_rl and source.vector_factory is None)):
         wanted = "none"
-    return choose_vectorization(wanted, source, info, envs_per_group, run.num_policies)
+    return choose_vectorization(wanted, source, info, group_size, run.num_policies)
 
 
 def time_as_one(

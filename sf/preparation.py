@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sf.config import Config, check, resolve, rows_per_group, wants_step_time
+from sf.config import Config, check, envs_per_group, resolve, rows_per_group, wants_step_time
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -189,8 +189,5 @@ def _chosen_flags(given: Config, resolved: Config) -> str:
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:
     """The configuration with the vectorization that fits, and the source of its environments."""
-    rollout = config.rollout
-    assert rollout.num_envs_per_worker is not None, "the configuration is resolved"
-    envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
-    vectorization, source = vectorization_of(config, source, info, envs_per_group)
-    return replace(config, rollout=replace(rollout, vectorization=vectorization)), source
+    vectorization, source = vectorization_of(config, source, info, envs_per_group(config))
+    return replace(config, rollout=replace(config.rollout, vectorization=vectorization)), source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from sf.config import Config, trajectories_per_dataset
+from sf.config import Config, envs_per_group, rows_per_group, trajectories_per_dataset
 from sf.limits import ensure_descriptors, ensure_processes
 from sf.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
@@ -21,17 +21,15 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     rollout, run, inference_workers = config.rollout, config.run, config.inference.policy_workers_per_policy
     assert inference_workers is not None
     assert rollout.num_workers is not None
-    assert rollout.num_envs_per_worker is not None
-    envs_per_group = rollout.num_envs_per_worker // config.groups_per_worker
     return Topology(
         num_workers=rollout.num_workers,
         groups_per_worker=config.groups_per_worker,
-        envs_per_group=envs_per_group,
+        envs_per_group=envs_per_group(config),
         agents_per_env=info.num_agents,
         rollout=rollout.rollout,
         slots_per_group=slots_per_group(
             trajectories_per_dataset(config) // config.learner.num_learners,
-            envs_per_group * info.num_agents,
+            rows_per_group(config, info.num_agents),
             rollout.num_workers * config.groups_per_worker // config.learner.num_learners,
             config.datasets_in_flight,
         ),

@@ -15,6 +15,7 @@ from sf.config.roles import (
     RunConfig,
 )
 from sf.config.sizes import (
+    envs_per_group,
     rows_per_group,
     samples_per_iteration,
     samples_per_round,
@@ -34,6 +35,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "check",
+    "envs_per_group",
     "resolve",
     "rows_per_group",
     "samples_per_iteration",

@@ -20,11 +20,16 @@ def samples_per_round(config: Config, num_agents: int) -> Fraction:
     return Fraction(total, config.run.num_policies)
 
 
-def rows_per_group(config: Config, num_agents: int) -> int:
-    """N a / splits, the observations that ask for their actions together."""
+def envs_per_group(config: Config) -> int:
+    """N / splits, the environments that a worker steps before it asks for their actions."""
     if config.rollout.num_envs_per_worker is None:
         raise ValueError("num_envs_per_worker is None; sizes follow from a resolved configuration.")
-    return config.rollout.num_envs_per_worker // config.groups_per_worker * num_agents
+    return config.rollout.num_envs_per_worker // config.groups_per_worker
+
+
+def rows_per_group(config: Config, num_agents: int) -> int:
+    """N a / splits, the observations that ask for their actions together."""
+    return envs_per_group(config) * num_agents
 
 
 def samples_per_iteration(config: Config) -> int:
