@@ -36,22 +36,21 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.steps = 0
-        self._wall_s = self._cpu_s = self._own_s = 0.0
+        self._wall_s = self._cpu_s = 0.0
         self._simulators_s, self._queued_s = _cpu_of_children_s(), queued_s()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Around one call of the environment."""
-        wall_s, cpu_s, own_s = time.perf_counter(), time.process_time(), time.thread_time()
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
         yield
-        self._own_s += time.thread_time() - own_s
-        self._cpu_s += time.process_time() - cpu_s
         self._wall_s += time.perf_counter() - wall_s
+        self._cpu_s += time.process_time() - cpu_s
 
     def result(self) -> StepTime:
         """The means so far."""
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
-        wall_s = max(self._own_s, self._wall_s - (queued_s() - self._queued_s))  # the kernel counts more coarsely
+        wall_s = max(self._cpu_s, self._wall_s - (queued_s() - self._queued_s))
         return StepTime(wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
 
 
