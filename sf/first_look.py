@@ -38,6 +38,7 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
 
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
+        ConfigError: the batch size cannot be derived.
     """
     drop_nonfinite = config.faults.on_nonfinite == "drop"
     if not wants_step_time(config):
@@ -57,10 +58,11 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
     except EnvCrashed as crash:
         when = f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part"
         look = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
-        return look._replace(notes=[*look.notes, crash_note(when, crash)])
+        look = look._replace(notes=[*look.notes, crash_note(when, crash)])
+        return look._replace(refutes_vectorization=config.rollout.vectorization == "auto")
     sized = resolve(config, look.info, len(os.sched_getaffinity(0)), step_time)
-    if vectorization_of(config, source, look.info, envs_per_group(sized))[0] == "none":
-        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)  # so many workers that few step as one
+    if vectorization_of(config, source, look.info, envs_per_group(sized))[0] == "none":  # auto, and many workers
+        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)._replace(refutes_vectorization=True)
     return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)
 
 

@@ -65,12 +65,14 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
     what, faults = f"A first look at {source.env_id}", config.faults
-    timeout_s = PROBE_GRACE_S + 2 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
+    timeout_s = PROBE_GRACE_S + 3 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
     look = in_disposable_child(first_look, config, source, timeout_s=timeout_s, what=what)
     info, step = look.info, look.step_time if wants_step_time(config) else None
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step)
+    if look.refutes_vectorization:
+        resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     check(resolved, info)
     if config.model.encoder != AUTO and not config.run.serial_mode:  # there it is built in this process
         _look_at_encoder(config, info)
@@ -184,6 +186,8 @@ def _chosen_flags(given: Config, resolved: Config) -> str:
     flags = [f"--{name}={getattr(resolved.rollout, name)}" for name in SIZES if getattr(given.rollout, name) is None]
     if given.inference.policy_workers_per_policy is None:
         flags.append(f"--policy_workers_per_policy={resolved.inference.policy_workers_per_policy}")
+    if given.rollout.vectorization != resolved.rollout.vectorization:
+        flags.append(f"--vectorization={resolved.rollout.vectorization}")
     return " ".join(flags)
 
 

@@ -14,6 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from sf import preparation
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.errors import EnvError
@@ -99,10 +100,31 @@ def test_one_is_timed_where_the_environment_offers_no_other_form() -> None:
 
 def test_one_is_timed_where_so_many_workers_would_follow_that_few_environments_step_as_one() -> None:
     """What mostly waits gets workers whose groups are too small for it."""
-    assert first_look(open_sizes(), source(ManyLegal)).num_timed == 1
+    look = first_look(open_sizes(), source(ManyLegal))
+    assert look.num_timed == 1
+    assert look.refutes_vectorization, "or sizes for single ones would follow, and groups large enough to step as one"
 
 
-@pytest.mark.parametrize("flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}])
+@pytest.mark.parametrize("wanted", ["auto", "native"])
+def test_what_is_timed_is_what_the_run_does(
+    wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the flags that are printed choose the same."""
+    monkeypatch.setattr(preparation, "find_env", lambda env, arguments: source(ManyLegal))
+    rollout = prepare(open_sizes(vectorization=wanted, train_dir=str(tmp_path))).config.rollout
+    printed = capsys.readouterr().out
+    assert ("that step as one" in printed) is (wanted == "native")
+    assert rollout.vectorization == ("native" if wanted == "native" else "none")
+    flags: dict[str, Any] = {name: int(value) for name, value in re.findall(r"--(\w+)=(\d+)", printed)}
+    chosen = re.search(r"--vectorization=(\w+)", printed)
+    assert (chosen is None) is (wanted == "native")
+    again = open_sizes(train_dir=str(tmp_path), vectorization=chosen[1] if chosen else wanted, **flags)
+    assert prepare(again).config.rollout == rollout
+
+
+@pytest.mark.parametrize(
+    "flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}, {"async_rl": False}]
+)
 def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict[str, Any]) -> None:
     def refuse(num_envs: int) -> Any:
         raise AssertionError(num_envs)

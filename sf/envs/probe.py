@@ -42,6 +42,8 @@ class FirstLook(NamedTuple):
     """How long the constructor took, with the imports, but without the time in which others had the core."""
     num_timed: int = 1
     """Environments that stepped as one while the time was taken."""
+    refutes_vectorization: bool = False
+    """Whether environments should not step as one, although they could: few would, or those that did have broken."""
 
 
 def probe(source: EnvSource) -> EnvInfo:
