@@ -25,6 +25,11 @@ EXPERIMENT = Path("train_dir/default_experiment")
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
+OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+"""A small run; whether its rollout workers act for themselves is left open."""
+CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
+
+
 def shared_memory() -> set[str]:
     """The names in shared memory. Tests that make any for longer than a moment run alone."""
     return set(os.listdir("/dev/shm"))
@@ -186,6 +191,17 @@ def version_of(command: Running) -> int:
 def wait_for_training(command: Running) -> None:
     """Until somebody acts with a policy that has learned."""
     command.wait_for(lambda: version_of(command) > 0, "training")
+
+
+def wait_for_more(command: Running) -> None:
+    """Training on what is collected from now on: a hundred steps are more than wait to be learned."""
+    before = version_of(command)
+    command.wait_for(lambda: version_of(command) > before + 100, "more training")
+
+
+def wait_for_new(command: Running, title: str, old: int) -> None:
+    """Until somebody else has this name, and has done some work."""
+    command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
 
 
 def wait_for_first_step(command: Running) -> None:

@@ -26,11 +26,13 @@ from sf.doorbell import Doorbell
 from sf.errors import ExitCode, RestartsSpent
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.parcel import MOST_DESCRIPTORS, Parcel
-from tests.commands import ROOT, Running, run, running
-
-CARTPOLE = (
-    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
-)  # fmt: skip
+from tests.commands import (
+    CARTPOLE,
+    ROOT,
+    Running,
+    run,
+    running,
+)
 
 
 @pytest.fixture(scope="module")

@@ -33,12 +33,16 @@ from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from tests import fault_envs
-from tests.commands import ROOT, run, running, wait_for_training
+from tests.commands import (
+    CARTPOLE,
+    OPEN,
+    ROOT,
+    run,
+    running,
+    wait_for_new,
+    wait_for_training,
+)
 from tests.lab import make_config, make_lab
-
-CARTPOLE = (
-    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("refused", [1, 2], ids=["worker", "successor"])
@@ -357,3 +361,39 @@ def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch:
 def test_errors_keep_their_codes() -> None:
     assert failure_of(MemoryError()).exit_code == ResourceError.exit_code
     assert failure_of(SfError("x")).exit_code == SfError.exit_code
+
+
+@pytest.mark.parametrize(("limit", "code"), [("ulimit -Sn 40", 0), ("ulimit -n 40", 5)])
+def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> None:
+    """The soft limit is raised; a hard one is an error before any process of the run starts."""
+    flags = " ".join((*CARTPOLE, "--num_policies=1", "--train_for_env_steps=2000"))
+    line = f"{limit} && exec {sys.executable} -m sf.cli.train {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == code, finished.stderr
+    assert (code == 0) == ("ulimit -n" not in finished.stderr)
+
+
+@pytest.mark.parametrize(("limit_kib", "flags"), [(100, ""), (20_000, "--rollout=65536")])
+def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, flags: str) -> None:
+    """What processes share is a file for the kernel."""
+    line = f"ulimit -f {limit_kib} && exec {sys.executable} -m sf.cli.train {' '.join(OPEN)} {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == 5, finished.stderr
+    told = r"ResourceError: The run needs \d+ MiB of shared memory in one piece, .* \(ulimit -f\)"
+    assert re.search(told, finished.stderr)
+    assert "Traceback" not in finished.stderr
+
+
+def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
+    with running(tmp_path, *CARTPOLE, "--max_restarts=100") as command:
+        wait_for_training(command)
+        supervisor = psutil.Process(command.process.pid)
+        counts = []
+        for _ in range(6):
+            victim = command.named("sf-rollout-0")[0]
+            victim.kill()
+            wait_for_new(command, "sf-rollout-0", victim.pid)
+            counts.append(supervisor.num_fds())
+        assert max(counts[1:]) <= counts[0] + 1, counts
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143

@@ -30,12 +30,15 @@ from sf.records import Episode, EpisodeRing
 from sf.session import Session
 from sf.simulators import Simulators, marked
 from sf.supervisor import train
-from tests.commands import EXPERIMENT, Running, fault_run, run, running
+from tests.commands import (
+    CARTPOLE,
+    EXPERIMENT,
+    Running,
+    fault_run,
+    run,
+    running,
+)
 from tests.lab import make_config, make_lab
-
-CARTPOLE = (
-    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
-)  # fmt: skip
 
 
 def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""Whoever ends a run, and whenever: nothing of it is left, and what would keep it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sf import children
+from sf.children import Processes
+from sf.errors import InternalError
+from sf.signals import Signals
+from sf.supervisor import train
+from tests.commands import (
+    CARTPOLE,
+    ROOT,
+    Running,
+    expect_no_shared_memory_but,
+    fault_run,
+    run,
+    running,
+    shared_memory,
+    summary_of,
+    wait_for_training,
+)
+from tests.fault_envs import SLEEPERS
+from tests.lab import make_config
+
+WITHOUT_NOHUP = "env", "--default-signal=HUP"
+"""Also where nohup has started the tests."""
+
+
+END: dict[str, Callable[[Running], object]] = {
+    "sigterm": lambda command: command.process.send_signal(signal.SIGTERM),
+    "kill": lambda command: command.process.kill(),
+    "killpg": lambda command: os.killpg(command.process.pid, signal.SIGKILL),
+    "worker": lambda command: command.named("sf-rollout-0")[0].kill(),
+}
+
+
+@pytest.mark.parametrize("end", END)
+def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end: str) -> None:
+    """Programs, shells and forks, in the group of the worker and out of it. A fork hides no death of its parent."""
+    shared_before = shared_memory()
+    with running(tmp_path, *fault_run(tmp_path, num_workers=1, kwargs={"sleepers": True})[:-1]) as command:
+        wait_for_training(command)
+        (worker,) = command.named("sf-rollout-0")[:1]
+        command.wait_for(lambda: len(worker.children(recursive=True)) == 4 * SLEEPERS, "those of four environments")
+        sleepers = worker.children(recursive=True)
+        family = psutil.Process(command.process.pid).children(recursive=True)
+        END[end](command)
+        if end == "worker":
+            assert not left_of(sleepers, 5)
+            command.wait_for_text("Restart 1 of rollout-0")
+            command.process.send_signal(signal.SIGTERM)
+        elif end != "sigterm":
+            command.process.wait(5)
+            assert not left_of(family, 2)
+        if end in ("sigterm", "worker"):
+            assert command.finish(20).code == 143
+            assert not left_of(family, 5)
+    expect_no_shared_memory_but(shared_before)
+
+
+@pytest.mark.parametrize("mode", ["--serial_mode=True", "--serial_mode=False"])
+def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str) -> None:
+    """Neither of a first look at the environment, nor of a run with one process."""
+    kwargs = {"sleepers": True, "forks": "False" in mode}
+    flags = (*fault_run(tmp_path, num_workers=1, kwargs=kwargs)[:-1], mode, "--train_for_seconds=1")
+    finished = run(tmp_path, *flags)
+    assert finished.code == 0, finished.err
+    assert not [one for one in psutil.process_iter() if lives_in(one, tmp_path)]
+
+
+def left_of(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
+    """Those that live still, after some time; whoever has adopted a dead one may take its time to notice."""
+    found = []
+    for process in psutil.wait_procs(processes, timeout=within_s)[1]:
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def lives_in(process: psutil.Process, directory: Path) -> bool:
+    """Whether this is its working directory, which everything inherits that a run starts."""
+    with contextlib.suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == directory
+    return False
+
+
+def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
+    """When there is nobody yet but the process that looks at the environment."""
+    (tmp_path / "orders").mkdir()
+    arguments = json.dumps({"sleepers": True, "reset_s": 1000})
+    with running(tmp_path, "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}") as command:
+        root = psutil.Process(command.process.pid)
+        command.wait_for(lambda: len(root.children(recursive=True)) >= 1 + SLEEPERS, "the sleepers")
+        family = root.children(recursive=True)
+        command.process.kill()
+        command.process.wait(5)
+        assert not left_of(family, 2)
+
+
+def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_path: Path, monkeypatch: Any) -> None:
+    """A thread that does not end, or a slow call of an environment."""
+    finished = run(tmp_path, *fault_run(tmp_path, kwargs={"thread": True}))
+    assert finished.code == 0, finished.err
+    assert "did not stop" not in finished.out
+    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+    config = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs='{"close_s": 1000}', train_dir=str(tmp_path), train_for_env_steps=2000
+    )
+    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+
+
+def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
+    """In order, as after SIGHUP; with nohup it goes on."""
+    for prefix in ("", "nohup "):
+        directory = tmp_path / (prefix.strip() or "plain")
+        directory.mkdir()
+        flags = " ".join(CARTPOLE)
+        line = f"{prefix}{sys.executable} -m sf.cli.train {flags} > out.txt 2>&1 & wait"
+        shell = subprocess.Popen([*WITHOUT_NOHUP, "bash", "-c", line], cwd=directory, start_new_session=True)
+        command = Running(shell, directory / "out.txt", directory / "out.txt")
+        try:
+            while not (directory / "out.txt").exists():
+                time.sleep(0.01)
+            wait_for_training(command)
+            shell.kill()
+            shell.wait()
+            if prefix:
+                time.sleep(2)
+                assert command.named("sf-train"), "the run should go on"
+            else:
+                command.expect_nobody(10)
+                assert summary_of(directory)["exit_code"] == 143
+                assert "What started this run is gone" in command.out
+        finally:
+            for member in command.members():
+                with contextlib.suppress(psutil.Error):
+                    member.kill()
+
+
+def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path) -> None:
+    flags = fault_run(tmp_path, num_workers=1, kwargs={"init_s": 2.0})[:-1]
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *flags])
+    shell = subprocess.Popen(
+        [*WITHOUT_NOHUP, "bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )  # fmt: skip
+    command = Running(shell, tmp_path / "out.txt", tmp_path / "out.txt")
+    try:
+        deadline = time.monotonic() + 60
+        while len(command.members()) < 5:  # the shell, the command, and what it has started for a first look
+            assert time.monotonic() < deadline, command.members()
+            time.sleep(0.02)
+        shell.kill()
+        shell.wait()
+        command.expect_nobody(60)
+        assert "What started this run is gone" in command.out
+        assert "policy_version" not in command.out
+    finally:
+        for member in command.members():
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+
+
+def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+    monkeypatch.setattr(children, "KILL_GRACE_S", 1.0)
+    kill, stop = SpawnProcess.kill, Processes.stop
+    monkeypatch.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    arguments = json.dumps({"close_s": 1000})
+    config = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000
+    )
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    left: list[psutil.Process] = []
+    told_s: list[float] = []
+
+    def stop_in_time(processes: Processes, signals: Signals) -> list[str]:
+        told_s.append(time.monotonic())
+        return stop(processes, signals)
+
+    monkeypatch.setattr(Processes, "stop", stop_in_time)
+    try:
+        with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
+            train(config)
+        assert time.monotonic() - told_s[0] < children.STOP_GRACE_S + 5.0
+        mine = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+        left = [one for one in mine if "sf-rollout" in "".join(one.cmdline())]
+        assert len(left) == 1
+        assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
+    finally:
+        for one in left:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
