@@ -85,12 +85,13 @@ def train(
     from sf.callbacks import Callbacks
     from sf.cli.train import parse_config
     from sf.config import check
+    from sf.signals import REASONS
     from sf.supervisor import train as run
 
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
     check(config)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in REASONS}
     try:
         code, reason = run(config, callbacks)
     finally:

@@ -1,7 +1,8 @@
-"""Control between the supervisor and the learners: few, small, typed signals over signal-slot-mp.
+"""What the supervisor asks of learners: few, small, typed signals over signal-slot-mp.
 
-Only processes whose end stops the run take part, because the queue underneath has a lock that dies with its holder.
-What must be known at once (stop) is a word in the arena. A full queue raises here instead of dropping the signal.
+One way, because the queue underneath has a lock that dies with its holder: the supervisor never reads one, and what
+learners have to say comes over the pipe of each of them. What must be known at once (stop) is a word in the arena. A
+full queue raises here instead of dropping the signal.
 """
 
 from __future__ import annotations
@@ -53,6 +54,5 @@ class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has n
 
 
 def connect(supervisor: ControlEnd, learner: ControlEnd) -> None:
-    """Wires both directions; before the processes start, as signal-slot-mp demands."""
+    """Before the processes start, as signal-slot-mp demands."""
     supervisor.message.connect(learner.on_message)
-    learner.message.connect(supervisor.on_message)

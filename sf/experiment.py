@@ -174,6 +174,11 @@ def _lock(descriptor: int, path: Path) -> None:
             f"The experiment {path} is in use by a living run: {holder or 'unknown holder'}. Wait for it, "
             "stop it, or choose another --experiment."
         ) from None
+    except OSError as error:
+        raise ExperimentError(
+            f"The experiment {path} cannot be locked: {error.strerror or error}. Choose a --train_dir on a file system "
+            "that can."
+        ) from None
 
 
 def _json(path: Path) -> Any:

@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from sf.progress import Phase, Progress, phase_of
 
-LONGEST_GAP_S = 2.0
-"""If nobody looked for longer than this, the whole run was stopped or starved, and nobody is to blame."""
-
 
 class Hang(NamedTuple):
     """What a process has been doing for too long."""
@@ -32,17 +29,18 @@ class HangWatch:
             now_s: monotonic.
         """
         self.word, self.deadlines_s = progress.word, deadlines_s
-        self._seen, self._since_s, self._looked_s = self.word[0], now_s, now_s
+        self._seen, self._since_s = self.word[0], now_s
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the process was seen to get on."""
         return now_s - self._since_s
 
+    def forgive(self, seconds: float) -> None:
+        """Time in which the whole run was stopped or starved, which is nobody's fault."""
+        self._since_s += seconds
+
     def look(self, now_s: float) -> Hang | None:
         """Whether the process hangs, by what it has done since the last look."""
-        if now_s - self._looked_s > LONGEST_GAP_S:
-            self._since_s += now_s - self._looked_s
-        self._looked_s = now_s
         if self.word[0] != self._seen:
             self._seen, self._since_s = self.word[0], now_s
             return None

@@ -15,7 +15,8 @@ CHARACTERS_PER_SECOND = 2**16
 class BoundedStream:
     """Passes on what is written to a stream, up to so many characters in each second, and says how many it left out.
 
-    It sees what Python prints. Compiled code and other processes write past it.
+    It sees what Python prints. Compiled code and other processes write past it. What nobody can take any more, because
+    a reader has gone or a disk is full, is lost and no error: the environment that printed it is not to blame.
     """
 
     def __init__(self, stream: TextIO, limit: int = CHARACTERS_PER_SECOND) -> None:
@@ -29,7 +30,8 @@ class BoundedStream:
             self._second, self._written = second, 0
             self.tell_what_is_left_out()
         shown = text[: self._limit - self._written]
-        self._stream.write(shown)
+        with contextlib.suppress(OSError):
+            self._stream.write(shown)
         self._written += len(shown)
         self._left_out += len(text) - len(shown)
         return len(text)
@@ -38,10 +40,15 @@ class BoundedStream:
         for line in lines:
             self.write(line)
 
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
     def tell_what_is_left_out(self) -> None:
         """Also called at the end of the process."""
         if self._left_out:
-            self._stream.write(f"\n[{self._left_out:,} characters that an environment printed are left out]\n")
+            with contextlib.suppress(OSError):
+                self._stream.write(f"\n[{self._left_out:,} characters that an environment printed are left out]\n")
         self._left_out = 0
 
     def __getattr__(self, name: str) -> Any:

@@ -192,6 +192,7 @@ def call_in_child(
     """The main function of a disposable child that computes one value and ends."""
     end_with_parent(parent_pid)
     lead_group()
+    bound_output()
     leave_signals_to_parent()
     try:
         reports.send(function(*arguments))

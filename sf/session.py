@@ -88,7 +88,7 @@ class Session:
             self.started_s = now
             self.monitor.begin(self.snapshot(now))
             self._due = {kind: now + every for kind, every in self._save_intervals().items()}
-        self._take_messages()
+        self.take(self.take_messages())
         snapshot = self.snapshot(now)
         episodes = self._new_episodes()
         self.monitor.poll(snapshot, episodes)
@@ -102,7 +102,7 @@ class Session:
 
     def lacks_evaluation(self) -> bool:
         """Whether the last policy is one that should be evaluated and has not been."""
-        self._take_messages()
+        self.take(self.take_messages())
         versions = [policy.version for policy in self.snapshot(time.monotonic()).policies]
         return self.started_s < math.inf and self.config.evaluation.eval_every_steps > 0 and versions != self.evaluated
 
@@ -111,31 +111,28 @@ class Session:
         for message in messages:
             self._take(message)
 
-    def read_last(self, controls_are_well: bool) -> None:
+    def read_last(self) -> None:
         """Reads what came last, if the run ever began.
-
-        Args:
-            controls_are_well: False if a learner was killed; its queue may be locked for ever.
 
         Raises:
             ExperimentError: the final checkpoint could not be written.
-            InternalError: a trajectory was lost or doubled.
         """
         self.has_ended = True
         if self.started_s == math.inf:
             return
-        if controls_are_well:
-            self._take_messages()
-        else:
-            self.take(self.take_messages())
+        self.take(self.take_messages())
         snapshot, episodes = self.snapshot(time.monotonic()), self._new_episodes()
         self.monitor.poll(snapshot, episodes)
         self._call_back(snapshot, episodes)
         if failed := [saved.error for saved in self.last_saved.values() if saved.error]:
             raise ExperimentError(f"The final checkpoint was not written: {'; '.join(failed)}")
+
+    def imbalance(self) -> InternalError | None:
+        """The error of a run that has ended and has lost or doubled a trajectory."""
         ledger = self.ledger()
-        if not ledger.is_balanced:
-            raise InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
+        if self.started_s == math.inf or ledger.is_balanced:
+            return None
+        return InternalError(f"{ledger.missing} slots are unaccounted for. {ledger.line()}. Please report this.")
 
     def finish(self, exit_reason: str, exit_code: int) -> None:
         """Writes how the run ended, if it ever began; no role works any more."""
@@ -170,14 +167,6 @@ class Session:
     def _new_episodes(self) -> list[Episode]:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
 
-    def _take_messages(self) -> None:
-        self.take(self.take_messages())
-        for control in self.shared.controls:
-            for saved in control.poll():
-                assert isinstance(saved, CheckpointSaved), saved
-                self.last_saved[saved.policy_id] = saved
-                self._hear_of(saved)
-
     def _take(self, message: object) -> None:
         match message:
             case TrainSummary():
@@ -185,15 +174,14 @@ class Session:
             case EvaluationDone():
                 self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
-            case CheckpointSaved():  # of the evaluator, which keeps no state that has to be saved at the end
-                self._hear_of(message)
+            case CheckpointSaved():
+                if message.kind == "periodic":  # as the final one is, and none of an evaluator
+                    self.last_saved[message.policy_id] = message
+                self.monitor.checkpoint_saved(message)
+                self.failed_saves += bool(message.error)
+                self._news.append(message)
             case _:
                 raise AssertionError(message)
-
-    def _hear_of(self, saved: CheckpointSaved) -> None:
-        self.monitor.checkpoint_saved(saved)
-        self.failed_saves += bool(saved.error)
-        self._news.append(saved)
 
     def _call_back(self, snapshot: Snapshot, episodes: list[Episode]) -> None:
         news, self._news = self._news, []

@@ -77,7 +77,7 @@ def parent() -> int | None:
 
 
 def early_signals() -> list[int]:
-    """From now on SIGINT and SIGTERM raise at once, while there is nothing to save; returns the list of them.
+    """From now on stop signals raise at once, while there is nothing to save; returns the list of them.
 
     It is not always empty afterwards: what a handler raises is lost if it interrupts a destructor or the like.
     """
@@ -90,9 +90,14 @@ def early_signals() -> list[int]:
 
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _tell_lost
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _wanted():
         signal.signal(number, note)
     return received
+
+
+def _wanted() -> list[signal.Signals]:
+    """The stop signals but for those that somebody ignores, as nohup does with SIGHUP."""
+    return [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 _raised: list[BaseException] = []
@@ -121,8 +126,7 @@ def noted_signals(
     _raised.clear()  # nothing is raised from here on
     if sys.unraisablehook is _tell_lost:
         sys.unraisablehook = sys.__unraisablehook__
-    wanted = [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores one
-    before = {number: signal.signal(number, signals.note) for number in wanted}
+    before = {number: signal.signal(number, signals.note) for number in _wanted()}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
     try:
         yield signals

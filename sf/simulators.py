@@ -41,11 +41,16 @@ class Simulators:
     def __init__(self) -> None:
         self.run = uuid.uuid4().hex
         self._subreaper = Subreaper()
+        self._groups: set[int] = set()
+        self._daemons: set[int] = set()
+        self._start_watchdog()
+
+    def _start_watchdog(self) -> None:
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
         with stop_signals_blocked():  # until it ignores them
             self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-        self._groups: set[int] = set()
-        self._daemons: set[int] = set()
+        for group in self._groups:
+            self._say(f"{group}\n")
 
     def mark_of(self, name: str, incarnation: int) -> str:
         """What one worker writes into its environment."""
@@ -63,7 +68,10 @@ class Simulators:
         self._say(f"-{pid}\n")
 
     def reap(self) -> None:
-        """Takes note of orphans of the living workers that have ended by themselves."""
+        """Takes note of orphans of the living workers that have ended by themselves, and of a watchdog that has."""
+        if self._watchdog.poll() is not None:
+            self._drop_pipe()
+            self._start_watchdog()
         self._reap_daemons()
         for group in self._groups:
             with contextlib.suppress(ChildProcessError):
@@ -87,9 +95,7 @@ class Simulators:
     def close(self) -> None:
         """Ends the watchdog; every worker has been waited for."""
         self._say("done\n")
-        assert self._watchdog.stdin is not None
-        with contextlib.suppress(OSError):
-            self._watchdog.stdin.close()
+        self._drop_pipe()
         try:
             self._watchdog.wait(5.0)
         except subprocess.TimeoutExpired:
@@ -97,9 +103,14 @@ class Simulators:
             self._watchdog.wait()
         self._subreaper.close()
 
+    def _drop_pipe(self) -> None:
+        assert self._watchdog.stdin is not None
+        with contextlib.suppress(OSError):
+            self._watchdog.stdin.close()
+
     def _say(self, line: str) -> None:
         assert self._watchdog.stdin is not None
-        with contextlib.suppress(OSError):  # somebody killed it, which does no harm as long as nobody kills us
+        with contextlib.suppress(OSError):  # somebody has killed it; its successor is told of all groups
             self._watchdog.stdin.write(line)
             self._watchdog.stdin.flush()
 

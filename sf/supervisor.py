@@ -156,13 +156,14 @@ def run(
             reason = signals.reason  # also where the run had a reason of its own to end: nothing of it was saved
         else:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
-    controls_are_well = roles.ended_well("learner")
     try:
-        if error is None and controls_are_well and not signals.received and session.lacks_evaluation():
+        if error is None and roles.ended_well("learner") and not signals.received and session.lacks_evaluation():
             session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
-        session.read_last(controls_are_well)
+        session.read_last()
     except Exception as failure:
         error = error or failure
+    if imbalance := session.imbalance():  # whatever else went wrong, this must not go unnoticed
+        imbalance.__cause__, error = error, imbalance
     if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
         error = _nothing_left(error)
     code = _exit_code(reason, error)

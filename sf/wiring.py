@@ -7,8 +7,8 @@ rollout-i ── slot full + doorbell ─────► learner-p            th
 rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
 learner-p ── published weights ────────► inference-p-j        read before every forward pass
-learner-p ◄── control signals ─────────► supervisor           save, saved
-learner-p ── train summaries ──────────► supervisor           a pipe of its own
+learner-p ◄── control signals ────────── supervisor           save
+learner-p ── train summaries, saved ───► supervisor           a pipe of its own
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
 eval-0    ── scores, best checkpoints ─► supervisor           a pipe of its own
 everyone  ── records ──────────────────► supervisor           read when it reports

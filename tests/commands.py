@@ -204,6 +204,16 @@ def wait_for_new(command: Running, title: str, old: int) -> None:
     command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
 
 
+def watchdogs(command: Running) -> list[psutil.Process]:
+    """Those that live of the processes that end what environments have started."""
+    found = []
+    for process in command.members():
+        with contextlib.suppress(psutil.Error):
+            if any(part.endswith("watchdog.py") for part in process.cmdline()):
+                found.append(process)
+    return found
+
+
 def wait_for_first_step(command: Running) -> None:
     """Until the learner of a new run has made its first steps."""
     lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"

@@ -100,7 +100,7 @@ class LateMany(VectorEnv[Any, Any, Any]):
 def stacked(rows: list[Any]) -> Any:
     """Observations of many environments; whatever cannot be one array stays a list."""
     if isinstance(rows[0], dict):
-        return {name: stacked([row[name] for row in rows]) for name in rows[0]}
+        return {name: stacked([row.get(name, odd) for row in rows]) for name, odd in rows[-1].items()}
     try:
         return np.stack(rows)
     except ValueError:
@@ -153,6 +153,25 @@ def refusal(kind: str, **arguments: Any) -> str:
     assert type(caught.value) is not EnvCrashed
     assert not played.has_final[1:].any()
     return str(caught.value)
+
+
+@KINDS
+def test_fault_b13_entries_that_the_space_does_not_have(kind: str) -> None:
+    space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Dict({"c": spaces.Box(-1, 1, (3,))})})
+    good = {"a": np.zeros(2, np.float32), "b": {"c": np.zeros(3, np.float32)}}
+    told = "returned an observation{} with the keys {}, but its observation space has {}. Return exactly those."
+    message = refusal(kind, observation_space=space, good=good, observation=good | {"z": np.zeros(2)})
+    assert told.format("", ["a", "b", "z"], ["a", "b"]) in message
+    below = good | {"b": {"c": np.zeros(3, np.float32), "z": np.zeros(2)}}
+    message = refusal(kind, observation_space=space, good=good, observation=below)
+    assert told.format(" at 'b'", ["c", "z"], ["c"]) in message
+
+
+@pytest.mark.parametrize("kind", ["single", "agents"])
+@pytest.mark.parametrize("seen", [(np.zeros(2, np.float32),) * 3, np.zeros((2, 2), np.float32)], ids=["3", "array"])
+def test_fault_b13_no_tuple_of_as_many_as_the_space_has(kind: str, seen: Any) -> None:
+    space, good = spaces.Tuple([spaces.Box(-1, 1, (2,))] * 2), (np.zeros(2, np.float32),) * 2
+    assert "but its observation space has [0, 1]" in refusal(kind, observation_space=space, good=good, observation=seen)
 
 
 @KINDS

@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.commands import (
@@ -23,6 +24,7 @@ from tests.commands import (
     wait_for_more,
     wait_for_new,
     wait_for_training,
+    watchdogs,
 )
 
 
@@ -191,8 +193,27 @@ def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -
         for helper in helpers:
             helper.kill()
         wait_for_more(command)
+        command.wait_for(lambda: watchdogs(command), "another watchdog")
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
+
+
+def test_fault_a13_b3_run_that_was_stopped_as_a_whole_blames_nobody(tmp_path: Path) -> None:
+    """For longer than a step may take; whoever looks at the clock was stopped as well."""
+    flags = fault_run(tmp_path, kwargs={"step_s": 0.001})[:-1]
+    with running(tmp_path, *flags, "--env_step_timeout=2") as command:
+        wait_for_training(command)
+        family = [psutil.Process(command.process.pid), *psutil.Process(command.process.pid).children(recursive=True)]
+        for one in reversed(family):
+            one.suspend()
+        time.sleep(6)
+        for one in family:
+            one.resume()
+        wait_for_more(command)
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143
+    assert "Restart" not in finished.out
 
 
 def shared_blocks(command: Running) -> int:

@@ -36,6 +36,7 @@ from tests.commands import (
     shared_memory,
     summary_of,
     wait_for_training,
+    watchdogs,
 )
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
@@ -44,9 +45,18 @@ WITHOUT_NOHUP = "env", "--default-signal=HUP"
 """Also where nohup has started the tests."""
 
 
+def kill_after_its_watchdog(command: Running) -> None:
+    (watchdog,) = watchdogs(command)
+    watchdog.kill()
+    command.wait_for(lambda: [one for one in watchdogs(command) if one.pid != watchdog.pid], "another watchdog")
+    time.sleep(0.2)  # it is told whom to watch as soon as it is there
+    command.process.kill()
+
+
 END: dict[str, Callable[[Running], object]] = {
     "sigterm": lambda command: command.process.send_signal(signal.SIGTERM),
     "kill": lambda command: command.process.kill(),
+    "watchdog": kill_after_its_watchdog,
     "killpg": lambda command: os.killpg(command.process.pid, signal.SIGKILL),
     "worker": lambda command: command.named("sf-rollout-0")[0].kill(),
 }

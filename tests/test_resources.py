@@ -358,6 +358,21 @@ def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch:
         make_lab(tmp_path).build("learner-0")
 
 
+def test_fault_d2_checkpoints_that_are_there_need_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that goes on: two, the best one, and one that is being written."""
+    saver = make_lab(tmp_path, keep_checkpoints=2).build("learner-0").saver
+    each = sum(tensor.numel() * tensor.element_size() for tensor in saver.update.state_dict().values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1.5 * each))
+    for name in ("checkpoint_000000001_64", "checkpoint_000000002_128"):
+        with pytest.raises(ResourceError, match="need"):
+            saver.ensure_room()
+        (saver.directory / name).mkdir()
+    with pytest.raises(ResourceError, match="need"):
+        saver.ensure_room()
+    (saver.directory / "best").mkdir()
+    saver.ensure_room()
+
+
 def test_errors_keep_their_codes() -> None:
     assert failure_of(MemoryError()).exit_code == ResourceError.exit_code
     assert failure_of(SfError("x")).exit_code == SfError.exit_code

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import re
 import resource
 import signal
@@ -13,6 +16,8 @@ import pytest
 
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
+from sf.errors import ExperimentError
+from sf.experiment import Experiment
 from tests.commands import (
     EXPERIMENT,
     Finished,
@@ -135,10 +140,16 @@ def test_a22_tags(tmp_path: Path, mode: str) -> None:
             "obs_running_mean", "obs_running_std",
         )
     }  # fmt: skip
+    wanted |= {f"slots/{side}" for side in ("allocated", "learned", "free", "in_flight")}
+    wanted |= {f"faults/discarded_{why}" for why in ("worker_died", "not_learned", "unused")} | {"faults/failed_saves"}
     assert wanted <= set(curves), wanted - set(curves)
     for points in curves.values():
         steps = [step for step, _ in points]
         assert steps == sorted(steps)
+    sides = {side: curves[f"slots/{side}"][-1][1] for side in ("allocated", "learned", "free", "in_flight")}
+    discarded = sum(points[-1][1] for tag, points in curves.items() if tag.startswith("faults/discarded_"))
+    assert sides["allocated"] == sides["learned"] + discarded + sides["free"]
+    assert sides["in_flight"] == 0
     lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
     assert wanted <= {tag for line in lines for tag in line}
 
@@ -246,6 +257,15 @@ def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
         command.expect_nobody(5.0)
     after = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}", "--train_for_env_steps=1000")
     assert after.code == 0, after.err
+
+
+def test_fault_d11_file_system_that_cannot_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ExperimentError, match=r"cannot be locked: No locks available\. Choose a --train_dir on"):
+        Experiment(str(tmp_path), "x", "resume")
 
 
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:

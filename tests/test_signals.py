@@ -16,11 +16,12 @@ import pytest
 
 from sf.children import Processes
 from sf.preparation import prepare
-from sf.signals import Signals
+from sf.signals import REASONS, Signals
 from sf.supervisor import train, train_prepared
 from tests.commands import (
     EXPERIMENT,
     expect_exact_ledger,
+    fault_run,
     newest_version,
     run,
     running,
@@ -81,7 +82,7 @@ def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had all its steps, and its learner was killed before it could save them."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in REASONS}
     stop = Processes.stop
 
     def stop_in_vain(processes: Processes, signals: Signals) -> list[str]:
@@ -114,9 +115,24 @@ def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
     assert finished.code == 143
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+def test_fault_e1_e4_signal_at_the_first_look(tmp_path: Path, number: int, code: int) -> None:
+    """Also when the terminal is closed; nothing was begun, so that nothing is there."""
+    flags = fault_run(tmp_path, kwargs={"reset_s": 1000})
+    with running(tmp_path, *flags) as command:
+        root = psutil.Process(command.process.pid)
+        command.wait_for(lambda: any(one.status() == "sleeping" for one in root.children()), "the first look")
+        time.sleep(1)  # which resets by then
+        command.process.send_signal(number)
+        finished = command.finish(20)
+    assert finished.code == code
+    assert "Traceback" not in finished.err
+    assert not (tmp_path / "train_dir").exists()
+
+
 def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
     """An exception in a destructor goes nowhere; the signal behind it is remembered."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in REASONS}
     config = make_config(train_dir=str(tmp_path))
     try:
         prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.commands import run, running
+from tests.commands import ROOT, run, running, summary_of
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -72,6 +73,15 @@ class Careless(Shaped):
         return super().step(action)
 
 
+class Talkative(Shaped):
+    """Prints wherever it can."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        for stream in (sys.stdout, sys.stderr):
+            print("x" * 100, file=stream, flush=True)
+        return super().step(action)
+
+
 class Leaking(Shaped):
     """Keeps `megabytes` and `files` for ever with each step."""
 
@@ -88,6 +98,7 @@ class Leaking(Shaped):
 
 gym.register("Shaped-v0", entry_point="tests.test_strange_envs:Shaped")
 gym.register("Careless-v0", entry_point="tests.test_strange_envs:Careless")
+gym.register("Talkative-v0", entry_point="tests.test_strange_envs:Talkative")
 gym.register("Leaking-v0", entry_point="tests.test_strange_envs:Leaking")
 
 
@@ -117,6 +128,20 @@ def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
         r"Shared memory needs [\d,]+ MiB, .* and the (machine|container) has [\d,]+ MiB left\. Use a smaller --rollout",
         finished.err,
     ), finished.err
+
+
+@pytest.mark.parametrize("lost", ["> /dev/full", "2> /dev/full", "2>&1 | head -n 1"])
+def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: str) -> None:
+    """A full disk, or a reader that has gone: no fault of the environment."""
+    flags = *FLAGS, "--serial_mode=False", "--train_for_env_steps=4000"
+    line = f"{sys.executable} -m sf.cli.train --env=tests.test_strange_envs:Talkative-v0 {' '.join(flags)} {lost}"
+    environment = os.environ | {"PYTHONPATH": ROOT}
+    command = ["bash", "-c", f"set -o pipefail; {line}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    summary = summary_of(tmp_path)
+    assert summary["frames"] >= 4000
+    assert summary["faults"]["faults/restarts"] == 0
 
 
 def test_fault_b18_careless_environment(tmp_path: Path) -> None:

@@ -21,15 +21,19 @@ import pytest
 from torch import Tensor, nn
 
 from sf import children
-from sf.callbacks import Callbacks
+from sf.callbacks import Callbacks, Iteration
 from sf.envs import find_env, probe_and_time
+from sf.errors import InternalError
 from sf.learner.update import Update
+from sf.learner.worker import Learner
 from sf.monitor import Monitor
 from sf.preparation import prepare
 from sf.records import Episode, EpisodeRing
+from sf.role import RoleSpec
 from sf.session import Session
 from sf.simulators import Simulators, marked
-from sf.supervisor import train
+from sf.supervisor import train, train_prepared
+from sf.wiring import Shared
 from tests.commands import (
     CARTPOLE,
     EXPERIMENT,
@@ -118,7 +122,12 @@ def test_fault_d2_best_checkpoint_that_could_not_be_written_is_written_later(tmp
     lab = make_lab(tmp_path, save_every_sec=10, save_best_every_sec=1)
     saved: list[str] = []
     callbacks = Callbacks(on_checkpoint=lambda one: saved.append(one.kind))
-    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), callbacks)
+
+    def take_messages() -> list[Any]:
+        found, lab.told[:] = lab.told.copy(), []
+        return found
+
+    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), callbacks, take_messages)
     for _ in range(100):
         EpisodeRing(lab.arena, 0).append(Episode(0, 5.0, 10, 5.0))
     learner = lab.build("learner-0")
@@ -269,3 +278,50 @@ def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_othe
 def zombies() -> set[int]:
     """Children of this process that nobody has waited for."""
     return {one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
+
+
+def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the callbacks take is no time in which everybody was stopped."""
+    (tmp_path / "step-hang").touch()
+    arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.001})
+    config = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"), num_workers=2,
+        async_rl=True, env_step_timeout=4.0, train_for_env_steps=10**9, train_for_seconds=40,
+    )  # fmt: skip
+    looks = 0
+
+    def slow(_: Iteration) -> bool:
+        nonlocal looks
+        looks += 1
+        time.sleep(3.0)
+        return looks == 6
+
+    assert train(replace(config, run=replace(config.run, serial_mode=False)), Callbacks(on_iteration=slow)).code == 0
+    told = capfd.readouterr().out
+    assert re.search(r"took longer than 4 s to step environment \d+ \(--env_step_timeout\)\. Its stacks follow", told)
+    assert "Restart 1 of rollout-" in told
+
+
+def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_path: Path) -> None:
+    """A learner that counts a slot twice, and then fails."""
+    config = make_config(train_dir=str(tmp_path), train_for_env_steps=2000)
+    prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))
+
+    def change(shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
+        def build(**arguments: Any) -> Learner:
+            learner = Learner(**arguments)
+            release = learner.batcher.release
+
+            def count_too_much_and_fail(was_trained_on: bool = True) -> int:
+                release(was_trained_on)
+                learner.batcher.slots.released[0] += 1
+                raise RuntimeError("something else")
+
+            learner.batcher.release = count_too_much_and_fail  # type: ignore[method-assign]
+            return learner
+
+        return [replace(spec, factory=build) if spec.name == "learner-0" else spec for spec in specs]
+
+    with pytest.raises(InternalError, match="slots are unaccounted for") as caught:
+        train_prepared(prepared, change=change)
+    assert "something else" in str(caught.value.__cause__)

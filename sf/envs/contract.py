@@ -34,7 +34,7 @@ def describe(env: Any, env_id: str) -> EnvInfo:
 
 def check_observation(observation: Any, info: EnvInfo) -> None:
     """Refuse an observation of one agent that does not fit the observation space."""
-    _check_keys(observation, info)
+    check_keys(observation, info)
     for name, leaf in info.observations.items():
         what = f"{info.env_id} returned an observation {name!r}"
         array = leaf_array(leaf_value(observation, leaf), leaf, what)
@@ -70,13 +70,18 @@ def counts_as_infinite(values: Array | float) -> str:
     return f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(values).all() else ""
 
 
-def _check_keys(observation: Any, info: EnvInfo) -> None:
-    """Refuse a nest with missing or additional entries."""
+def entries(info: EnvInfo) -> dict[tuple[str | int, ...], set[str | int]]:
+    """The keys of every dict and every tuple of an observation, by where it is; empty if it is one array."""
     wanted: dict[tuple[str | int, ...], set[str | int]] = {}
     for leaf in info.observations.values():
         for depth, key in enumerate(leaf.path):
             wanted.setdefault(leaf.path[:depth], set()).add(key)
-    for path, keys in wanted.items():
+    return wanted
+
+
+def check_keys(observation: Any, info: EnvInfo) -> None:
+    """Refuse a nest with missing or additional entries."""
+    for path, keys in entries(info).items():
         node = reduce(lambda part, key: part[key], path, observation)
         found = set(node) if isinstance(node, Mapping) else set(range(len(node))) if isinstance(node, tuple) else None
         if found != keys:

@@ -47,14 +47,16 @@ class Saver:
         """What it returned when the checkpoint was written that this learner goes on from."""
 
     def ensure_room(self) -> None:
-        """Compares what the checkpoints will take with what the disk has left.
+        """Compares what the checkpoints will take beside those that are there with what the disk has left.
 
         Raises:
             ResourceError: it is not enough.
         """
         tensors = self.update.state_dict()
         each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        needed, left = each * (self.keep + 2), shutil.disk_usage(self.directory).free
+        there = len(checkpoint.list_checkpoints(self.directory)) + (self.directory / checkpoint.BEST).is_dir()
+        # Those that are kept, the best one, and one that is being written before another goes.
+        needed, left = each * max(1, self.keep + 2 - there), shutil.disk_usage(self.directory).free
         if needed > left:
             raise ResourceError(
                 f"Checkpoints of {_mebibytes(each)} need {_mebibytes(needed)} in {self.directory}, which has "

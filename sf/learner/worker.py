@@ -65,7 +65,7 @@ class Learner:
             commons: of all roles.
             weights: where this policy is published.
             bells: of those that it has to do with.
-            control: this end of the control connection.
+            control: where the supervisor asks for checkpoints.
             owner: of the directory of the experiment, where checkpoints are.
             num_threads: that compute.
             accelerator: to train on, see `sf.device`.
@@ -225,7 +225,7 @@ class Learner:
     def _save(self, request: SaveRequest) -> None:
         self.record.lap("wait")
         if saved := self.saver.save(self.policy_id, request, self.frames):
-            self.control.send(saved)
+            self.tell(saved)
             self.bells.supervisor.ring()
         self.record.lap("save")
 

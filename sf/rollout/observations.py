@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.arena import Array
-from sf.envs.contract import check_categories, check_mask, first_choices, leaf_array, leaf_value
+from sf.envs.contract import check_categories, check_keys, check_mask, entries, first_choices, leaf_array, leaf_value
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
 
@@ -25,6 +25,7 @@ class ObservationWriter:
             for name, leaf in info.observations.items()
         ]
         (_, leaf, *_), *others = self.leaves
+        self.check_entries = EntryCheck(info)
         is_vector = not others and not leaf.path and not leaf.categories and len(leaf.shape) == 1
         self.vector_size = leaf.shape[0] if is_vector else 0
         """Length of an observation that is one array of rank 1; 0 for all others."""
@@ -33,13 +34,35 @@ class ObservationWriter:
         """Writes one observation into `out[name][row]`.
 
         Raises:
-            EnvError: see `leaf_array`.
+            EnvError: see `leaf_array`; or a dict or a tuple has other entries than its space.
         """
         for name, leaf, dtype, what in self.leaves:
             value = leaf_value(observation, leaf) if leaf.path else observation
             if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != leaf.shape:
                 value = leaf_array(value, leaf, what)
             out[name][row] = value
+        if self.check_entries.sizes:
+            self.check_entries(observation)
+
+
+class EntryCheck:
+    """Refuses entries of an observation that no leaf asks for, for little more than a comparison of lengths."""
+
+    def __init__(self, info: EnvInfo):
+        self.info, self.sizes = info, [(path, len(keys)) for path, keys in entries(info).items()]
+
+    def __call__(self, observation: Any) -> None:
+        """Looks at one observation, all of whose leaves were found.
+
+        Raises:
+            EnvError: a dict or a tuple in it has more entries than its space, or is none.
+        """
+        for path, size in self.sizes:
+            nest = observation
+            for key in path:
+                nest = nest[key]
+            if nest.__class__ not in (dict, tuple) or len(nest) != size:
+                check_keys(observation, self.info)
 
 
 class BadRow(NamedTuple):

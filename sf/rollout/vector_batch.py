@@ -27,7 +27,7 @@ from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
-from sf.rollout.observations import RangeCheck
+from sf.rollout.observations import EntryCheck, RangeCheck
 from sf.spaces import EnvInfo, action_spec, observation_leaves
 
 
@@ -57,7 +57,7 @@ class VectorBatch:
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
         self.counts_episodes = counts_episodes(self.env)
-        self.ranges = RangeCheck(info)
+        self.check_entries, self.ranges = EntryCheck(info), RangeCheck(info)
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
         self._reset_next = NO_ROWS
@@ -160,6 +160,7 @@ class VectorBatch:
             out = observations[name]
             array = leaf_value(observation, leaf) if leaf.path else observation
             out[...] = vector_leaf_array(array, leaf, len(out), f"{self.info.env_id} returned an observation {name!r}")
+        self.check_entries(observation)
         self._check_ranges(observations, range(len(out)))
 
     def _check_ranges(self, observations: dict[str, Array], rows: Sequence[int]) -> None:
