@@ -202,14 +202,19 @@ class Processes:
         """
         if child.hang is None and (hang := child.watch.look(now)):
             child.hang, child.kill_s = hang, now + STACKS_GRACE_S
-            self.console.line(f"{child.name} (pid {child.pid}) {what_hangs(hang, child.spec)}. Its stacks follow.")
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGUSR1)
+            self._show_stacks([child], what_hangs(hang, child.spec))
         if now >= child.killed_s + KILL_GRACE_S:
             raise WorkerCrashed(f"{child.name} (pid {child.pid}) hangs and {UNKILLABLE}")
         if now >= child.kill_s and child.killed_s == math.inf:
             child.process.kill()
             child.killed_s = now
+
+    def _show_stacks(self, hanging: Sequence[Child], why: str) -> None:
+        """Has each of them print where its threads are, on standard error."""
+        for child in hanging:
+            self.console.line(f"{child.name} (pid {child.pid}) {why}. Its stacks follow.")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
 
     def _lose(self, place: Place) -> None:
         """A child has ended or is about to; its place is cleared, and filled again if that makes sense.
@@ -310,6 +315,9 @@ class Processes:
             signals.clear()
         late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
         idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
+        if alive and not signals.is_urgent:
+            self._show_stacks(alive, "did not stop")
+            time.sleep(STACKS_GRACE_S)
         for child in alive:
             child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S

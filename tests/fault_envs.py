@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +23,8 @@ import numpy as np
 
 
 def _spin() -> None:
-    """In C, with the lock of the interpreter held, so that no Python code runs in this process any more."""
-    ctypes.PyDLL(None).pause()
+    """For years in C, with the lock of the interpreter held, so that no Python code runs in this process any more."""
+    re.match(r"(a+)+$", "a" * 100 + "b")
 
 
 def _ignore_sigterm() -> None:
@@ -167,6 +168,8 @@ class FaultEnv(gym.Env[Any, Any]):
         return self._seen(), 1.0, self.steps % 20 == 0, False, {}
 
     def close(self) -> None:
+        if self.orders:
+            Path(self.orders, f"closed-{os.getpid()}-{id(self)}").touch()
         if self.steps > 40:  # not when somebody has only a first look
             time.sleep(self.close_s)
 

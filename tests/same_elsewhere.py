@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.inference import network_actor
 from sf.learner.checkpoint import load_newest
+from sf.messages import TrainSummary
 from sf.slots import Slots
 from tests.elsewhere import Event, install
 from tests.lab import make_lab, step_until
@@ -68,7 +69,7 @@ def trained(device: str, flags: dict[str, Any]) -> Outcome:
             "device": learners[0].network.flat.device.type,
             "memory": [record["gpu_mem"], record["gpu_cache"]],
             "transfers": Event.recorded,
-            "scalars": [message.scalars for message in lab.told],
+            "scalars": [message.scalars for message in lab.told if isinstance(message, TrainSummary)],
         },
     )
 

@@ -17,8 +17,10 @@ import torch
 from sf.envs import find_env, probe_and_time
 from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
+from sf.learner.checkpoint import load_newest
 from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
+from sf.messages import SaveRequest
 from sf.slots import Requests
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
@@ -200,6 +202,9 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     roles = lab.build_all()
     learner = roles[0]
+    step_until(roles, lambda: learner.record["iterations"] >= 2)
+    learner._save(SaveRequest("periodic", None))
+    last = learner.network.flat.clone()
     assemble = learner.batcher.next
 
     def spoiled() -> Any:
@@ -211,6 +216,10 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
         step_until(roles, lambda: False)
     (path,) = tmp_path.rglob("non_finite_minibatch.safetensors")
     assert torch.isnan(load_file(path)["advantages"]).all()
+    assert torch.equal(learner.network.flat, last), "what is saved next is as good"
+    saved = load_newest(learner.saver.directory)
+    assert saved is not None
+    assert all(torch.isfinite(tensor).all() for tensor in saved.tensors.values() if tensor.is_floating_point())
 
 
 @pytest.mark.parametrize("obstacle", ["the directory is gone", "another file is in its place"])

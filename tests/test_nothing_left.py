@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -126,8 +126,10 @@ def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
         assert not left_of(family, 2)
 
 
-def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_path: Path, monkeypatch: Any) -> None:
-    """A thread that does not end, or a slow call of an environment."""
+def test_fault_b1_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A thread that does not end, or a slow call of an environment, whose stack is shown."""
     finished = run(tmp_path, *fault_run(tmp_path, kwargs={"thread": True}))
     assert finished.code == 0, finished.err
     assert "did not stop" not in finished.out
@@ -136,6 +138,10 @@ def test_fault_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(tmp_pat
         "tests.fault_envs:Fault-v0", env_kwargs='{"close_s": 1000}', train_dir=str(tmp_path), train_for_env_steps=2000
     )
     assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+    told = capfd.readouterr()
+    assert re.search(r"rollout-0 \(pid \d+\) did not stop\. Its stacks follow\.", told.out)
+    assert re.search(r'fault_envs\.py", line \d+ in close', told.err)
+    assert "did not stop and was killed. Nothing that was learned is lost." in told.out
 
 
 def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import pytest
 import torch
 
 from sf.errors import ResourceError, SfError
+from sf.experiment import MARKER
 from sf.limits import one_thread_each
 from sf.models import register_model
 from sf.process import failure_of
@@ -35,10 +36,15 @@ from sf.supervisor import train
 from tests import fault_envs
 from tests.commands import (
     CARTPOLE,
+    EXPERIMENT,
     OPEN,
     ROOT,
+    newest_version,
     run,
     running,
+    summary_of,
+    version_of,
+    wait_for_more,
     wait_for_new,
     wait_for_training,
 )
@@ -190,8 +196,9 @@ def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_fault_c9_c10_nothing_has_a_name(tmp_path: Path) -> None:
     """Neither what an earlier crash has left is in the way, nor can anybody remove what this run uses."""
     junk = [Path("/dev/shm") / f"{name}_{uuid.uuid4().hex}" for name in ("sf", "psm", "sem.mp", "torch_1")]
-    lock = tmp_path / "train_dir" / "default_experiment" / ".lock"
+    lock = tmp_path / EXPERIMENT / MARKER
     lock.parent.mkdir(parents=True)
+    lock.write_text(f"pid {os.getpid()} on a machine that is off, started 2020-01-01T00:00:00\n")
     try:
         for file in junk:
             file.write_text("of an earlier crash")
@@ -356,6 +363,26 @@ def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(ResourceError, match=r"which has 0\.0\d+ MiB left\. Make room, .*--keep_checkpoints"):
         make_lab(tmp_path).build("learner-0")
+
+
+def test_fault_d2_disk_that_is_full_for_a_while_costs_no_training(tmp_path: Path) -> None:
+    """A limit on the size of files does to the learner what a full disk does to everybody."""
+    with running(tmp_path, *CARTPOLE, "--save_every_sec=1") as command:
+        command.wait_for_text("(periodic")
+        (learner,) = command.named("sf-learner-0")
+        limit = learner.rlimit(psutil.RLIMIT_FSIZE)
+        learner.rlimit(psutil.RLIMIT_FSIZE, (100, limit[1]))
+        command.wait_for_text("was not written")
+        during = version_of(command)
+        assert 0 < newest_version(tmp_path) <= during, "the earlier one is whole"
+        wait_for_more(command)
+        learner.rlimit(psutil.RLIMIT_FSIZE, limit)
+        command.wait_for(lambda: newest_version(tmp_path) > during, "a checkpoint that was made when there was room")
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    assert summary_of(tmp_path)["faults"]["faults/failed_saves"] >= 1
+    assert "Restart" not in finished.out
 
 
 def test_fault_d2_checkpoints_that_are_there_need_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from tests.commands import (
     running,
     summary_of,
     wait_for_first_step,
+    wait_for_training,
 )
 from tests.lab import make_config
 
@@ -47,6 +48,16 @@ def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, co
     summary = summary_of(tmp_path)
     assert summary["exit_reason"] == f"stopped by {signal.Signals(number).name}"
     assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
+
+
+def test_fault_e1_environments_are_closed(tmp_path: Path) -> None:
+    with running(tmp_path, *fault_run(tmp_path)[:-1]) as command:
+        wait_for_training(command)
+        workers = [one.pid for one in command.named("sf-rollout")]
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    closed = [int(path.name.split("-")[1]) for path in (tmp_path / "orders").glob("closed-*")]
+    assert sorted(pid for pid in closed if pid in workers) == sorted(workers * 4)
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from torch import Tensor, nn
 
-from sf import children
+from sf import children, wiring
 from sf.callbacks import Callbacks, Iteration
 from sf.envs import find_env, probe_and_time
 from sf.errors import InternalError
@@ -30,7 +30,7 @@ from sf.monitor import Monitor
 from sf.preparation import prepare
 from sf.records import Episode, EpisodeRing
 from sf.role import RoleSpec
-from sf.session import Session
+from sf.session import ExitReason, Session
 from sf.simulators import Simulators, marked
 from sf.supervisor import train, train_prepared
 from sf.wiring import Shared
@@ -325,3 +325,30 @@ def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_p
     with pytest.raises(InternalError, match="slots are unaccounted for") as caught:
         train_prepared(prepared, change=change)
     assert "something else" in str(caught.value.__cause__)
+
+
+def test_fault_b1_inference_worker_that_does_nothing_at_all_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever waits looks around every now and then; one that was stopped does not."""
+    monkeypatch.setattr(wiring, "WAIT_S", 2.0)
+    monkeypatch.setattr(wiring, "FORWARD_S", 2.0)
+    config = make_config(train_dir=str(tmp_path), train_for_env_steps=10**9, train_for_seconds=60)
+    stopped: list[int] = []
+    frames = 0
+
+    def stop_one(iteration: Iteration) -> bool:
+        nonlocal frames
+        if not stopped:
+            named = (one for one in psutil.Process().children() if "sf-inference" in command_of(one))
+            victim = next(named)
+            victim.suspend()
+            stopped.append(victim.pid)
+            frames = iteration.frames
+        return iteration.frames > frames + 2000
+
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    assert train(config, Callbacks(on_iteration=stop_one)).reason == ExitReason.CALLBACK.value
+    told = capfd.readouterr().out
+    assert re.search(rf"inference-0-0 \(pid {stopped[0]}\) .* for longer than 2 s.*\. Its stacks follow\.", told)
+    assert "Restart 1 of inference-0-0 follows" in told
