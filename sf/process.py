@@ -42,6 +42,9 @@ PREFIX = "sf-"
 MARK = "SF_WORKER"
 """Environment variable of everything that the child processes of a run start."""
 
+MOST_CHARACTERS = 7500
+"""Of each text of a failure. Both fit into a pipe of 64 KiB, so that nobody can end in the middle of them."""
+
 LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
     "(--num_workers, --num_envs_per_worker)."
@@ -81,7 +84,15 @@ def failure_of(error: BaseException) -> Failure:
         error = ResourceError(f"{text_of(error) or type(error).__name__}\n{LESS_MEMORY}")
     expected = isinstance(error, SfError)
     code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
-    return Failure(type(error).__name__, text_of(error), details, int(code), expected)
+    return Failure(type(error).__name__, shortened(text_of(error)), shortened(details), int(code), expected)
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a text, and how much is missing between them."""
+    missing, half = len(text) - MOST_CHARACTERS, MOST_CHARACTERS // 2
+    if missing <= 0:
+        return text
+    return f"{text[:half]}\n[{missing:,} characters are left out]\n{text[-half:]}"
 
 
 def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection, mark: str) -> None:

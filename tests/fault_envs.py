@@ -85,6 +85,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "segfault": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "raise": lambda: _raise(ValueError("the simulator is unwell")),
+    "shout": lambda: _raise(ValueError("x" * 2**20)),
     "unpicklable": lambda: _raise(Unpicklable(object())),
     "hang": lambda: time.sleep(1000),
     "spin": _spin,
