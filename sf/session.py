@@ -92,9 +92,12 @@ class Session:
         snapshot = self.snapshot(now)
         episodes = self._new_episodes()
         self.monitor.poll(snapshot, episodes)
+        has_trained = any(
+            policy.iterations > before for policy, before in zip(snapshot.policies, self._iterations, strict=True)
+        )
         self._call_back(snapshot, episodes)
         self._request_saves(now)
-        return self._reason_to_stop(snapshot)
+        return self._reason_to_stop(snapshot, has_trained)
 
     def recall_episodes(self) -> None:
         """Has the episodes that a resumed serial run brings along count for the means; nobody is told of them again."""
@@ -240,7 +243,8 @@ class Session:
             return None
         return episodes.mean_rewards(num_episodes)[policy_id]
 
-    def _reason_to_stop(self, snapshot: Snapshot) -> ExitReason | None:
+    def _reason_to_stop(self, snapshot: Snapshot, has_trained: bool) -> ExitReason | None:
+        """Rewards count after an iteration only: in serial mode the same run stops at the same frame."""
         run = self.config.run
         if self.callbacks.wants_stop:
             return ExitReason.CALLBACK
@@ -248,10 +252,11 @@ class Session:
             return ExitReason.ENV_STEPS
         if snapshot.time_s - self.started_s >= run.train_for_seconds:
             return ExitReason.SECONDS
+        if run.stop_at_reward is None or not has_trained:
+            return None
         means = [self._mean_reward(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
-        if run.stop_at_reward is not None and all(mean is not None and mean >= run.stop_at_reward for mean in means):
-            return ExitReason.REWARD
-        return None
+        reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
+        return ExitReason.REWARD if reached else None
 
 
 Counters = dict[str, float]

@@ -80,6 +80,8 @@ class Learner:
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted = config.run.train_for_env_steps
+        self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
+        """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
         torch.manual_seed(commons.seed + policy_id)
         torch.set_num_threads(num_threads)
@@ -175,7 +177,7 @@ class Learner:
             self.last_summary_s = now
             note_memory(self.device, self.record)
             self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars))
-        if self.frames >= self.frames_wanted:
+        if self.rings_always or self.frames >= self.frames_wanted:
             self.bells.supervisor.ring()
         self.record.lap("batch")
 
