@@ -42,8 +42,6 @@ KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
 FAILED_GRACE_S = 0.5
 """Time for a process that has told why it fails to be gone."""
-LONGEST_GAP_S = 2.0
-"""If a sleep lasts longer than it should by this, the whole run was stopped or starved, and nobody is to blame."""
 LOOK_S = 1.0
 """How often the supervisor looks at what is not urgent."""
 UNKILLABLE = "cannot be killed and is left to the kernel"
@@ -87,10 +85,8 @@ class Processes:
         bell = self.shared.supervisor_bell
         others: list[Any] = [bell.fileno(), signals.fileno(), *self.fork_server.waitables()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
-        began_s = time.monotonic()
-        timeout_s = max(0.0, min(timeout_s, next_start_s - began_s))
+        timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
         readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
-        overslept_s = time.monotonic() - began_s - timeout_s
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
@@ -100,8 +96,6 @@ class Processes:
         now = time.monotonic()
         for place in self.places:
             if place.child is not None:
-                if overslept_s > LONGEST_GAP_S:  # not the time that callbacks take: whoever hangs meanwhile hangs
-                    place.child.watch.forgive(overslept_s)
                 self._kill_if_it_hangs(place.child, now)
             elif place.start_s <= now or (place.waits_for_fork_server and self.fork_server.is_ready):
                 self._spawn(place)
@@ -313,11 +307,12 @@ class Processes:
             for child in alive:
                 self.messages += child.hear()
             signals.clear()
-        late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
-        idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
         if alive and not signals.is_urgent:
             self._show_stacks(alive, "did not stop")
             time.sleep(STACKS_GRACE_S)
+            alive = self._alive()
+        late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
+        idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
         for child in alive:
             child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S

@@ -149,7 +149,7 @@ def expect_free(train_dir: str, name: str) -> None:
     """
     path = Path(train_dir).absolute() / name
     if _expect_ours(path):
-        with contextlib.suppress(OSError), (path / MARKER).open("rb") as marker:
+        with contextlib.suppress(OSError), (path / MARKER).open("r+b") as marker:
             _lock(marker.fileno(), path)
 
 

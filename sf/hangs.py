@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from sf.progress import Phase, Progress, phase_of
 
+LONGEST_GAP_S = 1.0
+"""More than this between two looks counts for nothing: the run was stopped or starved, or a callback took long."""
+
 
 class Hang(NamedTuple):
     """What a process has been doing for too long."""
@@ -29,18 +32,16 @@ class HangWatch:
             now_s: monotonic.
         """
         self.word, self.deadlines_s = progress.word, deadlines_s
-        self._seen, self._since_s = self.word[0], now_s
+        self._seen, self._since_s, self._looked_s = self.word[0], now_s, now_s
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the process was seen to get on."""
         return now_s - self._since_s
 
-    def forgive(self, seconds: float) -> None:
-        """Time in which the whole run was stopped or starved, which is nobody's fault."""
-        self._since_s += seconds
-
     def look(self, now_s: float) -> Hang | None:
         """Whether the process hangs, by what it has done since the last look."""
+        self._since_s += max(0.0, now_s - self._looked_s - LONGEST_GAP_S)
+        self._looked_s = now_s
         if self.word[0] != self._seen:
             self._seen, self._since_s = self.word[0], now_s
             return None

@@ -42,8 +42,8 @@ PREFIX = "sf-"
 MARK = "SF_WORKER"
 """Environment variable of everything that the child processes of a run start."""
 
-MOST_CHARACTERS = 7500
-"""Of each text of a failure. Both fit into a pipe of 64 KiB, so that nobody can end in the middle of them."""
+MOST_BYTES = 7500
+"""Of each text of a failure, of which there are two: below 16 KiB a message is written in one piece."""
 
 LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
@@ -89,10 +89,12 @@ def failure_of(error: BaseException) -> Failure:
 
 def shortened(text: str) -> str:
     """The beginning and the end of a text, and how much is missing between them."""
-    missing, half = len(text) - MOST_CHARACTERS, MOST_CHARACTERS // 2
+    encoded = text.encode(errors="backslashreplace")
+    missing, half = len(encoded) - MOST_BYTES, MOST_BYTES // 2
     if missing <= 0:
         return text
-    return f"{text[:half]}\n[{missing:,} characters are left out]\n{text[-half:]}"
+    begin, end = encoded[:half].decode(errors="ignore"), encoded[-half:].decode(errors="ignore")
+    return f"{begin}\n[{missing:,} bytes are left out]\n{end}"
 
 
 def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection, mark: str) -> None:

@@ -96,8 +96,9 @@ def early_signals() -> list[int]:
 
 
 def _wanted() -> list[signal.Signals]:
-    """The stop signals but for those that somebody ignores, as nohup does with SIGHUP."""
-    return [number for number in REASONS if signal.getsignal(number) is not signal.SIG_IGN]
+    """The stop signals, but for a SIGHUP that is ignored because of nohup."""
+    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in REASONS if number != signal.SIGHUP or not outlives_terminal]
 
 
 _raised: list[BaseException] = []

@@ -43,14 +43,12 @@ class Simulators:
         self._subreaper = Subreaper()
         self._groups: set[int] = set()
         self._daemons: set[int] = set()
-        self._start_watchdog()
+        self._watchdog = self._new_watchdog()
 
-    def _start_watchdog(self) -> None:
+    def _new_watchdog(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
         with stop_signals_blocked():  # until it ignores them
-            self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-        for group in self._groups:
-            self._say(f"{group}\n")
+            return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 
     def mark_of(self, name: str, incarnation: int) -> str:
         """What one worker writes into its environment."""
@@ -70,8 +68,7 @@ class Simulators:
     def reap(self) -> None:
         """Takes note of orphans of the living workers that have ended by themselves, and of a watchdog that has."""
         if self._watchdog.poll() is not None:
-            self._drop_pipe()
-            self._start_watchdog()
+            self._replace_watchdog()
         self._reap_daemons()
         for group in self._groups:
             with contextlib.suppress(ChildProcessError):
@@ -79,6 +76,15 @@ class Simulators:
                     if ended.si_pid == group:
                         break  # the worker itself, whose end is not dealt with here
                     os.waitpid(ended.si_pid, os.WNOHANG)
+
+    def _replace_watchdog(self) -> None:
+        """Tells the new one of all groups; if nothing can be started now, the next look tries again."""
+        with contextlib.suppress(OSError):
+            successor = self._new_watchdog()
+            self._drop_pipe()
+            self._watchdog = successor
+            for group in self._groups:
+                self._say(f"{group}\n")
 
     def _reap_daemons(self) -> None:
         """Those that have left the session of the run; by the mark that was seen while they lived, not by accident."""

@@ -22,6 +22,8 @@ ROOT = str(Path(__file__).parent.parent)
 """Where the modules of the tests are, whose environments a command may use."""
 EXPERIMENT = Path("train_dir/default_experiment")
 """Directory of a run that is given no other, from where it was started."""
+WITHOUT_NOHUP = "env", "--default-signal=HUP,INT"
+"""Also where nohup, or a shell without jobs, has started the tests."""
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
@@ -118,13 +120,13 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT) -> Iterator[Running]:
-    """Starts a command; kills its session at the end of the block whatever happened, and checks for shared memory."""
+def started(path: Path, *command_line: str, python_path: str = ROOT) -> Iterator[Running]:
+    """Starts a program; kills its session at the end of the block whatever happened, and checks for shared memory."""
     shared_before = shared_memory()
     out, err = path / "out.txt", path / "err.txt"
     with out.open("wb") as out_file, err.open("wb") as err_file:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [*WITHOUT_NOHUP, *command_line],
             stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
             env=os.environ | {"PYTHONPATH": python_path},
         )  # fmt: skip
@@ -137,6 +139,13 @@ def running(path: Path, *arguments: str, module: str = "sf.cli.train", python_pa
                 member.send_signal(signal.SIGKILL)
         process.wait()
     expect_no_shared_memory_but(shared_before)
+
+
+def running(
+    path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT
+) -> contextlib.AbstractContextManager[Running]:
+    """Starts a command of sf, see `started`."""
+    return started(path, sys.executable, "-m", module, *arguments, python_path=python_path)
 
 
 def run(

@@ -23,7 +23,7 @@ import numpy as np
 
 
 def _spin() -> None:
-    """For years in C, with the lock of the interpreter held, so that no Python code runs in this process any more."""
+    """For years in C, with the lock of the interpreter held, so that no other thread of Python runs."""
     re.match(r"(a+)+$", "a" * 100 + "b")
 
 
@@ -158,7 +158,9 @@ class FaultEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         if self.steps:
             self.obey("reset")
-        time.sleep(self.reset_s)
+        if self.reset_s:
+            self.note("resets")
+            time.sleep(self.reset_s)
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -169,10 +171,14 @@ class FaultEnv(gym.Env[Any, Any]):
         return self._seen(), 1.0, self.steps % 20 == 0, False, {}
 
     def close(self) -> None:
-        if self.orders:
-            Path(self.orders, f"closed-{os.getpid()}-{id(self)}").touch()
+        self.note("closed")
         if self.steps > 40:  # not when somebody has only a first look
             time.sleep(self.close_s)
+
+    def note(self, what: str) -> None:
+        """Leaves a file beside the orders."""
+        if self.orders:
+            Path(self.orders, f"{what}-{os.getpid()}-{id(self)}").touch()
 
     def _seen(self) -> Any:
         return np.full(4, self.steps, np.float32)

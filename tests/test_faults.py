@@ -188,7 +188,7 @@ def test_fault_b5_environment_that_cannot_be_made_fails_fast(tmp_path: Path) -> 
 def test_fault_a4_b4_message_of_a_megabyte_is_told_in_short(tmp_path: Path) -> None:
     finished = run(tmp_path, *fault_run(tmp_path, "step-shout"))
     assert finished.code == 0, finished.err
-    assert re.search(r"\[\d,\d{3},\d{3} characters are left out\]", finished.out)
+    assert re.search(r"\[\d,\d{3},\d{3} bytes are left out\]", finished.out)
     assert "Restart 1 of rollout-" in finished.out
     assert len(finished.out) < 100_000
 

@@ -28,6 +28,7 @@ from sf.supervisor import train
 from tests.commands import (
     CARTPOLE,
     ROOT,
+    WITHOUT_NOHUP,
     Running,
     expect_no_shared_memory_but,
     fault_run,
@@ -40,9 +41,6 @@ from tests.commands import (
 )
 from tests.fault_envs import SLEEPERS
 from tests.lab import make_config
-
-WITHOUT_NOHUP = "env", "--default-signal=HUP"
-"""Also where nohup has started the tests."""
 
 
 def kill_after_its_watchdog(command: Running) -> None:

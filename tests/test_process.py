@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import subprocess
 import sys
 
+import pytest
+
+from sf.process import failure_of
 from sf.simulators import Subreaper
 
 FAULTS_OF_64_MB = """
@@ -38,3 +42,12 @@ def test_orphans_are_adopted_only_while_somebody_wants_them() -> None:
     second.close()
     libc.prctl(37, ctypes.byref(found), 0, 0, 0)
     assert found.value == 0
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "𐀀", "\ud800"])
+def test_fault_a4_failure_is_written_in_one_piece_whatever_its_text(character: str) -> None:
+    failure = failure_of(ValueError(character * 2**20))
+    assert "bytes are left out" in failure.message
+    assert len(pickle.dumps(failure)) < 16_384, "from there on a pipe gets the length first"
+    short = failure_of(ValueError(character * 100))
+    assert short.message == character * 100

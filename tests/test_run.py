@@ -17,7 +17,7 @@ import pytest
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
 from sf.errors import ExperimentError
-from sf.experiment import Experiment
+from sf.experiment import Experiment, expect_free
 from tests.commands import (
     EXPERIMENT,
     Finished,
@@ -266,6 +266,23 @@ def test_fault_d11_file_system_that_cannot_lock(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(ExperimentError, match=r"cannot be locked: No locks available\. Choose a --train_dir on"):
         Experiment(str(tmp_path), "x", "resume")
+
+
+def test_fault_d11_file_system_that_locks_only_what_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS, where the client makes a lock of another kind of it."""
+    flock = fcntl.flock
+
+    def as_nfs_does(descriptor: int, operation: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs_does)
+    Experiment(str(tmp_path), "x", "resume").close()
+    expect_free(str(tmp_path), "x")
+    Experiment(str(tmp_path), "x", "resume").close()
 
 
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.commands import (
     newest_version,
     run,
     running,
+    started,
     summary_of,
     wait_for_first_step,
     wait_for_training,
@@ -131,14 +133,23 @@ def test_fault_e1_e4_signal_at_the_first_look(tmp_path: Path, number: int, code:
     """Also when the terminal is closed; nothing was begun, so that nothing is there."""
     flags = fault_run(tmp_path, kwargs={"reset_s": 1000})
     with running(tmp_path, *flags) as command:
-        root = psutil.Process(command.process.pid)
-        command.wait_for(lambda: any(one.status() == "sleeping" for one in root.children()), "the first look")
-        time.sleep(1)  # which resets by then
+        command.wait_for(lambda: list((tmp_path / "orders").glob("resets-*")), "the first look")
         command.process.send_signal(number)
         finished = command.finish(20)
     assert finished.code == code
     assert "Traceback" not in finished.err
     assert not (tmp_path / "train_dir").exists()
+
+
+def test_fault_e1_sigint_to_a_job_in_the_background_of_a_script(tmp_path: Path) -> None:
+    """Where shells have their jobs ignore it, because Ctrl-C is not meant for them; kill -INT is."""
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *SMALL])
+    with started(tmp_path, "bash", "-c", f"trap '' INT; exec {line}") as command:
+        wait_for_first_step(command)
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == 130
+    assert newest_version(tmp_path) == summary_of(tmp_path)["policies"][0]["policy_version"]
 
 
 def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.commands import ROOT, run, running, summary_of
+from tests.commands import run, running, started, summary_of
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -135,10 +134,9 @@ def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: s
     """A full disk, or a reader that has gone: no fault of the environment."""
     flags = *FLAGS, "--serial_mode=False", "--train_for_env_steps=4000"
     line = f"{sys.executable} -m sf.cli.train --env=tests.test_strange_envs:Talkative-v0 {' '.join(flags)} {lost}"
-    environment = os.environ | {"PYTHONPATH": ROOT}
-    command = ["bash", "-c", f"set -o pipefail; {line}"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    with started(tmp_path, "bash", "-c", f"set -o pipefail; {line}") as command:
+        finished = command.finish(100)
+    assert finished.code == 0, finished.err
     summary = summary_of(tmp_path)
     assert summary["frames"] >= 4000
     assert summary["faults"]["faults/restarts"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -16,18 +17,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from torch import Tensor, nn
 
-from sf import children, wiring
+from sf import children
 from sf.callbacks import Callbacks, Iteration
 from sf.envs import find_env, probe_and_time
 from sf.errors import InternalError
+from sf.hangs import HangWatch
 from sf.learner.update import Update
 from sf.learner.worker import Learner
 from sf.monitor import Monitor
 from sf.preparation import prepare
+from sf.progress import Phase, Progress
 from sf.records import Episode, EpisodeRing
 from sf.role import RoleSpec
 from sf.session import ExitReason, Session
@@ -275,18 +279,41 @@ def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_othe
         simulators.close()
 
 
+def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the machine gives no more processes there is none, which ends nothing."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    simulators, nobody = Simulators(), 2**22
+    try:
+        first = simulators._watchdog
+        first.kill()
+        first.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", refuse)
+            simulators.reap()
+            simulators.watch(nobody)
+            simulators.end_of(nobody, simulators.mark_of("rollout-0", 0))
+        simulators.reap()
+        assert simulators._watchdog.pid != first.pid
+        assert simulators._watchdog.poll() is None
+    finally:
+        simulators.close()
+
+
 def zombies() -> set[int]:
     """Children of this process that nobody has waited for."""
     return {one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
 
 
 def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What the callbacks take is no time in which everybody was stopped."""
+    """Of what a callback takes a second counts, as of any time in which nobody looks."""
     (tmp_path / "step-hang").touch()
     arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.001})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"), num_workers=2,
-        async_rl=True, env_step_timeout=4.0, train_for_env_steps=10**9, train_for_seconds=40,
+        async_rl=True, env_step_timeout=4.0, train_for_env_steps=10**9, train_for_seconds=60,
     )  # fmt: skip
     looks = 0
 
@@ -294,12 +321,28 @@ def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd
         nonlocal looks
         looks += 1
         time.sleep(3.0)
-        return looks == 6
+        return looks == 10
 
     assert train(replace(config, run=replace(config.run, serial_mode=False)), Callbacks(on_iteration=slow)).code == 0
     told = capfd.readouterr().out
     assert re.search(r"took longer than 4 s to step environment \d+ \(--env_step_timeout\)\. Its stacks follow", told)
     assert "Restart 1 of rollout-" in told
+
+
+def test_fault_a13_b1_b3_of_time_in_which_nobody_looked_a_second_counts() -> None:
+    """Whoever waited for the supervisor to read a pipe gets on as soon as it does."""
+    progress = Progress(np.zeros(1, np.int64), 0)
+    progress.enter(Phase.STEP)
+    watch = HangWatch(progress, {Phase.STEP: 60.0}, 0.0)
+    assert watch.look(0.1) is None
+    assert watch.look(1000.0) is None
+    progress.enter(Phase.STEP)
+    assert watch.look(1000.1) is None
+    times = [1000.1 + 600.0 * gap for gap in range(1, 61)]
+    assert not any(watch.look(now) for now in times), "60 looks, each after ten minutes"
+    hang = watch.look(times[-1] + 0.2)
+    assert hang is not None
+    assert (hang.phase, hang.deadline_s) == (Phase.STEP, 60.0)
 
 
 def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_path: Path) -> None:
@@ -328,27 +371,29 @@ def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_p
 
 
 def test_fault_b1_inference_worker_that_does_nothing_at_all_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever waits looks around every now and then; one that was stopped does not."""
-    monkeypatch.setattr(wiring, "WAIT_S", 2.0)
-    monkeypatch.setattr(wiring, "FORWARD_S", 2.0)
     config = make_config(train_dir=str(tmp_path), train_for_env_steps=10**9, train_for_seconds=60)
+    prepared = prepare(replace(config, run=replace(config.run, serial_mode=False)))
     stopped: list[int] = []
     frames = 0
 
     def stop_one(iteration: Iteration) -> bool:
         nonlocal frames
         if not stopped:
-            named = (one for one in psutil.Process().children() if "sf-inference" in command_of(one))
-            victim = next(named)
+            (victim,) = (one for one in psutil.Process().children() if "sf-inference" in command_of(one))
             victim.suspend()
             stopped.append(victim.pid)
             frames = iteration.frames
         return iteration.frames > frames + 2000
 
-    config = replace(config, run=replace(config.run, serial_mode=False))
-    assert train(config, Callbacks(on_iteration=stop_one)).reason == ExitReason.CALLBACK.value
+    def change(_: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
+        soon = {Phase.STEP: 5.0, Phase.WAIT: 5.0}
+        return [replace(spec, deadlines_s=soon) if spec.kind == "inference" else spec for spec in specs]
+
+    end = train_prepared(prepared, Callbacks(on_iteration=stop_one), change)
+    assert end.reason == ExitReason.CALLBACK.value
     told = capfd.readouterr().out
-    assert re.search(rf"inference-0-0 \(pid {stopped[0]}\) .* for longer than 2 s.*\. Its stacks follow\.", told)
+    assert re.search(rf"inference-0-0 \(pid {stopped[0]}\) .* for longer than 5 s.*\. Its stacks follow\.", told)
     assert "Restart 1 of inference-0-0 follows" in told

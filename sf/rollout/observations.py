@@ -61,7 +61,7 @@ class EntryCheck:
             nest = observation
             for key in path:
                 nest = nest[key]
-            if nest.__class__ not in (dict, tuple) or len(nest) != size:
+            if not isinstance(nest, (dict, tuple)) or len(nest) != size:
                 check_keys(observation, self.info)
 
 

@@ -143,6 +143,9 @@ class VectorBatch:
                     kept[one.row] = leaf_array(leaf_value(self._final_observation(one), leaf), leaf, what)
             else:
                 kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
+        if self.resets_in_same_step:
+            for one in cut:
+                self.check_entries(self._final_observation(one))
         self._check_ranges({name: array[rows] for name, array in self.final_observations.items()}, rows)
         self.has_final_observation[rows] = True
 
