@@ -14,7 +14,7 @@ from sf.errors import InternalError
 from sf.models import register_model
 from sf.moment import as_text
 from sf.policy import ActorCritic
-from sf.policy.acting import NOISE_ROWS, FastAct, compare_with_numpy, fastest_act, most_rows, small_program
+from sf.policy.acting import MOST_NOISE, NOISE_ROWS, FastAct, compare_with_numpy, fastest_act, most_rows, small_program
 from sf.policy.distributions import Categorical
 from sf.small_network import ACTIVATIONS, layout
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
@@ -190,6 +190,16 @@ def test_every_batch_has_random_numbers_of_its_own() -> None:
     observations = {"obs": torch.zeros(400, 4)}
     drawn = [act(observations, torch.zeros(400, 0), generator).action for _ in range(5)]
     assert len(set(torch.cat(drawn).flatten().tolist())) == 2000
+
+
+@pytest.mark.parametrize(
+    "action", [discrete(20_000), ActionSpec((ActionColumn(9_000), ActionColumn(2), ActionColumn(low=0.0, high=1.0)))]
+)
+def test_fault_b17_for_many_choices_few_random_numbers_are_drawn_ahead(action: ActionSpec) -> None:
+    act = FastAct(make_policy(action).requires_grad_(False))
+    act({"obs": torch.zeros(2, 4)}, torch.zeros(2, 0), torch.Generator())
+    (waiting,) = act._noise.values()
+    assert sum(noise.numel() for noise in waiting) < MOST_NOISE
 
 
 def test_random_numbers_drawn_ahead_belong_to_the_state() -> None:

@@ -232,6 +232,47 @@ def test_fault_b14_agents_that_do_not_come_as_a_list(values: Any, place: int) ->
     assert "one per agent" in refusal("agents", step=tuple(parts))
 
 
+class LazyFrames:
+    """An array that is made when somebody asks for it, as wrappers that stack frames return it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.array, dtype)
+
+
+def read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+VIEWS: dict[str, Callable[[Array], Any]] = {
+    "reversed": lambda array: array[::-1, ::-1].copy()[::-1, ::-1],
+    "every second": lambda array: np.repeat(np.repeat(array, 2, 0), 2, 1)[::2, ::2],
+    "transposed": lambda array: array.T.copy().T,
+    "Fortran": np.asfortranarray,
+    "broadcast": lambda array: np.broadcast_to(array[:1, :1], array.shape),
+    "read-only": read_only,
+    "other byte order": lambda array: array.astype(">f4"),
+    "lazy": LazyFrames,
+    "list": lambda array: array.tolist(),
+}
+
+
+@pytest.mark.parametrize("kind", ["single", "agents"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_fault_b12_views_of_any_kind_are_read_as_they_are(kind: str, view: str) -> None:
+    array = np.full((3, 2), 5.0, np.float32) if view == "broadcast" else np.arange(6, dtype=np.float32).reshape(3, 2)
+    box = spaces.Box(-10, 10, (3, 2))
+    played = Played(kind, observation_space=box, good=np.zeros((3, 2), np.float32), observation=VIEWS[view](array))
+    played.step(GOOD_STEPS)
+    assert (played.observations["obs"] == 0).all()
+    played.step()
+    odd = played.observations["obs"] if kind == "single" else played.observations["obs"][1::2]
+    assert (odd == array).all()
+
+
 class Reusing(gym.Env[Any, Any]):
     """Every copy returns the same array as its reward and the same info, and `reset` clears that."""
 

@@ -20,6 +20,7 @@ from sf.preparation import prepare
 from sf.signals import REASONS, Signals
 from sf.supervisor import train, train_prepared
 from tests.commands import (
+    CARTPOLE,
     EXPERIMENT,
     expect_exact_ledger,
     fault_run,
@@ -33,14 +34,10 @@ from tests.commands import (
 )
 from tests.lab import make_config
 
-SMALL = (
-    "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1", "--seed=1",
-)  # fmt: skip
-
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
         for process in command.members():  # as a terminal does: to the whole group
             with contextlib.suppress(psutil.Error):
@@ -64,7 +61,7 @@ def test_fault_e1_environments_are_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.0])
 def test_fault_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: Path, delay_s: float) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *CARTPOLE) as command:
         command.wait_for(lambda: command.named("sf-train"), "the first process")
         time.sleep(delay_s)
         for process in command.members():
@@ -76,7 +73,7 @@ def test_fault_e4_signal_during_start_up_leaves_no_pile_of_tracebacks(tmp_path: 
 
 
 def test_fault_e3_second_signal_kills_at_once(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
         # A stopped child cannot follow the first signal, so that the run is still there for the second one.
         command.named("sf-rollout-0")[0].suspend()
@@ -117,7 +114,7 @@ def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
 
 
 def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
         sent = time.monotonic()
         for _ in range(100):
@@ -141,9 +138,25 @@ def test_fault_e1_e4_signal_at_the_first_look(tmp_path: Path, number: int, code:
     assert not (tmp_path / "train_dir").exists()
 
 
+@pytest.mark.parametrize("victim", ["sf-learner-0", "sf-rollout-0", "sf-inference-0-0"])
+def test_fault_e4_signal_while_somebody_is_replaced(tmp_path: Path, victim: str) -> None:
+    """Whatever the successor does at that moment: it is not there yet, loads, or begins."""
+    flags = *CARTPOLE, "--save_every_sec=1", "--restart_learner=True"
+    with running(tmp_path, *flags) as command:
+        command.wait_for_text("(periodic")
+        before = newest_version(tmp_path)
+        command.named(victim)[0].kill()
+        command.wait_for_text("The run begins again" if "learner" in victim else f"Restart 1 of {victim[3:]}")
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    assert "Traceback" not in finished.err
+    assert newest_version(tmp_path) >= before
+
+
 def test_fault_e1_sigint_to_a_job_in_the_background_of_a_script(tmp_path: Path) -> None:
     """Where shells have their jobs ignore it, because Ctrl-C is not meant for them; kill -INT is."""
-    line = shlex.join([sys.executable, "-m", "sf.cli.train", *SMALL])
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE])
     with started(tmp_path, "bash", "-c", f"trap '' INT; exec {line}") as command:
         wait_for_first_step(command)
         command.process.send_signal(signal.SIGINT)
@@ -194,7 +207,7 @@ def test_fault_e4_signal_in_generated_code_ends_with_the_exit_code(tmp_path: Pat
 
 
 def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
         (victim,) = command.named("sf-rollout-0")
         victim.kill()
@@ -213,7 +226,7 @@ def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     def unfinished() -> list[Path]:
         return list(checkpoints.glob(".*"))
 
-    with running(tmp_path, *SMALL, *large) as command:
+    with running(tmp_path, *CARTPOLE, *large) as command:
         command.wait_for(unfinished, "a checkpoint that is being written")
         command.process.send_signal(signal.SIGTERM)
         done = command.finish(20)
@@ -221,4 +234,4 @@ def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert "Traceback" not in done.out + done.err
     expect_exact_ledger(tmp_path, done)
     assert not unfinished()
-    assert run(tmp_path, *SMALL, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"
+    assert run(tmp_path, *CARTPOLE, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"

@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.commands import run, running, started, summary_of
+from tests.commands import run, running, started, summary_of, version_of
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -81,6 +81,20 @@ class Talkative(Shaped):
         return super().step(action)
 
 
+class Verbose(Shaped):
+    """Says ten megabytes with each step, under another name each time."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *others, _ = super().step(action)
+        return *others, {f"story_{self.steps}": np.ones(10 * 2**20, np.uint8)}
+
+
+class Million(Shaped):
+    """A million actions."""
+
+    action_space = spaces.Discrete(10**6)
+
+
 class Leaking(Shaped):
     """Keeps `megabytes` and `files` for ever with each step."""
 
@@ -98,6 +112,8 @@ class Leaking(Shaped):
 gym.register("Shaped-v0", entry_point="tests.test_strange_envs:Shaped")
 gym.register("Careless-v0", entry_point="tests.test_strange_envs:Careless")
 gym.register("Talkative-v0", entry_point="tests.test_strange_envs:Talkative")
+gym.register("Verbose-v0", entry_point="tests.test_strange_envs:Verbose")
+gym.register("Million-v0", entry_point="tests.test_strange_envs:Million")
 gym.register("Leaking-v0", entry_point="tests.test_strange_envs:Leaking")
 
 
@@ -140,6 +156,25 @@ def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: s
     summary = summary_of(tmp_path)
     assert summary["frames"] >= 4000
     assert summary["faults"]["faults/restarts"] == 0
+
+
+def test_fault_b14_infos_of_10_mb_go_nowhere(tmp_path: Path) -> None:
+    """Not even those of the last steps of episodes, of which the numbers of the episode are read."""
+    with running(tmp_path, "--env=tests.test_strange_envs:Verbose-v0", *FLAGS, "--serial_mode=False") as command:
+        command.wait_for(lambda: version_of(command) > 4, "training")
+        sizes = command.resident_mib(["sf-rollout-0", "sf-learner-0", "sf-train"])
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    assert summary_of(tmp_path)["frames"] >= 250, "2.5 GB of infos"
+    assert max(sizes.values()) < 500, sizes
+
+
+@pytest.mark.slow
+def test_fault_b17_a_million_actions(tmp_path: Path) -> None:
+    sizes = "--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=16", "--num_batches_per_epoch=1"
+    finished = run(tmp_path, "--env=tests.test_strange_envs:Million-v0", *sizes, "--train_for_env_steps=64")
+    assert finished.code == 0, finished.err
+    assert summary_of(tmp_path)["frames"] >= 64
 
 
 def test_fault_b18_careless_environment(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 ROUNDING = 2e-5
 """NumPy sums in another order: differences stay below this share of the largest number, and other mistakes do not."""
 NOISE_ROWS = 1024
-"""Random numbers for so many rows are drawn at once."""
+"""Random numbers for so many rows are drawn at once, unless they are too many."""
+MOST_NOISE = 2**16
+"""Random numbers drawn at once, if that is enough for a batch."""
 
 
 def fastest_act(network: ActorCritic, cuda_graphs: bool = False) -> Act:
@@ -59,6 +61,7 @@ class FastAct:
         """
         self._names, self._has_state = tuple(network.info.observations), network.state_size > 0
         self._draw, self._device = network.distribution.noise, network.flat.device
+        self._noise_size = network.distribution.noise_size
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
         self._recording = recorded(network) if program is None else program
@@ -96,7 +99,8 @@ class FastAct:
         """Random numbers for one batch, from some that are drawn for several batches of this size."""
         waiting = self._noise.setdefault((generator, num_rows), [])
         if not waiting:
-            batches = max(1, NOISE_ROWS // max(1, num_rows))
+            rows = min(NOISE_ROWS, MOST_NOISE // self._noise_size)
+            batches = max(1, rows // max(1, num_rows))
             noise = self._draw(batches * num_rows, generator, self._device)
             waiting.extend(torch.split(noise, max(1, num_rows)))
         return waiting.pop()

@@ -252,6 +252,7 @@ class Mixed(nn.Module):
         self.num_logits = self.choices.num_logits
         self.num_params = self.num_logits + self.numbers.num_params
         self._noise_sizes = [self.choices.noise_size, self.numbers.noise_size]
+        self.noise_size = sum(self._noise_sizes)
 
     def noise(self, num_rows: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:
         """[B, n] numbers, those for the choices first."""
