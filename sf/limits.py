@@ -80,6 +80,18 @@ def ensure_processes(num_processes: int, further_threads: int = 0) -> None:
 THREADS_OF_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def threads_beyond_cores(num_workers: int) -> Iterator[str]:
+    """A warning where environment variables allow numerical libraries in rollout workers more threads than cores."""
+    for name in THREADS_OF_LIBRARIES:
+        outermost, _, _ = os.environ.get(name, "").partition(",")  # OpenMP takes a list, a number per level
+        each, cores = int(outermost) if outermost.isdecimal() else 1, len(os.sched_getaffinity(0))
+        if each > 1 and num_workers * each > cores:
+            yield (
+                f"Warning: {name}={each} allows numerical libraries {each} threads in each of {num_workers} rollout "
+                f"workers, {num_workers * each} on {cores} {'core' if cores == 1 else 'cores'}. Set it to 1."
+            )
+
+
 @contextlib.contextmanager
 def one_thread_each() -> Iterator[None]:
     """Around a command, and around the start of a child: numerical libraries start a thread per core when loaded.

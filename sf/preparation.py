@@ -19,6 +19,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.first_look import first_look, vectorization_of
 from sf.fork_server import ForkServer
+from sf.limits import threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.signals import early_signals, parent
@@ -110,6 +111,9 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
             f"takes longer than --env_init_timeout={limit_s:g} are replaced. Raise the limit if it takes as long every "
             "time."
         )
+    if not config.run.serial_mode:
+        assert config.rollout.num_workers is not None
+        yield from threads_beyond_cores(config.rollout.num_workers)
     yield from look.notes
     yield from info.notes(config.model.encoder_conv_architecture)
     if not config.workers_act:

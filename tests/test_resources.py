@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -27,17 +26,15 @@ import torch
 
 from sf.errors import ResourceError, SfError
 from sf.experiment import MARKER
-from sf.limits import one_thread_each
+from sf.learner.checkpoint import load_newest
 from sf.models import register_model
 from sf.process import failure_of
-from sf.sizing import MOST_THREADS, learner_threads
-from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from tests import fault_envs
+from tests.checkpoints import snapshot
 from tests.commands import (
     CARTPOLE,
     EXPERIMENT,
-    OPEN,
     ROOT,
     newest_version,
     run,
@@ -45,7 +42,6 @@ from tests.commands import (
     summary_of,
     version_of,
     wait_for_more,
-    wait_for_new,
     wait_for_training,
 )
 from tests.lab import make_config, make_lab
@@ -72,52 +68,6 @@ def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not [child for child in multiprocessing.active_children() if child.name in names]
     saved = list((tmp_path / "runs").rglob("checkpoint_0*"))
     assert len(saved) == refused - 1, "there is something to save when all have begun"
-
-
-def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
-    """Beside it the learner and the inference worker have those that torch has started, which only wait."""
-    with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:
-        wait_for_training(command)
-        threads = {one.cmdline()[0].split()[0]: one.num_threads() for one in command.named("sf-")}
-        busy = {
-            one.cmdline()[0].split()[0]: sum(1 for thread in one.threads() if thread.user_time > 0.2)
-            for one in command.named("sf-")
-        }
-        command.process.send_signal(signal.SIGTERM)
-        assert command.finish(20).code == 143
-    assert threads["sf-rollout-0"] == threads["sf-rollout-1"] == 1, threads
-    assert max(threads.values()) <= 4, threads
-    assert max(busy.values()) == 1, busy
-
-
-def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    with one_thread_each():
-        assert os.environ["OMP_NUM_THREADS"] == "3"
-        assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    before = dict(os.environ)
-    with one_thread_each():
-        assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("1", "ACTIVE")
-    assert dict(os.environ) == before
-
-
-def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    vector, image = LeafSpec((84,), "float32"), LeafSpec((84, 84, 4), "uint8")
-    only_vector, with_image = (
-        EnvInfo("test", 1, leaves, ActionSpec.discrete(2)) for leaves in ({"a": vector}, {"a": vector, "b": image})
-    )
-    config = make_config()
-    assert learner_threads(config, only_vector) == 1
-    assert learner_threads(config, with_image) == 6
-    assert learner_threads(make_config(num_policies=2), with_image) == 3
-    assert learner_threads(make_config(num_policies=12), with_image) == 1
-    assert learner_threads(make_config(serial_mode=True, async_rl=False), with_image) == 1
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    assert learner_threads(config, with_image) == MOST_THREADS
-    assert learner_threads(make_config(num_policies=8), with_image) == 8
 
 
 def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +100,26 @@ class Greedy(torch.nn.Module):
         return features
 
 
-def test_fault_c7_out_of_memory_says_so(tmp_path: Path) -> None:
+def test_fault_c7_out_of_memory_says_so_and_earlier_checkpoints_remain(tmp_path: Path) -> None:
     register_model("test/Greedy", Greedy)
-    config = make_config(encoder="test/Greedy", train_dir=str(tmp_path), num_envs_per_worker=8, rollout=8)
-    config = replace(config, run=replace(config.run, serial_mode=False))
+    small = make_config(
+        encoder="test/Greedy", train_dir=str(tmp_path), num_envs_per_worker=2, rollout=8, batch_size=16,
+        train_for_env_steps=64,
+    )  # fmt: skip
+    small = replace(small, run=replace(small.run, serial_mode=False))
+    assert train(small).code == 0
+    (saved,) = tmp_path.rglob("checkpoint_0*")
+    before = snapshot(saved)
+    large = replace(
+        small,
+        run=replace(small.run, train_for_env_steps=10_000),
+        rollout=replace(small.rollout, num_envs_per_worker=8),
+        learner=replace(small.learner, batch_size=64),
+    )
     with pytest.raises(ResourceError, match=r"(?s)learner-0.*tried to allocate 140737488355328 bytes.*--batch_size"):
-        train(config)
+        train(large)
+    assert snapshot(saved) == before
+    assert load_newest(saved.parent) is not None
 
 
 def test_fault_c7_accelerators_too() -> None:
@@ -332,33 +296,6 @@ def test_fault_b19_environments_that_leak_files_are_replaced(tmp_path: Path) -> 
     assert all("Too many open files: '/dev/null'." in cause for cause in causes)
 
 
-WITHOUT_PROCESSES = """
-import os
-import resource
-import psutil
-from sf.errors import ResourceError
-from sf.limits import ensure_processes
-
-ensure_processes(10**6)  # of somebody without a limit
-if os.geteuid() == 0:
-    os.setuid(65534)
-resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-try:
-    ensure_processes(10, 5)
-except ResourceError as error:
-    print(error)
-"""
-
-
-def test_fault_c4_too_few_processes_are_allowed() -> None:
-    """Told beforehand to everybody but the superuser, whom the system does not limit."""
-    if os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY:
-        pytest.skip("this user has a limit already")
-    line = [sys.executable, "-c", WITHOUT_PROCESSES]
-    done = subprocess.run(line, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT})
-    assert re.match(r"The run needs about 25 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
-
-
 def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(ResourceError, match=r"which has 0\.0\d+ MiB left\. Make room, .*--keep_checkpoints"):
@@ -403,39 +340,3 @@ def test_fault_d2_checkpoints_that_are_there_need_no_more_room(tmp_path: Path, m
 def test_errors_keep_their_codes() -> None:
     assert failure_of(MemoryError()).exit_code == ResourceError.exit_code
     assert failure_of(SfError("x")).exit_code == SfError.exit_code
-
-
-@pytest.mark.parametrize(("limit", "code"), [("ulimit -Sn 40", 0), ("ulimit -n 40", 5)])
-def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> None:
-    """The soft limit is raised; a hard one is an error before any process of the run starts."""
-    flags = " ".join((*CARTPOLE, "--num_policies=1", "--train_for_env_steps=2000"))
-    line = f"{limit} && exec {sys.executable} -m sf.cli.train {flags}"
-    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert finished.returncode == code, finished.stderr
-    assert (code == 0) == ("ulimit -n" not in finished.stderr)
-
-
-@pytest.mark.parametrize(("limit_kib", "flags"), [(100, ""), (20_000, "--rollout=65536")])
-def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, flags: str) -> None:
-    """What processes share is a file for the kernel."""
-    line = f"ulimit -f {limit_kib} && exec {sys.executable} -m sf.cli.train {' '.join(OPEN)} {flags}"
-    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert finished.returncode == 5, finished.stderr
-    told = r"ResourceError: The run needs \d+ MiB of shared memory in one piece, .* \(ulimit -f\)"
-    assert re.search(told, finished.stderr)
-    assert "Traceback" not in finished.stderr
-
-
-def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path) -> None:
-    with running(tmp_path, *CARTPOLE, "--max_restarts=100") as command:
-        wait_for_training(command)
-        supervisor = psutil.Process(command.process.pid)
-        counts = []
-        for _ in range(6):
-            victim = command.named("sf-rollout-0")[0]
-            victim.kill()
-            wait_for_new(command, "sf-rollout-0", victim.pid)
-            counts.append(supervisor.num_fds())
-        assert max(counts[1:]) <= counts[0] + 1, counts
-        command.process.send_signal(signal.SIGTERM)
-        assert command.finish(20).code == 143

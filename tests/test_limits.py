@@ -1,0 +1,154 @@
+"""What the system allows a run: threads, processes, open files, large ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sf.limits import THREADS_OF_LIBRARIES, one_thread_each, threads_beyond_cores
+from sf.preparation import prepare
+from sf.sizing import MOST_THREADS, learner_threads
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.commands import CARTPOLE, OPEN, ROOT, running, wait_for_new, wait_for_training
+from tests.lab import make_config
+
+
+def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
+    """Beside it the learner and the inference worker have those that torch has started, which only wait."""
+    with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:
+        wait_for_training(command)
+        threads = {one.cmdline()[0].split()[0]: one.num_threads() for one in command.named("sf-")}
+        busy = {
+            one.cmdline()[0].split()[0]: sum(1 for thread in one.threads() if thread.user_time > 0.2)
+            for one in command.named("sf-")
+        }
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    assert threads["sf-rollout-0"] == threads["sf-rollout-1"] == 1, threads
+    assert max(threads.values()) <= 4, threads
+    assert max(busy.values()) == 1, busy
+
+
+def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with one_thread_each():
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+        assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    before = dict(os.environ)
+    with one_thread_each():
+        assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("1", "ACTIVE")
+    assert dict(os.environ) == before
+
+
+def test_fault_c5_more_threads_than_cores_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of those that the user has asked for; a list has a number for each level of nesting."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    for name in THREADS_OF_LIBRARIES:
+        monkeypatch.delenv(name, raising=False)
+    assert list(threads_beyond_cores(3)) == []
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MKL_NUM_THREADS", "all")
+    assert list(threads_beyond_cores(8)) == []
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2,16")
+    assert list(threads_beyond_cores(2)) == []
+    told = (
+        "Warning: OPENBLAS_NUM_THREADS=2 allows numerical libraries 2 threads in each of 3 rollout workers, "
+        "6 on 4 cores. Set it to 1."
+    )
+    assert list(threads_beyond_cores(3)) == [told]
+    for serial_mode in (False, True):
+        prepare(make_config(num_workers=3, train_dir=str(tmp_path), serial_mode=serial_mode))
+        assert capsys.readouterr().out.count(told) == (not serial_mode)
+
+
+def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    vector, image = LeafSpec((84,), "float32"), LeafSpec((84, 84, 4), "uint8")
+    only_vector, with_image = (
+        EnvInfo("test", 1, leaves, ActionSpec.discrete(2)) for leaves in ({"a": vector}, {"a": vector, "b": image})
+    )
+    config = make_config()
+    assert learner_threads(config, only_vector) == 1
+    assert learner_threads(config, with_image) == 6
+    assert learner_threads(make_config(num_policies=2), with_image) == 3
+    assert learner_threads(make_config(num_policies=12), with_image) == 1
+    assert learner_threads(make_config(serial_mode=True, async_rl=False), with_image) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert learner_threads(config, with_image) == MOST_THREADS
+    assert learner_threads(make_config(num_policies=8), with_image) == 8
+
+
+WITHOUT_PROCESSES = """
+import os
+import resource
+import psutil
+from sf.errors import ResourceError
+from sf.limits import ensure_processes
+
+ensure_processes(10**6)  # of somebody without a limit
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    ensure_processes(10, 5)
+except ResourceError as error:
+    print(error)
+"""
+
+
+def test_fault_c4_too_few_processes_are_allowed() -> None:
+    """Told beforehand to everybody but the superuser, whom the system does not limit."""
+    if os.geteuid() != 0 and resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY:
+        pytest.skip("this user has a limit already")
+    line = [sys.executable, "-c", WITHOUT_PROCESSES]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT})
+    assert re.match(r"The run needs about 25 threads for 10 processes, and of the 1 .* \(ulimit -u\)", done.stdout)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("ulimit -Sn 64", 0), ("ulimit -n 64", 5)])
+def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> None:
+    """The soft limit is raised; a hard one is an error before any process of the run starts."""
+    flags = " ".join((*CARTPOLE, "--num_policies=1", "--train_for_env_steps=2000"))
+    line = f"{limit} && exec {sys.executable} -m sf.cli.train {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == code, finished.stderr
+    assert (code == 0) == ("ulimit -n" not in finished.stderr)
+
+
+@pytest.mark.parametrize(("limit_kib", "flags"), [(100, ""), (20_000, "--rollout=65536")])
+def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, flags: str) -> None:
+    """What processes share is a file for the kernel."""
+    line = f"ulimit -f {limit_kib} && exec {sys.executable} -m sf.cli.train {' '.join(OPEN)} {flags}"
+    finished = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert finished.returncode == 5, finished.stderr
+    told = r"ResourceError: The run needs \d+ MiB of shared memory in one piece, .* \(ulimit -f\)"
+    assert re.search(told, finished.stderr)
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) -> None:
+    with running(tmp_path, *CARTPOLE, "--max_restarts=1000") as command:
+        wait_for_training(command)
+        supervisor = psutil.Process(command.process.pid)
+        counts = []
+        for _ in range(kills):
+            victim = command.named("sf-rollout-0")[0]
+            victim.kill()
+            wait_for_new(command, "sf-rollout-0", victim.pid)
+            counts.append(supervisor.num_fds())
+        assert max(counts[1:]) <= counts[0] + 1, counts
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
