@@ -147,7 +147,7 @@ class Episode(NamedTuple):
 
 
 class EpisodeRing:
-    """The last episodes that one rollout worker finished."""
+    """The last episodes that one rollout worker finished, or all of a serial run."""
 
     def __init__(self, arena: Arena, worker: int):
         self._episodes: Array = arena["episodes"][worker]

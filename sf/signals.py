@@ -96,9 +96,14 @@ def early_signals() -> list[int]:
 
 
 def _wanted() -> list[signal.Signals]:
-    """The stop signals, but for a SIGHUP that is ignored because of nohup."""
-    outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in REASONS if number != signal.SIGHUP or not outlives_terminal]
+    """The stop signals, but for those that somebody has had ignored on purpose, as nohup does with SIGHUP.
+
+    A shell without jobs has what it starts in the background ignore SIGINT, wanted or not. It is wanted with nohup only.
+    """
+    ignored = {number for number in REASONS if signal.getsignal(number) is signal.SIG_IGN}
+    if signal.SIGHUP not in ignored:
+        ignored.discard(signal.SIGINT)
+    return [number for number in REASONS if number not in ignored]
 
 
 _raised: list[BaseException] = []

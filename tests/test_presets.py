@@ -13,7 +13,7 @@ from sf.config import Config, RunConfig, check, resolve, samples_per_iteration
 from sf.config.presets import PRESETS, preset_for, with_preset
 from sf.envs.vectorization import PAYS_FROM
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
-from tests.commands import run, summary_of
+from tests.commands import run
 
 COMMON: dict[str, Any] = {
     "async_rl": False, "gamma": 0.99, "gae_lambda": 0.95, "value_loss_coeff": 0.5, "max_grad_norm": 0.5,
@@ -103,29 +103,6 @@ def test_env_kwargs_are_added_to_those_of_the_preset(capsys: pytest.CaptureFixtu
     pool = "--env=envpool/Pong-v5", "--preset=auto"
     assert arguments(*pool, '--env_kwargs={"reward_clip": false}') == {"episodic_life": True, "reward_clip": False}
     assert train.parse_config([*lstm, "--env_kwargs=[3]"]).run.env_kwargs == "[3]", "refused with all other problems"
-
-
-def test_stop_at_reward_takes_so_many_episodes(tmp_path: Path) -> None:
-    """Random play of CartPole lasts 20 steps; a serial run looks at rewards after each iteration, of 64 frames here."""
-    flags = "--num_envs_per_worker=2", "--rollout=32", "--batch_size=64", "--num_batches_per_epoch=1", "--seed=1"
-    arguments = "--env=CartPole-v1", "--num_workers=1", "--serial_mode=True", "--stop_at_reward=1", *flags
-    for episodes, least in (2, 64), (40, 512):
-        finished = run(tmp_path / str(episodes), *arguments, f"--stop_at_reward_episodes={episodes}")
-        assert finished.code == 0, finished.err
-        summary = summary_of(tmp_path / str(episodes))
-        assert summary["exit_reason"] == "stop_at_reward reached"
-        assert least <= summary["frames"] < 100 * (episodes + 1)
-
-
-def test_serial_run_stops_at_a_reward_at_the_same_frame_every_time(tmp_path: Path) -> None:
-    """However fast the machine is, which decides how often the session looks around."""
-    flags = "--stop_at_reward=25", "--stop_at_reward_episodes=10", "--serial_mode=True", "--num_envs_per_worker=2"
-    frames = []
-    for name in "one", "two":
-        finished = run(tmp_path / name, "--env=CartPole-v1", "--num_workers=1", "--batch_size=64", "--seed=1", *flags)
-        assert finished.code == 0, finished.err
-        frames.append(summary_of(tmp_path / name)["frames"])
-    assert frames[0] == frames[1]
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("_fast")])

@@ -30,6 +30,7 @@ from tests.commands import (
     started,
     summary_of,
     wait_for_first_step,
+    wait_for_more,
     wait_for_training,
 )
 from tests.lab import make_config
@@ -154,14 +155,18 @@ def test_fault_e4_signal_while_somebody_is_replaced(tmp_path: Path, victim: str)
     assert newest_version(tmp_path) >= before
 
 
-def test_fault_e1_sigint_to_a_job_in_the_background_of_a_script(tmp_path: Path) -> None:
-    """Where shells have their jobs ignore it, because Ctrl-C is not meant for them; kill -INT is."""
+@pytest.mark.parametrize(("ignored", "code"), [("INT", 130), ("INT HUP", 143)])
+def test_fault_e1_e2_signals_to_a_job_in_the_background_of_a_script(tmp_path: Path, ignored: str, code: int) -> None:
+    """Where shells have their jobs ignore SIGINT, kill -INT is meant all the same, but with nohup."""
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE])
-    with started(tmp_path, "bash", "-c", f"trap '' INT; exec {line}") as command:
+    with started(tmp_path, "bash", "-c", f"trap '' {ignored}; exec {line}") as command:
         wait_for_first_step(command)
         command.process.send_signal(signal.SIGINT)
+        if code == 143:
+            wait_for_more(command)
+            command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
-    assert finished.code == 130
+    assert finished.code == code
     assert newest_version(tmp_path) == summary_of(tmp_path)["policies"][0]["policy_version"]
 
 

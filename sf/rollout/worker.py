@@ -87,7 +87,8 @@ class RolloutWorker:
             inference: doorbells of the inference workers that serve it, one per policy.
             learners: doorbells of the learners.
             incarnation: how many workers have had this place before; a successor gets random streams of its own.
-            repeatable: whether the environments keep a history, for a resume in the middle of their episodes.
+            repeatable: whether this is a serial run: the environments keep a history, for a resume in the middle of
+                their episodes, and those that end have one order.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -95,7 +96,8 @@ class RolloutWorker:
         self.doorbell = doorbell
         self.inference, self.learners = list(inference), list(learners)
         self.record = rollout_record(commons.arena, index)
-        episodes = EpisodeRing(commons.arena, index)
+        # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
+        episodes = EpisodeRing(commons.arena, 0 if repeatable else index)
         slots, requests = commons.slots(), commons.requests()
         _seed_globals([commons.seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
