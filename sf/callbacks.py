@@ -31,9 +31,10 @@ class Iteration(NamedTuple):
 
 @dataclass
 class Callbacks:
-    """Functions that are called in the main process, at most ten times a second, never from a handler or a thread.
+    """Functions that are called in the main process, never from a handler or a thread.
 
-    One that returns True stops the run in order. What one raises ends the run and is raised by `train`.
+    At most ten times a second, or after each iteration of a serial run with `stop_at_reward`. One that returns True
+    stops the run in order. What one raises ends the run and is raised by `train`.
     """
 
     on_iteration: Callable[[Iteration], object] | None = None

@@ -66,6 +66,8 @@ class Processes:
         self.messages: list[Any] = []
         """For the session."""
         self.next_look_s = 0.0
+        self.has_no_watchdog = ""
+        """Told already, see `Simulators`."""
         self.has_begun = False
         """Every role was ready once; before, whatever fails is told at once and not tried again."""
 
@@ -103,6 +105,15 @@ class Processes:
             self.next_look_s = now + LOOK_S
             self.memory_kills.look(now)
             self.simulators.reap()
+            self._tell_of_watchdog(self.simulators.has_no_watchdog)
+
+    def _tell_of_watchdog(self, reason: str) -> None:
+        if reason and reason != self.has_no_watchdog:
+            self.console.line(
+                f"Warning: the watchdog has ended, and no other one can be started now ({reason}). Without one, what "
+                "environments have started outlives a SIGKILL of this process."
+            )
+        self.has_no_watchdog = reason
 
     def take_messages(self) -> list[Any]:
         """What the children have told the session since the last call."""
@@ -310,20 +321,21 @@ class Processes:
         if alive and not signals.is_urgent:
             self._show_stacks(alive, "did not stop")
             time.sleep(STACKS_GRACE_S)
-            alive = self._alive()
-        late = {child.name: f"{child.name} (pid {child.pid}) did not stop and was killed" for child in alive}
+        alive = self._alive()
         idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
         for child in alive:
             child.process.kill()
+        killed = {child.name for child in alive}
         deadline = time.monotonic() + KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
             connection.wait([child.pidfd for child in alive], timeout=1.0)
-        problems = []
-        for child in alive:
-            problems.append(f"{child.name} (pid {child.pid}) {UNKILLABLE}")
+        problems = [f"{child.name} (pid {child.pid}) {UNKILLABLE}" for child in alive]
+        late = {}
         for child in self.children:
             self._bury(child)
-            if child.failure is not None or (child.exit_code and child.name not in late):
+            if child.failure is None and child.name in killed and child.exit_code == -signal.SIGKILL:
+                late[child.name] = f"{child.name} (pid {child.pid}) did not stop and was killed"
+            elif child.failure is not None or child.exit_code:  # the kill may have come too late
                 late[child.name] = str(child.ending())
         kinds = {place.spec.name: place.spec.kind for place in self.places}
         for name, what in late.items():

@@ -98,7 +98,7 @@ def early_signals() -> list[int]:
 def _wanted() -> list[signal.Signals]:
     """The stop signals, but for those that somebody has had ignored on purpose, as nohup does with SIGHUP.
 
-    A shell without jobs has what it starts in the background ignore SIGINT, wanted or not. It is wanted with nohup only.
+    A shell without jobs has all that it starts in the background ignore SIGINT; only with nohup is that a purpose.
     """
     ignored = {number for number in REASONS if signal.getsignal(number) is signal.SIG_IGN}
     if signal.SIGHUP not in ignored:

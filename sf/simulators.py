@@ -44,6 +44,8 @@ class Simulators:
         self._groups: set[int] = set()
         self._daemons: set[int] = set()
         self._watchdog = self._new_watchdog()
+        self.has_no_watchdog = ""
+        """Why, if it has ended and no other one could be started."""
 
     def _new_watchdog(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
@@ -79,12 +81,16 @@ class Simulators:
 
     def _replace_watchdog(self) -> None:
         """Tells the new one of all groups; if nothing can be started now, the next look tries again."""
-        with contextlib.suppress(OSError):
+        try:
             successor = self._new_watchdog()
-            self._drop_pipe()
-            self._watchdog = successor
-            for group in self._groups:
-                self._say(f"{group}\n")
+        except OSError as error:
+            self.has_no_watchdog = str(error)
+            return
+        self.has_no_watchdog = ""
+        self._drop_pipe()
+        self._watchdog = successor
+        for group in self._groups:
+            self._say(f"{group}\n")
 
     def _reap_daemons(self) -> None:
         """Those that have left the session of the run; by the mark that was seen while they lived, not by accident."""

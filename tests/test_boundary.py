@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sf.arena import Array
 from sf.envs import EnvSource, probe
 from sf.envs.actions import action_converter, vector_action_converter
 from sf.errors import EnvCrashed, EnvError
+from sf.rollout import observations
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.vector_batch import VectorBatch
 from sf.spaces import STORED_DTYPES, action_spec
@@ -345,6 +347,25 @@ def test_fault_b10_final_observation_of_many_at_once(mode: str, arguments: Value
     with pytest.raises(EnvError, match=message) as caught:
         Played("many", mode=AutoresetMode[mode], truncated=True, **arguments).step(GOOD_STEPS + 1)
     assert type(caught.value) is EnvError
+
+
+def test_fault_b13_final_observation_with_entries_that_the_space_does_not_have() -> None:
+    """Where environments were reset within the step, it is among the infos."""
+    space, good = spaces.Dict({"a": spaces.Box(-1, 1, (2,))}), {"a": np.zeros(2, np.float32)}
+    mode: Values = {"mode": AutoresetMode.SAME_STEP, "truncated": True, "observation_space": space, "good": good}
+    Played("many", infos={"final_obs": [good] * ROWS}, **mode).step(GOOD_STEPS + 1)
+    told = r"a final observation of environment 3 with the keys \['a', 'z'\], but its observation space has \['a'\]"
+    with pytest.raises(EnvError, match=told):
+        Played("many", infos={"final_obs": [good | {"z": np.zeros(2)}] * ROWS}, **mode).step(GOOD_STEPS + 1)
+
+
+@KINDS
+def test_subclasses_of_dict_are_not_compared_key_by_key(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every comparison of keys costs more than the step of a fast environment."""
+    space, good = spaces.Dict({"a": spaces.Box(-1, 1, (2,))}), OrderedDict(a=np.zeros(2, np.float32))
+    played = Played(kind, observation_space=space, good=good)
+    monkeypatch.setattr(observations, "check_keys", None)  # whoever calls it fails
+    played.step(GOOD_STEPS)
 
 
 def test_actions_are_copies_whoever_writes_into_them() -> None:

@@ -25,24 +25,28 @@ def test_stop_at_reward_takes_so_many_episodes(tmp_path: Path) -> None:
         assert least <= summary["frames"] < 100 * (episodes + 1)
 
 
+def frames_and_rewards(path: Path) -> tuple[list[int], list[float]]:
+    """Of all iterations and episodes of a serial run until a reward is reached."""
+    frames: list[int] = []
+    rewards: list[float] = []
+    config = make_config(
+        train_dir=str(path), serial_mode=True, num_workers=2, num_envs_per_worker=2, batch_size=512,
+        stop_at_reward=40.0, stop_at_reward_episodes=5,
+    )  # fmt: skip
+    callbacks = Callbacks(
+        on_iteration=lambda iteration: frames.append(iteration.frames),
+        on_episode=lambda episode: rewards.append(episode.reward),
+    )
+    assert train(config, callbacks).reason == "stop_at_reward reached"
+    return frames, rewards
+
+
 def test_serial_run_stops_at_a_reward_at_the_same_frame_every_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often the session looks around, which depends on the machine, and however many workers there are."""
-    runs: list[tuple[list[float], list[int]]] = []
-    for poll_s in 10.0, 0.002:
-        monkeypatch.setattr(supervisor, "POLL_S", poll_s)
-        rewards: list[float] = []
-        frames: list[int] = []
-        runs.append((rewards, frames))
-        config = make_config(
-            train_dir=str(tmp_path / str(poll_s)), serial_mode=True, num_workers=2, num_envs_per_worker=2,
-            batch_size=512, stop_at_reward=40.0, stop_at_reward_episodes=5,
-        )  # fmt: skip
-        callbacks = Callbacks(
-            on_episode=lambda episode, rewards=rewards: rewards.append(episode.reward),
-            on_iteration=lambda iteration, frames=frames: frames.append(iteration.frames),
-        )
-        assert train(config, callbacks).reason == "stop_at_reward reached"
-    assert runs[0] == runs[1]
-    assert runs[0][1][-1] > 512
+    monkeypatch.setattr(supervisor, "POLL_S", 10.0)
+    rarely = frames_and_rewards(tmp_path / "rarely")
+    monkeypatch.setattr(supervisor, "POLL_S", 0.002)
+    assert frames_and_rewards(tmp_path / "often") == rarely
+    assert rarely[0][-1] > 512

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from sf import children
 from sf.callbacks import Callbacks, Iteration
+from sf.children import Processes
 from sf.envs import find_env, probe_and_time
 from sf.errors import InternalError
 from sf.hangs import HangWatch
@@ -35,6 +36,7 @@ from sf.progress import Phase, Progress
 from sf.records import Episode, EpisodeRing
 from sf.role import RoleSpec
 from sf.session import ExitReason, Session
+from sf.signals import Signals
 from sf.simulators import Simulators, marked
 from sf.supervisor import train, train_prepared
 from sf.wiring import Shared
@@ -62,6 +64,32 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
     assert re.search(r"learner-0 \(pid \d+\) was killed by SIGKILL without being told to", finished.err)
     summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
     assert summary["exit_code"] == 7
+
+
+@pytest.mark.parametrize("ends", ["while stacks are shown", "before it is killed"])
+def test_fault_e1_e2_whoever_ends_by_itself_in_the_last_moment_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ends: str
+) -> None:
+    """Nobody has any time to stop here."""
+    monkeypatch.setattr(children, "STOP_GRACE_S", 0.0)
+    monkeypatch.setattr(children, "STACKS_GRACE_S", 5.0 if ends == "while stacks are shown" else 0.0)
+    work_of, stop = Processes._work_of, Processes.stop
+
+    def work_of_late(processes: Processes, spec: RoleSpec) -> int:
+        time.sleep(2.0)
+        return work_of(processes, spec)
+
+    def stop_late(processes: Processes, signals: Signals) -> list[str]:
+        if ends == "before it is killed":
+            monkeypatch.setattr(Processes, "_work_of", work_of_late)
+        return stop(processes, signals)
+
+    monkeypatch.setattr(Processes, "stop", stop_late)
+    config = make_config(train_dir=str(tmp_path), train_for_env_steps=2000)
+    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
+    told = capfd.readouterr().out
+    assert "learner-0" in told.split("did not stop. Its stacks follow.")[0]
+    assert "was killed" not in told
 
 
 class Endless(nn.Module):
@@ -293,11 +321,13 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkey
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", refuse)
             simulators.reap()
+            assert "temporarily unavailable" in simulators.has_no_watchdog
             simulators.watch(nobody)
             simulators.end_of(nobody, simulators.mark_of("rollout-0", 0))
         simulators.reap()
         assert simulators._watchdog.pid != first.pid
         assert simulators._watchdog.poll() is None
+        assert simulators.has_no_watchdog == ""
     finally:
         simulators.close()
 

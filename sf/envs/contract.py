@@ -79,7 +79,7 @@ def entries(info: EnvInfo) -> dict[tuple[str | int, ...], set[str | int]]:
     return wanted
 
 
-def check_keys(observation: Any, info: EnvInfo) -> None:
+def check_keys(observation: Any, info: EnvInfo, kind: str = "an observation") -> None:
     """Refuse a nest with missing or additional entries."""
     for path, keys in entries(info).items():
         node = reduce(lambda part, key: part[key], path, observation)
@@ -88,7 +88,7 @@ def check_keys(observation: Any, info: EnvInfo) -> None:
             where = f" at {'/'.join(map(str, path))!r}" if path else ""
             shown = f"with the keys {sorted(found, key=str)}" if found is not None else f"of type {type(node).__name__}"
             raise EnvError(
-                f"{info.env_id} returned an observation{where} {shown}, but its observation space has "
+                f"{info.env_id} returned {kind}{where} {shown}, but its observation space has "
                 f"{sorted(keys, key=str)}. Return exactly those."
             )
 

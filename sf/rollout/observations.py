@@ -51,8 +51,12 @@ class EntryCheck:
     def __init__(self, info: EnvInfo):
         self.info, self.sizes = info, [(path, len(keys)) for path, keys in entries(info).items()]
 
-    def __call__(self, observation: Any) -> None:
+    def __call__(self, observation: Any, kind: str = "an observation") -> None:
         """Looks at one observation, all of whose leaves were found.
+
+        Args:
+            observation: a nest, or anything where the space is none.
+            kind: what to call it.
 
         Raises:
             EnvError: a dict or a tuple in it has more entries than its space, or is none.
@@ -62,7 +66,7 @@ class EntryCheck:
             for key in path:
                 nest = nest[key]
             if not isinstance(nest, (dict, tuple)) or len(nest) != size:
-                check_keys(observation, self.info)
+                check_keys(observation, self.info, kind)
 
 
 class BadRow(NamedTuple):

@@ -136,16 +136,15 @@ class VectorBatch:
         rows = [one.row for one in cut]
         if not rows:
             return
+        own = {one.row: self._final_observation(one) for one in cut} if self.resets_in_same_step else {}
         for name, leaf in self.info.observations.items():
             kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
-            if self.resets_in_same_step:
-                for one in cut:
-                    kept[one.row] = leaf_array(leaf_value(self._final_observation(one), leaf), leaf, what)
-            else:
+            for row, final in own.items():
+                kept[row] = leaf_array(leaf_value(final, leaf), leaf, what)
+            if not own:
                 kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
-        if self.resets_in_same_step:
-            for one in cut:
-                self.check_entries(self._final_observation(one))
+        for row, final in own.items():
+            self.check_entries(final, f"a final observation of environment {row}")
         self._check_ranges({name: array[rows] for name, array in self.final_observations.items()}, rows)
         self.has_final_observation[rows] = True
 
