@@ -30,19 +30,23 @@ CONTROL_GROUPS = (
 def _left_in_control_group(kind: tuple[str, str, str, str]) -> int | None:
     """Bytes that the group of this process, or a group around it, may still use; None if there is no limit."""
     controller, root, limit_name, use_name = kind
-    least = None
+    group, least = _own_group(controller, root), None
+    for one in (group, *group.parents) if group else ():
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            used = int((one / use_name).read_text()) - _cache_of_files(one)
+            left = int((one / limit_name).read_text()) - used
+            least = left if least is None else min(least, left)
+    return least
+
+
+def _own_group(controller: str, root: str) -> Path | None:
+    """Directory of the control group of this process; None without such a controller."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, names, path = line.split(":", 2)
-            if controller not in names.split(","):
-                continue
-            group = Path(root + path)
-            for one in (group, *group.parents):
-                with contextlib.suppress(OSError, ValueError, KeyError):
-                    used = int((one / use_name).read_text()) - _cache_of_files(one)
-                    left = int((one / limit_name).read_text()) - used
-                    least = left if least is None else min(least, left)
-    return least
+            if controller in names.split(","):
+                return Path(root + path)
+    return None
 
 
 def _cache_of_files(group: Path) -> int:
@@ -57,7 +61,11 @@ JUST_NOW_S = 3.0
 
 
 class MemoryKills:
-    """Whether the kernel kills processes to get their memory: a counter of the whole machine, containers included."""
+    """Whether the kernel kills processes to get their memory.
+
+    It counts them for the control group of this process and those below it, or else, in version 1, for the whole
+    machine, containers included.
+    """
 
     def __init__(self) -> None:
         self._seen, self._rose_s = _count_of_memory_kills(), -math.inf
@@ -76,11 +84,13 @@ class MemoryKills:
 
 
 def _count_of_memory_kills() -> int:
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
+    group = _own_group("", "/sys/fs/cgroup")
+    for file in [*([group / "memory.events"] if group else []), Path("/proc/vmstat")]:
+        with contextlib.suppress(OSError, ValueError):
+            for line in file.read_text().splitlines():
+                name, _, value = line.partition(" ")
+                if name == "oom_kill":
+                    return int(value)
     return 0
 
 

@@ -24,9 +24,11 @@ import psutil
 import pytest
 import torch
 
+from sf import memory
 from sf.errors import ResourceError, SfError
 from sf.experiment import MARKER
 from sf.learner.checkpoint import load_newest
+from sf.memory import MemoryKills
 from sf.models import register_model
 from sf.process import failure_of
 from sf.supervisor import train
@@ -263,6 +265,21 @@ def test_fault_a16_killed_by_the_kernel_for_its_memory(tmp_path: Path, small_gro
     assert finished.code == 5, finished.out
     assert finished.out.count("as the kernel does when memory runs out") == 2
     assert "as the kernel does when memory runs out" in finished.err
+
+
+def test_fault_a16_kills_elsewhere_on_the_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel counts them for a control group, and those below it; else all are counted."""
+    monkeypatch.setattr(memory, "_own_group", lambda controller, root: None if controller else tmp_path)
+    events = "low 0\nhigh 7\nmax 3\noom {0}\noom_kill {0}\noom_group_kill 0\n"
+    (tmp_path / "memory.events").write_text(events.format(4))
+    kills = MemoryKills()
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    assert not kills.were_just_now()
+    (tmp_path / "memory.events").write_text(events.format(5))
+    assert kills.were_just_now()
+    (tmp_path / "memory.events").unlink()
+    of_machine = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.M)
+    assert memory._count_of_memory_kills() == int(of_machine[1] if of_machine else 0)
 
 
 @pytest.mark.slow
