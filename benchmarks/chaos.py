@@ -249,6 +249,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the faults that are made")
     parser.add_argument("--report", type=Path, default=Path("chaos.md"))
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever was started is ended
     lines = [f"# Chaos, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores", ""]
     for name in arguments.parts:
         count = STEPS_SEEDS if name == "steps" else max(1, round(FULL[name] * arguments.scale))

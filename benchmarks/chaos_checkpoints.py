@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sf.errors import ExperimentError
 from sf.experiment import expect_free
@@ -36,6 +37,7 @@ def saving(count: int) -> str:
             reader, writer = os.pipe()
             child = os.fork()
             if child == 0:
+                os.close(reader)  # else nobody would tell it that this process has gone
                 _save_forever(directory, tensors, newest, writer)
             os.close(writer)
             time.sleep(random.uniform(0.0, 0.06))
@@ -54,15 +56,19 @@ def saving(count: int) -> str:
     return f"{count} kills within {newest:,} saves: every time a whole checkpoint, and the newest one never went back"
 
 
-def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer: int) -> None:
+def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer: int) -> NoReturn:
     import torch
 
     from sf.learner import checkpoint
 
-    while True:
-        version += 1
-        checkpoint.save(directory, version, version, tensors | {"version": torch.tensor(version)}, {}, keep=2)
-        os.write(writer, f"{version}\n".encode())
+    try:
+        while True:
+            version += 1
+            checkpoint.save(directory, version, version, tensors | {"version": torch.tensor(version)}, {}, keep=2)
+            os.write(writer, f"{version}\n".encode())
+    finally:
+        traceback.print_exc()
+        os._exit(1)  # what is above belongs to the other process
 
 
 def reading(count: int) -> str:
@@ -76,6 +82,7 @@ def reading(count: int) -> str:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
+            os.close(reader)
             _save_forever(Path(name), {"weights": torch.randn(20_000)}, 0, writer)
         try:
             os.close(writer)

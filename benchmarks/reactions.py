@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import psutil
 from chaos_run import Run, config
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -23,11 +22,13 @@ from tests.commands import (
     CARTPOLE,
     EXPERIMENT,
     ROOT,
-    WITHOUT_NOHUP,
+    Finished,
     Running,
     fault_run,
     run,
     running,
+    started,
+    summary_of,
     wait_for_first_step,
     wait_for_training,
 )
@@ -41,7 +42,6 @@ class Reaction(NamedTuple):
 
     fault: str
     limit_s: float
-    """99th percentile."""
     seconds: Callable[[Path], float]
 
 
@@ -80,24 +80,21 @@ def learner(path: Path) -> float:
         seconds = _seconds_until_gone(command, 7, command.named("sf-learner-0")[0].kill)
     newest = max(one.stat().st_mtime for one in checkpoints.glob("checkpoint_*"))
     age_s = time.time() - seconds - newest
-    assert age_s < SAVE_EVERY_S + 1.0, f"the newest checkpoint was {age_s:.1f} s old when the learner was killed"
+    assert age_s < SAVE_EVERY_S + 5.0, f"the newest checkpoint was {age_s:.1f} s old when the learner was killed"
     return seconds
 
 
 def parent(path: Path) -> float:
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE])
-    shell = subprocess.Popen(
-        [*WITHOUT_NOHUP, "bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=path, start_new_session=True
-    )
-    command = Running(shell, path / "out.txt", path / "out.txt")
-    while not (path / "out.txt").exists():
-        time.sleep(0.01)
-    wait_for_training(command)
-    began = time.monotonic()
-    shell.kill()
-    shell.wait()
-    command.expect_nobody(60)
-    return time.monotonic() - began
+    with started(path, "bash", "-c", f"{line} & wait") as shell:
+        wait_for_training(shell)
+        began = time.monotonic()
+        shell.process.kill()
+        shell.process.wait()
+        shell.expect_nobody(60)
+        seconds = time.monotonic() - began
+    assert summary_of(path)["exit_code"] == 143
+    return seconds
 
 
 def hang(path: Path) -> float:
@@ -119,12 +116,18 @@ def all_workers(path: Path) -> float:
         assert run.shared is not None
         slots, topology = run.shared.slots, run.shared.topology
         own = topology.groups_per_worker * topology.slots_per_group
-        time.sleep(2.0)
+        deadline = time.monotonic() + 60
+        while len(pids := run.pids("sf-rollout")) < topology.num_workers:
+            assert time.monotonic() < deadline, run.state()
+        workers = [psutil.Process(pid) for pid in pids]
         began = time.monotonic()
-        for pid in run.pids("sf-rollout"):
-            os.kill(pid, signal.SIGKILL)
+        for worker in workers:
+            worker.kill()
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive, alive
         before = slots.filled.reshape(-1, own).sum(1)
         while (slots.filled.reshape(-1, own).sum(1) == before).any():
+            assert time.monotonic() < began + 60, run.state()
             time.sleep(0.001)
         seconds.append(time.monotonic() - began)
 
@@ -133,9 +136,7 @@ def all_workers(path: Path) -> float:
 
 
 def broken_environment(path: Path) -> float:
-    finished = run(path, *fault_run(path, "init-always-raise"))
-    assert finished.code == 3, finished
-    return finished.seconds
+    return _seconds_of_refusal(3, "the simulator is unwell", run(path, *fault_run(path, "init-always-raise")))
 
 
 class Writing(gym.Wrapper[Any, Any, Any, Any]):
@@ -151,26 +152,19 @@ gym.register("Writing-v0", entry_point="reactions:Writing")
 
 def unsupported_actions(path: Path) -> float:
     finished = run(path, "--env=reactions:Writing-v0", python_path=f"{ROOT}:{Path(__file__).parent}")
-    assert finished.code == 3, finished
-    return finished.seconds
+    return _seconds_of_refusal(3, "The action space is or contains Text", finished)
 
 
 def directory_in_use(path: Path) -> float:
     with running(path, *CARTPOLE) as command:
         wait_for_first_step(command)
-        began = time.monotonic()
-        second = subprocess.run(
-            [sys.executable, "-m", "sf.cli.train", *CARTPOLE], cwd=path, capture_output=True, check=False
-        )
-        seconds = time.monotonic() - began
-    assert second.returncode == 4, second
-    return seconds
+        (path / "second").mkdir()
+        second = run(path / "second", *CARTPOLE, f"--train_dir={path / EXPERIMENT.parent}")
+        return _seconds_of_refusal(4, str(command.process.pid), second)
 
 
 def directory_that_cannot_be_made(path: Path) -> float:
-    finished = run(path, *CARTPOLE, "--train_dir=/proc/runs")
-    assert finished.code == 4, finished
-    return finished.seconds
+    return _seconds_of_refusal(4, "/proc/runs", run(path, *CARTPOLE, "--train_dir=/proc/runs"))
 
 
 REACTIONS = (
@@ -196,10 +190,15 @@ def reactions(count: int) -> str:
         for _ in range(count):
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
                 times.append(seconds(Path(directory)))
-        missed = "" if np.percentile(times, 99) <= limit_s else "NOT "
+        missed = "" if max(times) <= limit_s else "NOT "
         told.append(f"{fault} {np.median(times):.2f}, {max(times):.2f}, {missed}within {limit_s:g}")
         print(told[-1], file=sys.stderr, flush=True)
     return f"{count} times each; seconds (median, worst): {'; '.join(told)}"
+
+
+def _seconds_of_refusal(code: int, sentence: str, finished: Finished) -> float:
+    assert (finished.code, sentence in finished.err) == (code, True), finished
+    return finished.seconds
 
 
 def _seconds_until_gone(command: Running, code: int, fault: Callable[[], object]) -> float:

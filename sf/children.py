@@ -27,7 +27,7 @@ from sf.fork_server import ForkedProcess, ForkServer
 from sf.hangs import HangWatch
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
-from sf.process import STOPPING, run_child
+from sf.process import STACKS_SIGNAL, STOPPING, run_child
 from sf.progress import Phase, Progress
 from sf.records import evaluation_record, inference_record, learner_record
 from sf.restarts import Restarts
@@ -219,7 +219,7 @@ class Processes:
         for child in hanging:
             self.console.line(f"{child.name} (pid {child.pid}) {why}. Its stacks follow.")
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGUSR1)
+                os.kill(child.pid, STACKS_SIGNAL)
 
     def _lose(self, place: Place) -> None:
         """A child has ended or is about to; its place is cleared, and filled again if that makes sense.

@@ -83,8 +83,9 @@ THREADS_OF_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 def threads_beyond_cores(num_workers: int) -> Iterator[str]:
     """A warning where environment variables allow numerical libraries in rollout workers more threads than cores."""
     for name in THREADS_OF_LIBRARIES:
-        outermost, _, _ = os.environ.get(name, "").partition(",")  # OpenMP takes a list, a number per level
-        each, cores = int(outermost) if outermost.isdecimal() else 1, len(os.sched_getaffinity(0))
+        value, cores = os.environ.get(name, "1"), len(os.sched_getaffinity(0))
+        outermost = value.partition(",")[0].strip()  # OpenMP takes a list, a number per level
+        each = int(outermost) if outermost.isdecimal() and int(outermost) else cores  # so do libraries
         if each > 1 and num_workers * each > cores:
             yield (
                 f"Warning: {name}={each} allows numerical libraries {each} threads in each of {num_workers} rollout "
@@ -96,11 +97,12 @@ def threads_beyond_cores(num_workers: int) -> Iterator[str]:
 def one_thread_each() -> Iterator[None]:
     """Around a command, and around the start of a child: numerical libraries start a thread per core when loaded.
 
-    Who asks for more of them has them sleep while they wait. Where the user has said how it should be, that holds.
+    Who asks for more of them has them sleep while they wait. Where the user has said how it should be, that holds, and
+    what is said to OpenMP is said to all.
     """
     variables = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": "PASSIVE"}
-    if not any(name in os.environ for name in THREADS_OF_LIBRARIES):
-        variables |= dict.fromkeys(THREADS_OF_LIBRARIES, "1")
+    if "OMP_NUM_THREADS" not in os.environ:
+        variables |= {name: "1" for name in THREADS_OF_LIBRARIES if name not in os.environ}
     os.environ.update(variables)
     try:
         yield

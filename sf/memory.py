@@ -63,8 +63,8 @@ JUST_NOW_S = 3.0
 class MemoryKills:
     """Whether the kernel kills processes to get their memory.
 
-    It counts them for the control group of this process and those below it, or else, in version 1, for the whole
-    machine, containers included.
+    Version 2 counts them for the control group of this process and those below it; where that says nothing, those of
+    the whole machine count, containers included.
     """
 
     def __init__(self) -> None:

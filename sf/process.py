@@ -106,7 +106,6 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
         bound_output()
     set_title(spec.name)
     leave_signals_to_parent()
-    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or sys.stderr, all_threads=True)
     try:
         role = spec.build()
         role.tell = reports.send
@@ -138,12 +137,14 @@ def leave(code: int) -> NoReturn:
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STACKS_SIGNAL = signal.SIGUSR1
+"""Has a child print where its threads are."""
 
 
 @contextlib.contextmanager
 def stop_signals_blocked() -> Iterator[None]:
     """Around the start of a child: it inherits the mask, so that a signal cannot end it before it knows what to do."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
     try:
         yield
     finally:
@@ -151,13 +152,14 @@ def stop_signals_blocked() -> Iterator[None]:
 
 
 def leave_signals_to_parent() -> None:
-    """The supervisor decides, and kills what does not follow.
+    """The supervisor decides, asks for stacks, and kills what does not follow.
 
-    The handler does nothing, unlike SIG_IGN, which simulators started by an environment would inherit.
+    The handler of stop signals does nothing, unlike SIG_IGN, which simulators started by an environment would inherit.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    faulthandler.register(STACKS_SIGNAL, file=sys.__stderr__ or sys.stderr, all_threads=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOP_SIGNALS, STACKS_SIGNAL})
 
 
 def end_with_parent(parent_pid: int) -> None:

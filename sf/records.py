@@ -162,6 +162,11 @@ class EpisodeRing:
         self._episodes[count % EPISODES_KEPT] = episode
         self._count[0] = count + 1
 
+    def recall(self) -> list[Episode]:
+        """Reader: the newest from before a resume, oldest first; those that are gone were read then."""
+        self._read = max(0, int(self._count[0]) - EPISODES_KEPT // 2)
+        return self.new_episodes()
+
     def new_episodes(self) -> list[Episode]:
         """Reader: the episodes since the last call, oldest first; only the newest if there were too many."""
         count = int(self._count[0])

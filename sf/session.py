@@ -101,7 +101,8 @@ class Session:
 
     def recall_episodes(self) -> None:
         """Has the episodes that a resumed serial run brings along count for the means; nobody is told of them again."""
-        self.monitor.episodes.recall(self._new_episodes())
+        for ring in reversed(self.rings):  # the first one has all that are new, see `RolloutWorker`
+            self.monitor.episodes.recall(ring.recall())
 
     def lacks_evaluation(self) -> bool:
         """Whether the last policy is one that should be evaluated and has not been."""

@@ -96,14 +96,12 @@ def early_signals() -> list[int]:
 
 
 def _wanted() -> list[signal.Signals]:
-    """The stop signals, but for those that somebody has had ignored on purpose, as nohup does with SIGHUP.
+    """The stop signals, but for a SIGHUP that is ignored because of nohup, and then also a SIGINT that is.
 
     A shell without jobs has all that it starts in the background ignore SIGINT; only with nohup is that a purpose.
     """
-    ignored = {number for number in REASONS if signal.getsignal(number) is signal.SIG_IGN}
-    if signal.SIGHUP not in ignored:
-        ignored.discard(signal.SIGINT)
-    return [number for number in REASONS if number not in ignored]
+    is_ignored = {number: signal.getsignal(number) is signal.SIG_IGN for number in (signal.SIGHUP, signal.SIGINT)}
+    return [number for number in REASONS if not (is_ignored[signal.SIGHUP] and is_ignored.get(number))]
 
 
 _raised: list[BaseException] = []

@@ -22,8 +22,8 @@ ROOT = str(Path(__file__).parent.parent)
 """Where the modules of the tests are, whose environments a command may use."""
 EXPERIMENT = Path("train_dir/default_experiment")
 """Directory of a run that is given no other, from where it was started."""
-WITHOUT_NOHUP = "env", "--default-signal=HUP,INT"
-"""Also where nohup, or a shell without jobs, has started the tests."""
+LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
+"""As a user does, also where nohup, or a shell without jobs, has started the tests; what ends the tests ends it too."""
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
@@ -138,7 +138,7 @@ def started(path: Path, *command_line: str, python_path: str = ROOT) -> Iterator
     out, err = path / "out.txt", path / "err.txt"
     with out.open("wb") as out_file, err.open("wb") as err_file:
         process = subprocess.Popen(
-            [*WITHOUT_NOHUP, *command_line],
+            [*LAUNCH, *command_line],
             stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
             env=os.environ | {"PYTHONPATH": python_path},
         )  # fmt: skip
@@ -221,7 +221,7 @@ def wait_for_more(command: Running) -> None:
 
 
 def wait_for_new(command: Running, title: str, old: int) -> None:
-    """Until somebody else has this name, and has done some work."""
+    """Until somebody else has this name; it may not have done any work yet."""
     command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
 
 

@@ -357,6 +357,9 @@ def test_fault_b13_final_observation_with_entries_that_the_space_does_not_have()
     told = r"a final observation of environment 3 with the keys \['a', 'z'\], but its observation space has \['a'\]"
     with pytest.raises(EnvError, match=told):
         Played("many", infos={"final_obs": [good | {"z": np.zeros(2)}] * ROWS}, **mode).step(GOOD_STEPS + 1)
+    mode |= {"mode": AutoresetMode.DISABLED, "observation": good | {"z": np.zeros(2)}, "reset": (good, {})}
+    with pytest.raises(EnvError, match=r"a final observation with the keys \['a', 'z'\]"):
+        Played("many", **mode).step(GOOD_STEPS + 1)
 
 
 @KINDS

@@ -17,7 +17,17 @@ from sf.limits import THREADS_OF_LIBRARIES, one_thread_each, threads_beyond_core
 from sf.preparation import prepare
 from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
-from tests.commands import CARTPOLE, OPEN, ROOT, running, wait_for_new, wait_for_training
+from tests.commands import (
+    CARTPOLE,
+    EXPERIMENT,
+    OPEN,
+    ROOT,
+    Running,
+    running,
+    wait_for_first_step,
+    wait_for_new,
+    wait_for_training,
+)
 from tests.lab import make_config
 
 
@@ -38,15 +48,20 @@ def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
 
 
 def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in THREADS_OF_LIBRARIES:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == "3"
         assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+        assert "OPENBLAS_NUM_THREADS" not in os.environ, "else it would say one"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
     monkeypatch.delenv("OMP_NUM_THREADS")
     before = dict(os.environ)
     with one_thread_each():
         assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("1", "ACTIVE")
+        assert (os.environ["OPENBLAS_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("1", "2")
     assert dict(os.environ) == before
 
 
@@ -58,10 +73,12 @@ def test_fault_c5_more_threads_than_cores_are_told(
     for name in THREADS_OF_LIBRARIES:
         monkeypatch.delenv(name, raising=False)
     assert list(threads_beyond_cores(3)) == []
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("MKL_NUM_THREADS", "all")
+    for all_cores in ("", "0", "all"):
+        monkeypatch.setenv("MKL_NUM_THREADS", all_cores)
+        assert [line.split()[1] for line in threads_beyond_cores(2)] == ["MKL_NUM_THREADS=4"]
+    monkeypatch.setenv("MKL_NUM_THREADS", "1")
     assert list(threads_beyond_cores(8)) == []
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2,16")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", " 2,16")
     assert list(threads_beyond_cores(2)) == []
     told = (
         "Warning: OPENBLAS_NUM_THREADS=2 allows numerical libraries 2 threads in each of 3 rollout workers, "
@@ -138,16 +155,26 @@ def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, fl
     assert "Traceback" not in finished.stderr
 
 
+def wait_for_iteration(command: Running) -> None:
+    """Of a synchronous run: its curves have got two points more, so that every worker has delivered meanwhile."""
+    curves = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
+    before = curves.read_text().count("\n")
+    command.wait_for(lambda: curves.read_text().count("\n") > before + 1, "another iteration")
+
+
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) -> None:
-    with running(tmp_path, *CARTPOLE, "--max_restarts=1000") as command:
-        wait_for_training(command)
+    """Of workers whose successors have delivered."""
+    flags = "--async_rl=False", "--max_restarts=1000", "--experiment_summaries_interval=1"
+    with running(tmp_path, *CARTPOLE, *flags) as command:
+        wait_for_first_step(command)
         supervisor = psutil.Process(command.process.pid)
         counts = []
         for _ in range(kills):
             victim = command.named("sf-rollout-0")[0]
             victim.kill()
             wait_for_new(command, "sf-rollout-0", victim.pid)
+            wait_for_iteration(command)
             counts.append(supervisor.num_fds())
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)

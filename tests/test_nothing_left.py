@@ -27,8 +27,8 @@ from sf.signals import Signals
 from sf.supervisor import train
 from tests.commands import (
     CARTPOLE,
+    LAUNCH,
     ROOT,
-    WITHOUT_NOHUP,
     Running,
     expect_no_shared_memory_but,
     fault_run,
@@ -149,7 +149,7 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
         directory.mkdir()
         flags = " ".join(CARTPOLE)
         line = f"{prefix}{sys.executable} -m sf.cli.train {flags} > out.txt 2>&1 & wait"
-        shell = subprocess.Popen([*WITHOUT_NOHUP, "bash", "-c", line], cwd=directory, start_new_session=True)
+        shell = subprocess.Popen([*LAUNCH, "bash", "-c", line], cwd=directory, start_new_session=True)
         command = Running(shell, directory / "out.txt", directory / "out.txt")
         try:
             while not (directory / "out.txt").exists():
@@ -174,7 +174,7 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
     flags = fault_run(tmp_path, num_workers=1, kwargs={"init_s": 2.0})[:-1]
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *flags])
     shell = subprocess.Popen(
-        [*WITHOUT_NOHUP, "bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
+        [*LAUNCH, "bash", "-c", f"{line} > out.txt 2>&1 & wait"], cwd=tmp_path, start_new_session=True,
         env=os.environ | {"PYTHONPATH": ROOT},
     )  # fmt: skip
     command = Running(shell, tmp_path / "out.txt", tmp_path / "out.txt")

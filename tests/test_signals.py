@@ -155,7 +155,7 @@ def test_fault_e4_signal_while_somebody_is_replaced(tmp_path: Path, victim: str)
     assert newest_version(tmp_path) >= before
 
 
-@pytest.mark.parametrize(("ignored", "code"), [("INT", 130), ("INT HUP", 143)])
+@pytest.mark.parametrize(("ignored", "code"), [("INT", 130), ("INT HUP TERM", 143)])
 def test_fault_e1_e2_signals_to_a_job_in_the_background_of_a_script(tmp_path: Path, ignored: str, code: int) -> None:
     """Where shells have their jobs ignore SIGINT, kill -INT is meant all the same, but with nohup."""
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE])

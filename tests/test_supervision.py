@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -24,9 +25,11 @@ from torch import Tensor, nn
 
 from sf import children
 from sf.callbacks import Callbacks, Iteration
+from sf.child import Child
 from sf.children import Processes
 from sf.envs import find_env, probe_and_time
 from sf.errors import InternalError
+from sf.fork_server import ForkServer
 from sf.hangs import HangWatch
 from sf.learner.update import Update
 from sf.learner.worker import Learner
@@ -43,10 +46,12 @@ from sf.wiring import Shared
 from tests.commands import (
     CARTPOLE,
     EXPERIMENT,
+    ROOT,
     Running,
     fault_run,
     run,
     running,
+    wait_for_training,
 )
 from tests.lab import make_config, make_lab
 
@@ -70,17 +75,27 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
 def test_fault_e1_e2_whoever_ends_by_itself_in_the_last_moment_was_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ends: str
 ) -> None:
-    """Nobody has any time to stop here."""
+    """Nobody has any time to stop here, but while stacks are shown, or right before the kill."""
     monkeypatch.setattr(children, "STOP_GRACE_S", 0.0)
-    monkeypatch.setattr(children, "STACKS_GRACE_S", 5.0 if ends == "while stacks are shown" else 0.0)
-    work_of, stop = Processes._work_of, Processes.stop
+    monkeypatch.setattr(children, "STACKS_GRACE_S", 0.0)
+    show_stacks, work_of, stop = Processes._show_stacks, Processes._work_of, Processes.stop
+
+    def wait_for_all(processes: Processes) -> None:
+        for child in processes.children:
+            assert child.has_ended(60.0)
+
+    def show_stacks_and_wait(processes: Processes, hanging: Sequence[Child], why: str) -> None:
+        show_stacks(processes, hanging, why)
+        wait_for_all(processes)
 
     def work_of_late(processes: Processes, spec: RoleSpec) -> int:
-        time.sleep(2.0)
+        wait_for_all(processes)
         return work_of(processes, spec)
 
     def stop_late(processes: Processes, signals: Signals) -> list[str]:
-        if ends == "before it is killed":
+        if ends == "while stacks are shown":
+            monkeypatch.setattr(Processes, "_show_stacks", show_stacks_and_wait)
+        else:
             monkeypatch.setattr(Processes, "_work_of", work_of_late)
         return stop(processes, signals)
 
@@ -88,7 +103,7 @@ def test_fault_e1_e2_whoever_ends_by_itself_in_the_last_moment_was_not_killed(
     config = make_config(train_dir=str(tmp_path), train_for_env_steps=2000)
     assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 0
     told = capfd.readouterr().out
-    assert "learner-0" in told.split("did not stop. Its stacks follow.")[0]
+    assert re.search(r"learner-0 \(pid \d+\) did not stop\. Its stacks follow\.", told)
     assert "was killed" not in told
 
 
@@ -135,6 +150,46 @@ def test_fault_a14_e1_learner_that_has_learned_nothing_may_be_killed_at_the_end(
     told = r"At the end: Learner-0 \(pid (\d+)\) did not stop and was killed\. Nothing that was learned is lost\."
     assert re.search(told, capfd.readouterr().out, re.I)
     assert not sleepers()
+
+
+def test_episodes_of_a_resumed_run_are_recalled_in_the_order_in_which_they_ended(tmp_path: Path) -> None:
+    """Where workers had rings of their own, those of the first one, which all share now, are the newest."""
+    lab = make_lab(tmp_path, num_workers=2)
+    for ring, reward, count in (1, 1.0, 150), (0, 500.0, 10_000):
+        for _ in range(count):
+            EpisodeRing(lab.arena, ring).append(Episode(0, reward, 10, reward))
+    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), Callbacks())
+    session.recall_episodes()
+    assert session.monitor.episodes.mean_rewards() == {0: 500.0}
+    assert session.faults()["faults/unread_episodes"] == 0
+
+
+def test_fault_a10_watchdog_that_cannot_be_replaced_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = make_lab(tmp_path)
+    with ForkServer(1) as fork_server:
+        processes = Processes(lab.shared, lab.config.faults, fork_server)
+        fork_server.simulators = simulators = Simulators()
+        simulators._watchdog.kill()
+        simulators._watchdog.wait()
+        signals = Signals(second_one_exits=False, parent=None)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(Simulators, "_new_watchdog", lambda _: _raise(BlockingIOError(errno.EAGAIN, "none left")))
+                for _ in range(2):
+                    processes.next_look_s = 0.0
+                    processes.advance(0.0, signals)
+            assert capsys.readouterr().out.count("no other one can be started now ([Errno 11] none left)") == 1
+            processes.next_look_s = 0.0
+            processes.advance(0.0, signals)
+            assert (processes.has_no_watchdog, capsys.readouterr().out) == ("", "")
+        finally:
+            signals.close()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:
@@ -249,19 +304,44 @@ def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_told(capsys:
     assert re.search(told, capsys.readouterr().out)
 
 
-def test_fault_b1_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:
-    """Starting, which takes longer than the limit where torch is imported, is no time of an environment."""
-    evaluation = "--eval_every_steps=500", "--eval_episodes=2"
-    with running(tmp_path, *fault_run(tmp_path)[:-1], "--env_init_timeout=1", *evaluation) as command:
-        command.wait_for_text("Evaluation of policy 0")
+SLOW_START = """
+import sys
+import time
+
+if "spawn_main" in " ".join(sys.orig_argv):
+    time.sleep({seconds})
+"""
+
+
+def test_fault_e4_who_has_not_begun_to_work_is_killed_like_all_that_do_not_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And not by the signal that asks for its stacks, which it does not know yet."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START.format(seconds=1000))
+    monkeypatch.setattr(children, "STOP_GRACE_S", 0.5)
+    prepared = prepare(make_config(train_dir=str(tmp_path), serial_mode=False))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert train_prepared(prepared).code == 130
+    told = r"At the end: rollout-0 \(pid \d+\) did not stop and was killed\. Nothing that was learned is lost\."
+    assert re.search(told, capfd.readouterr().out)
+
+
+def test_fault_b1_b3_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:
+    """Starting, which takes longer than the limit here, is no time of an environment."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START.format(seconds=4.5))
+    flags = *fault_run(tmp_path)[:-1], "--env_init_timeout=3"
+    with running(tmp_path, *flags, python_path=f"{tmp_path}:{ROOT}") as command:
+        wait_for_training(command)
         (tmp_path / "orders" / "init-hang").touch()
         command.named("sf-rollout-0")[0].kill()
         command.wait_for_text("Restart 2 of rollout-0")
         command.process.terminate()
         finished = command.finish()
     assert finished.code == 143, finished.err
-    assert re.search(r"rollout-0 \(pid \d+\) took longer than 1 s to make environment \d \(--env_init", finished.out)
-    assert "eval-0 (pid" not in finished.out
+    blamed = re.findall(r"(\S+) \(pid \d+\) took longer than (.*?) \(--env_init_timeout\), and was", finished.out)
+    assert [who for who, _ in blamed] == ["rollout-0"]
+    assert re.fullmatch(r"3 s to make environment \d", blamed[0][1])
 
 
 def test_fault_a6_evaluations_are_the_work_of_an_evaluator(tmp_path: Path) -> None:

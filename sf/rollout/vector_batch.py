@@ -145,6 +145,8 @@ class VectorBatch:
                 kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
         for row, final in own.items():
             self.check_entries(final, f"a final observation of environment {row}")
+        if not own:
+            self.check_entries(observation, "a final observation")
         self._check_ranges({name: array[rows] for name, array in self.final_observations.items()}, rows)
         self.has_final_observation[rows] = True
 
