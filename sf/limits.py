@@ -87,9 +87,10 @@ def threads_beyond_cores(num_workers: int) -> Iterator[str]:
         outermost = value.partition(",")[0].strip()  # OpenMP takes a list, a number per level
         each = int(outermost) if outermost.isdecimal() and int(outermost) else cores  # so do libraries
         if each > 1 and num_workers * each > cores:
+            who = "the rollout worker" if num_workers == 1 else f"each of {num_workers} rollout workers"
             yield (
-                f"Warning: {name}={each} allows numerical libraries {each} threads in each of {num_workers} rollout "
-                f"workers, {num_workers * each} on {cores} {'core' if cores == 1 else 'cores'}. Set it to 1."
+                f"Warning: {name}={each} allows numerical libraries {each} threads in {who}, {num_workers * each} on "
+                f"{cores} {'core' if cores == 1 else 'cores'}. Set it to 1."
             )
 
 

@@ -80,6 +80,9 @@ def test_fault_c5_more_threads_than_cores_are_told(
     assert list(threads_beyond_cores(8)) == []
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", " 2,16")
     assert list(threads_beyond_cores(2)) == []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert "threads in the rollout worker, 2 on 1 core. Set" in next(threads_beyond_cores(1))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     told = (
         "Warning: OPENBLAS_NUM_THREADS=2 allows numerical libraries 2 threads in each of 3 rollout workers, "
         "6 on 4 cores. Set it to 1."
