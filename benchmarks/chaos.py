@@ -164,8 +164,12 @@ def supervisor(count: int) -> str:
 
 
 def _name(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())[:80]
+    """Its command, and what the kernel says of it: whether it is dying already."""
+    with contextlib.suppress(psutil.Error, OSError):
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+        pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+        killed = ", has been killed" if pending >> (signal.SIGKILL - 1) & 1 else ""
+        return f"{' '.join(process.cmdline())[:80].strip()} ({status['State']}{killed})"
     return "ended meanwhile"
 
 
