@@ -61,7 +61,7 @@ results: $(EXTRAS_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[results]"
 	$(BIN)/python benchmarks/results.py $(RESULTS_ARGS)
 
-# Kills by the hundred, two hours; writes chaos.md.
+# Kills by the hundred, an hour or two; writes chaos.md.
 chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py $(CHAOS_ARGS)
 
