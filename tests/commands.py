@@ -187,6 +187,20 @@ def fault_run(
     return (*env, *sizes, "--train_for_seconds=3")
 
 
+SLOW_START = """
+import sys
+import time
+
+if "spawn_main" in " ".join(sys.orig_argv):
+    time.sleep({seconds})
+"""
+
+
+def start_slowly(path: Path, seconds: float) -> None:
+    """Children that are spawned take so long to start where Python looks for modules in this directory."""
+    (path / "sitecustomize.py").write_text(SLOW_START.format(seconds=seconds))
+
+
 def summary_of(path: Path) -> dict[str, Any]:
     """How the run in the default directory below `path` ended."""
     summary: dict[str, Any] = json.loads((path / EXPERIMENT / "summary.json").read_text())
@@ -223,6 +237,13 @@ def wait_for_more(command: Running) -> None:
 def wait_for_new(command: Running, title: str, old: int) -> None:
     """Until somebody else has this name; it may not have done any work yet."""
     command.wait_for(lambda: [one for one in command.named(title) if one.pid != old], f"a new {title}")
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; "" of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def watchdogs(command: Running) -> list[psutil.Process]:
