@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import settings
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell without jobs that has started this in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
