@@ -46,15 +46,21 @@ class StampingLearner(Learner):
         self.wrong += int(((acted != labels) & (labels > 0)).sum())
         self.mixed += int((labels.amax(dim=0) > labels.amin(dim=0)).sum())
         self.lags |= set((self.update.version - labels).flatten().tolist())
+        self.frames += labels.numel()
+        if self.publications > 1:  # who fills while versions are published, so that trajectories hold several
+            self._release()
         for _ in range(self.publications):
             self.update.version += 1
             self._stamp()
-        self.frames += labels.numel()
         self.record["env_steps"], self.record["version"] = self.frames, self.update.version
+        if self.publications == 1:
+            self._release()
+        self.bells.supervisor.ring()
+
+    def _release(self) -> None:
         self.batcher.release()
         for worker in self.bells.workers:
             worker.ring()
-        self.bells.supervisor.ring()
 
     def close(self) -> None:
         facts = {"checked": self.checked, "wrong": self.wrong, "mixed": self.mixed, "version": self.update.version}
