@@ -61,7 +61,7 @@ FULL = {
     "neighbours": 1,
 }
 STEPS_SEEDS = 45
-"""Medians of fifteen differ by 14 % where nothing else does."""
+"""Medians of fifteen said 0.86 and 1.02 times in two series; those of 45 said 0.96."""
 
 
 def kills(title: str, count: int, pause_s: tuple[float, float], until_target: bool = True) -> Callable[[Run], None]:
