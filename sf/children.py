@@ -174,9 +174,9 @@ class Processes:
 
     def _begun(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
         """A process that runs a role; None if the fork server cannot fork now."""
-        arguments = spec, os.getpid(), self.shared.arena, reports, mark
+        arguments = spec, os.getpid(), self.shared.arena, reports
         if not spec.has_environments:
-            return self.fork_server.fork(spec.name, run_child, *arguments)
+            return self.fork_server.fork(spec.name, mark, run_child, *arguments)
         process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
         with starting(mark):
             process.start()

@@ -35,6 +35,7 @@ from sf.parcel import Parcel, opened, receive
 from sf.process import (
     Failure,
     as_exception,
+    bear,
     end_with_parent,
     failure_of,
     leave,
@@ -135,8 +136,14 @@ class ForkServer:
         else:
             raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
 
-    def fork(self, name: str, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
+    def fork(self, name: str, mark: str, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
         """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
+
+        Args:
+            name: of the process.
+            mark: of what it starts, see `sf.simulators`.
+            function: at the top level of a module, like everything it is given.
+            arguments: of the function.
 
         Raises:
             OSError: the kernel refuses another process.
@@ -149,7 +156,7 @@ class ForkServer:
         # What this process does not accept never runs: a second one may have been born in its place.
         permission, permit = multiprocessing.Pipe(duplex=False)
         with permission, permit:
-            pid = self._born(Parcel((spawn.get_preparation_data(name), permission), (function, arguments)))
+            pid = self._born(Parcel((mark, spawn.get_preparation_data(name), permission), (function, arguments)))
             if pid is None:
                 self._replace()
                 return None
@@ -291,7 +298,7 @@ def _live(descriptors: Sequence[int], between: int) -> NoReturn:
     """What a newborn process does: the same as one that is spawned."""
     contents = opened(descriptors)
     try:
-        preparation, permission = next(contents)
+        mark, preparation, permission = next(contents)
         with permission:
             permission.recv()
     except BaseException:
@@ -300,6 +307,7 @@ def _live(descriptors: Sequence[int], between: int) -> NoReturn:
         time.sleep(0.0005)
     try:
         np.random.seed()
+        bear(mark)
         own = vars(multiprocessing.current_process())
         own["_inheriting"] = True  # as the standard library says while it imports the script of the user
         spawn.prepare(preparation)

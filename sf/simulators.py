@@ -31,6 +31,8 @@ from sf.process import MARK, stop_signals_blocked
 LEAST_PASSES = 3
 """However long a machine that stands still takes for them."""
 LONGEST_CLEANING_S = 2.0
+MARK_LENGTH = 96
+"""So that one can be written over another one."""
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -53,8 +55,8 @@ class Simulators:
             return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 
     def mark_of(self, name: str, incarnation: int) -> str:
-        """What one worker writes into its environment."""
-        return f"{self.run}/{name}/{incarnation}/"
+        """What all that one child starts has in its environment."""
+        return f"{self.run}/{name}/{incarnation}/".ljust(MARK_LENGTH, ".")
 
     def watch(self, group: int) -> None:
         """Remembers the process group of a new worker."""

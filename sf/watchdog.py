@@ -14,6 +14,8 @@ import time
 
 SCANS = 5
 """One scan can miss what was being started."""
+LONGEST_EXEC_S = 1.0
+"""In which a process is expected to have begun a program."""
 
 
 def main(mark: str) -> None:
@@ -50,12 +52,30 @@ def left_behind(mark: str, groups: set[int]) -> list[int]:
 
 
 def is_marked(pid: int, mark: str) -> bool:
-    """Whether the environment that a process was started with contains the mark; False for those of other users."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as environment:
-            return mark.encode() in environment.read()
-    except OSError:
-        return False
+    """Whether the environment that a process was started with contains the mark; False for those of other users.
+
+    Waits for one that is beginning a program at this moment, which has no environment yet.
+    """
+    deadline = time.monotonic() + LONGEST_EXEC_S
+    with contextlib.suppress(OSError):
+        while not (environment := _read(pid, "environ")) and _will_have_environment(pid):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.0005)
+        return mark.encode() in environment
+    return False
+
+
+def _will_have_environment(pid: int) -> bool:
+    """Whether it lives and has an environment, or has none only because the kernel has not put it there yet."""
+    fields = _read(pid, "stat").rpartition(b")")[2].split()  # proc(5), from the third one on
+    memory, begin, end = int(fields[20]), int(fields[47]), int(fields[48])
+    return memory > 0 and (end == 0 or end > begin)
+
+
+def _read(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
 
 
 if __name__ == "__main__":

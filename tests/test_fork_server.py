@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.spawn import get_preparation_data
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from sf import fork_server
@@ -59,9 +60,14 @@ def wait_until_ready(server: ForkServer) -> None:
 
 
 def born(server: ForkServer, function: Any, *arguments: Any) -> ForkedProcess:
-    process = server.fork("newborn", function, *arguments)
+    process = server.fork("newborn", mark_of_newborn(server), function, *arguments)
     assert process is not None
     return process
+
+
+def mark_of_newborn(server: ForkServer) -> str:
+    assert server.simulators is not None
+    return server.simulators.mark_of("newborn", 0)
 
 
 def exit_code(process: ForkedProcess) -> int:
@@ -105,6 +111,32 @@ def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer) ->
     assert all(bell.wait(0.0) for bell in doorbells)
 
 
+def start_some_and_sleep(reports: Connection) -> None:
+    """A fork shows the environment that the kernel sees, a program the one that it is given."""
+    forked = os.fork()
+    if forked:
+        reports.send((forked, subprocess.Popen(["sleep", "1000"], start_new_session=True).pid))
+    sleep_for_ever()
+
+
+def test_fault_a14_what_a_child_has_started_ends_with_it_and_nothing_else(server: ForkServer) -> None:
+    simulators, families = server.simulators, []
+    assert simulators is not None
+    for incarnation in range(2):
+        reports, child_end = Pipe(duplex=False)
+        mark = simulators.mark_of("newborn", incarnation)
+        process = server.fork("newborn", mark, start_some_and_sleep, child_end)
+        assert process is not None
+        families.append((process, mark, reports.recv()))
+    for process, mark, started in families:
+        assert all(psutil.pid_exists(pid) for pid in started)
+        process.kill()
+        assert wait([process.pidfd], timeout=60)
+        simulators.end_of(process.pid, mark)
+        assert not any(psutil.pid_exists(pid) for pid in started)
+        assert exit_code(process) == -signal.SIGKILL
+
+
 def test_it_keeps_no_descriptor(server: ForkServer) -> None:
     arena, doorbells = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()]
     folder = Path(f"/proc/{server.pid}/fd")
@@ -129,7 +161,9 @@ def test_what_nobody_has_accepted_never_runs(server: ForkServer) -> None:
     """As when the process between the two forks is killed before it can say what was born."""
     arena = Arena({"numbers": Field((1,), "int8", fill=1), "sum": Field((1,), "int8")})
     permission, permit = Pipe(duplex=False)
-    pid = server._born(Parcel((get_preparation_data("newborn"), permission), (add_up, (arena, []))))
+    pid = server._born(
+        Parcel((mark_of_newborn(server), get_preparation_data("newborn"), permission), (add_up, (arena, [])))
+    )
     assert pid is not None
     permission.close()
     permit.close()
@@ -164,14 +198,14 @@ def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
         child = born(server, sleep_for_ever)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
-        assert server.fork("newborn", sleep_for_ever) is None
+        assert server.fork("newborn", mark_of_newborn(server), sleep_for_ever) is None
         assert not server.is_ready
         os.kill(server.pid, signal.SIGKILL)  # the one that loads
         wait_until_ready(server)
         another = born(server, sleep_for_ever)
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(RestartsSpent, match="loads torch, died again and again"):
-            server.fork("newborn", sleep_for_ever)
+            server.fork("newborn", mark_of_newborn(server), sleep_for_ever)
     for process in (child, another):
         assert process.exitcode is None
         process.kill()
@@ -189,7 +223,7 @@ def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
         stopped = server.pid
         assert stopped is not None
         os.kill(stopped, signal.SIGSTOP)
-        assert server.fork("newborn", sleep_for_ever) is None
+        assert server.fork("newborn", mark_of_newborn(server), sleep_for_ever) is None
         assert server.pid != stopped
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)

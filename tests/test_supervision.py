@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
 import pytest
 
 from sf.callbacks import Callbacks
@@ -23,7 +19,7 @@ from sf.monitor import Monitor
 from sf.records import Episode, EpisodeRing
 from sf.session import Session
 from sf.signals import Signals
-from sf.simulators import Simulators, marked
+from sf.simulators import Simulators
 from sf.supervisor import train
 from tests.commands import (
     CARTPOLE,
@@ -177,59 +173,3 @@ def wait_for_evaluation(command: Running) -> None:
     """A new one."""
     done = command.out.count("Evaluation of policy 0")
     command.wait_for(lambda: command.out.count("Evaluation of policy 0") > done, "an evaluation")
-
-
-def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_others_are_not(tmp_path: Path) -> None:
-    simulators = Simulators()
-    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
-    alone = subprocess.Popen([sys.executable, "-c", "raise SystemExit(8)"], start_new_session=True)
-    try:
-        with marked(simulators.mark_of("rollout-0", 0)):
-            subprocess.run(f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 1' &", shell=True, check=True)
-        deadline = time.monotonic() + 20
-        while not (pid := "".join(path.read_text() for path in tmp_path.glob("pid"))):
-            time.sleep(0.02)
-        orphan = int(pid)  # adopted by this process
-        while not {child.pid, alone.pid, orphan} <= zombies():
-            assert time.monotonic() < deadline, zombies()
-            simulators.reap()
-            if orphan not in {one.pid for one in psutil.Process().children()}:
-                break
-            time.sleep(0.02)
-        simulators.reap()
-        assert orphan not in zombies()
-        assert (child.wait(), alone.wait()) == (7, 8)
-    finally:
-        child.wait()
-        alone.wait()
-        simulators.close()
-
-
-def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the machine gives no more processes there is none, which ends nothing."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    simulators, nobody = Simulators(), 2**22
-    try:
-        first = simulators._watchdog
-        first.kill()
-        first.wait()
-        with monkeypatch.context() as patch:
-            patch.setattr(subprocess, "Popen", refuse)
-            simulators.reap()
-            assert "temporarily unavailable" in simulators.has_no_watchdog
-            simulators.watch(nobody)
-            simulators.end_of(nobody, simulators.mark_of("rollout-0", 0))
-        simulators.reap()
-        assert simulators._watchdog.pid != first.pid
-        assert simulators._watchdog.poll() is None
-        assert simulators.has_no_watchdog == ""
-    finally:
-        simulators.close()
-
-
-def zombies() -> set[int]:
-    """Children of this process that nobody has waited for."""
-    return {one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}

@@ -1,0 +1,109 @@
+"""What children start, and how it is found, however it was started and at whatever moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sf import watchdog
+from sf.process import MARK
+from sf.simulators import Simulators, kill_marked, marked
+
+LOOKS = 3000
+
+
+def test_fault_a14_what_begins_a_program_at_this_moment_is_found(tmp_path: Path) -> None:
+    """It has no environment while the kernel puts the program into memory; this one does little else."""
+    (tmp_path / "again").write_text('exec /bin/sh "$0"\n')
+    simulators = Simulators()
+    mark = simulators.mark_of("learner-0", 0)
+    try:
+        with marked(mark):
+            restless = subprocess.Popen(["/bin/sh", str(tmp_path / "again")])
+        found = [watchdog.is_marked(restless.pid, f"{MARK}={mark}") for _ in range(LOOKS)]
+        assert found.count(True) == LOOKS
+        kill_marked(mark)
+        restless.wait()
+        assert not psutil.pid_exists(restless.pid)
+        assert not watchdog.is_marked(restless.pid, f"{MARK}={mark}")
+    finally:
+        simulators.close()
+
+
+def test_nobody_waits_for_what_will_never_have_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = subprocess.Popen(["/usr/bin/env", "-i", "/bin/sleep", "1000"])
+    deadline = time.monotonic() + 20
+    while psutil.Process(program.pid).cmdline()[:1] != ["/bin/sleep"]:
+        assert time.monotonic() < deadline
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", _refuse)
+        assert not watchdog.is_marked(program.pid, MARK)
+        program.kill()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        assert not watchdog.is_marked(program.pid, MARK), "it is dead"
+    program.wait()
+    assert not watchdog.is_marked(program.pid, MARK), "it is gone"
+
+
+def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_others_are_not(tmp_path: Path) -> None:
+    simulators = Simulators()
+    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+    alone = subprocess.Popen([sys.executable, "-c", "raise SystemExit(8)"], start_new_session=True)
+    try:
+        with marked(simulators.mark_of("rollout-0", 0)):
+            subprocess.run(f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 1' &", shell=True, check=True)
+        deadline = time.monotonic() + 20
+        while not (pid := "".join(path.read_text() for path in tmp_path.glob("pid"))):
+            time.sleep(0.02)
+        orphan = int(pid)  # adopted by this process
+        while not {child.pid, alone.pid, orphan} <= zombies():
+            assert time.monotonic() < deadline, zombies()
+            simulators.reap()
+            if orphan not in {one.pid for one in psutil.Process().children()}:
+                break
+            time.sleep(0.02)
+        simulators.reap()
+        assert orphan not in zombies()
+        assert (child.wait(), alone.wait()) == (7, 8)
+    finally:
+        child.wait()
+        alone.wait()
+        simulators.close()
+
+
+def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the machine gives no more processes there is none, which ends nothing."""
+    simulators, nobody = Simulators(), 2**22
+    try:
+        first = simulators._watchdog
+        first.kill()
+        first.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", _refuse)
+            simulators.reap()
+            assert "temporarily unavailable" in simulators.has_no_watchdog
+            simulators.watch(nobody)
+            simulators.end_of(nobody, simulators.mark_of("rollout-0", 0))
+        simulators.reap()
+        assert simulators._watchdog.pid != first.pid
+        assert simulators._watchdog.poll() is None
+        assert simulators.has_no_watchdog == ""
+    finally:
+        simulators.close()
+
+
+def zombies() -> set[int]:
+    """Children of this process that nobody has waited for."""
+    return {one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
