@@ -35,13 +35,13 @@ from sf.parcel import Parcel, opened, receive
 from sf.process import (
     Failure,
     as_exception,
-    bear,
     end_with_parent,
     failure_of,
     leave,
     leave_signals_to_parent,
     set_title,
     stop_signals_blocked,
+    take_mark,
 )
 from sf.restarts import Restarts
 from sf.simulators import Simulators, starting
@@ -307,7 +307,7 @@ def _live(descriptors: Sequence[int], between: int) -> NoReturn:
         time.sleep(0.0005)
     try:
         np.random.seed()
-        bear(mark)
+        take_mark(mark)
         own = vars(multiprocessing.current_process())
         own["_inheriting"] = True  # as the standard library says while it imports the script of the user
         spawn.prepare(preparation)

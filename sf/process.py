@@ -180,7 +180,7 @@ def lead_group() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
 
 
-def bear(mark: str) -> None:
+def take_mark(mark: str) -> None:
     """Gives this process, which was forked, a mark in place of the one that it was forked with, for all that it starts.
 
     What it forks shows what the kernel finds in the memory that the environment was put into when the program began, so
@@ -189,7 +189,7 @@ def bear(mark: str) -> None:
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     place, room = libc.getenv(MARK.encode()), len(os.environ[MARK])
-    assert len(mark) == room, "the marks of a run are equally long"
+    assert len(mark) == room  # all marks are equally long
     ctypes.memmove(place, mark.encode(), room)
     os.environ[MARK] = mark
 

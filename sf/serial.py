@@ -9,7 +9,7 @@ from typing import Any
 
 from sf.role import Role, RoleSpec
 from sf.signals import Signals
-from sf.simulators import Simulators, kill_marked, marked
+from sf.simulators import Simulators, marked
 from sf.wiring import Shared
 
 IDLE_S = 0.001
@@ -89,7 +89,6 @@ class SerialRoles:
             except Exception as error:
                 problems.append(f"Closing {name} raised {type(error).__name__}: {error}")
         if self.simulators is not None:
-            kill_marked(self.simulators.mark_of("serial", 0))
             self.simulators.close()
         self._mark.close()
         return problems

@@ -1,10 +1,10 @@
 """What children start: simulators, servers, compilers, which must not outlive the process that they belong to.
 
-Every child is born with a mark among its environment variables, which everything that it starts inherits, by exec or by
-fork. A worker with environments leads a process group as well. When it ends, its group is killed, and so is everything
-with its mark, also what has left the group: orphans come to the supervisor, because it is a subreaper. When the
-supervisor itself is killed, `sf.watchdog` kills all that bears the mark of the run, children that have just been born
-and do not yet know their parent included.
+Every child is born with a mark among its environment variables, or takes it when it is forked; everything that it
+starts inherits it, by exec or by fork. A worker with environments leads a process group as well. When a child ends, its
+group is killed, and so is everything with its mark, also what has left the group: orphans come to the supervisor,
+because it is a subreaper. When the run ends, everything with the mark of the run is killed, and when the supervisor
+itself is killed, `sf.watchdog` does that, children that have just been born and do not yet know their parent included.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ from sf import watchdog
 from sf.limits import one_thread_each
 from sf.process import MARK, stop_signals_blocked
 
+QUIET_LOOKS = 2
+"""In a row that find nobody; a single one can miss what is being born."""
 LEAST_PASSES = 3
-"""However long a machine that stands still takes for them."""
+"""Allowed however long a machine that stands still takes for them; more while there is time."""
 LONGEST_CLEANING_S = 2.0
+LAST_BREATH_S = 0.5
+"""Of those that are killed in one pass, together."""
 MARK_LENGTH = 96
-"""So that one can be written over another one."""
+"""Characters of every mark, so that a process that was forked can write its own over that of its parent."""
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -56,7 +60,7 @@ class Simulators:
 
     def mark_of(self, name: str, incarnation: int) -> str:
         """What all that one child starts has in its environment."""
-        return f"{self.run}/{name}/{incarnation}/".ljust(MARK_LENGTH, ".")
+        return f"{self.run}/{incarnation}/{name}"[:MARK_LENGTH].ljust(MARK_LENGTH, ".")
 
     def watch(self, group: int) -> None:
         """Remembers the process group of a new worker."""
@@ -107,7 +111,8 @@ class Simulators:
                     self._daemons.add(child.pid)
 
     def close(self) -> None:
-        """Ends the watchdog; every worker has been waited for."""
+        """Kills what is left of the run, whose children have been waited for, and ends the watchdog."""
+        kill_marked(self.run)
         self._say("done\n")
         self._drop_pipe()
         try:
@@ -162,19 +167,18 @@ def kill_what_it_started(pid: int, mark: str) -> None:
 
 
 def kill_marked(mark: str, group: int | None = None) -> None:
-    """Kills and reaps descendants of this process with a mark or in a group, until none is left: some give birth.
+    """Kills and reaps descendants whose mark begins so, or that are in a group, until none is left: some give birth.
 
     Not the one that leads the group: it has ended, or not even the kernel ends it.
     """
-    deadline, passes = time.monotonic() + LONGEST_CLEANING_S, 0
-    while (left := _descendants(mark, group)) and (passes < LEAST_PASSES or time.monotonic() < deadline):
-        passes += 1
+    deadline, passes, quiet = time.monotonic() + LONGEST_CLEANING_S, 0, 0
+    while quiet < QUIET_LOOKS and (passes < LEAST_PASSES or time.monotonic() < deadline):
+        left = _descendants(mark, group)
+        passes, quiet = (passes + 1, 0) if left else (passes, quiet + 1)
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.wait(0.5)
+        psutil.wait_procs(left, timeout=LAST_BREATH_S)
 
 
 def _descendants(mark: str, group: int | None) -> list[psutil.Process]:

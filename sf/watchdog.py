@@ -1,4 +1,4 @@
-"""Ends what environments started when the supervisor is killed: simulators, which no parent-death signal reaches.
+"""Ends what children started when the supervisor is killed: simulators, compilers. No parent-death signal reaches them.
 
 Run as a script, without packages. Its standard input is held open by the supervisor alone. Lines on it name the process
 groups of workers, with a minus once they are gone; its end without a last word means that the supervisor is no more.
@@ -11,11 +11,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 SCANS = 5
 """One scan can miss what was being started."""
-LONGEST_EXEC_S = 1.0
+LONGEST_EXEC_S = 0.5
 """In which a process is expected to have begun a program."""
+MOST_BYTES = 2**22
+"""Of the environment of a process."""
 
 
 def main(mark: str) -> None:
@@ -38,17 +41,15 @@ def main(mark: str) -> None:
         time.sleep(0.02)
 
 
-def left_behind(mark: str, groups: set[int]) -> list[int]:
+def left_behind(mark: str, groups: set[int]) -> Iterator[int]:
     """Processes with this mark in their environment, or in one of these groups of this session."""
-    found = []
     session = os.getsid(0)
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError):
                 pid = int(name)
                 if is_marked(pid, mark) or (os.getpgid(pid) in groups and os.getsid(pid) == session):
-                    found.append(pid)
-    return found
+                    yield pid
 
 
 def is_marked(pid: int, mark: str) -> bool:
@@ -58,24 +59,26 @@ def is_marked(pid: int, mark: str) -> bool:
     """
     deadline = time.monotonic() + LONGEST_EXEC_S
     with contextlib.suppress(OSError):
-        while not (environment := _read(pid, "environ")) and _will_have_environment(pid):
-            if time.monotonic() > deadline:
-                break
+        while not (environment := _read(pid, "environ")) and _is_unsettled(pid) and time.monotonic() < deadline:
             time.sleep(0.0005)
         return mark.encode() in environment
     return False
 
 
-def _will_have_environment(pid: int) -> bool:
-    """Whether it lives and has an environment, or has none only because the kernel has not put it there yet."""
+def _is_unsettled(pid: int) -> bool:
+    """Whether it lives and another look at its environment may find one, which the kernel has put there last of all."""
     fields = _read(pid, "stat").rpartition(b")")[2].split()  # proc(5), from the third one on
-    memory, begin, end = int(fields[20]), int(fields[47]), int(fields[48])
-    return memory > 0 and (end == 0 or end > begin)
+    memory, code_end, begin, end = (int(fields[number - 3]) for number in (23, 27, 50, 51))
+    return memory > 0 and (code_end == 0 or end > begin)
 
 
 def _read(pid: int, name: str) -> bytes:
-    with open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read()
+    """In one piece, since a program that begins between two would give the end of another text."""
+    file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+    try:
+        return os.read(file, MOST_BYTES)
+    finally:
+        os.close(file)
 
 
 if __name__ == "__main__":

@@ -39,13 +39,13 @@ MEANWHILE = INTERRUPTED.replace("PLACE", "SpawnProcess, 'start'")
 """It comes while the process is started, when signals have to wait."""
 
 UNKILLABLE = """
-import os, time
+import os, psutil, time
 from multiprocessing.context import SpawnProcess
 from sf import disposable
 from sf.cli.command import run_command
 
 def look():
-    SpawnProcess.kill = os.killpg = lambda *_: None
+    SpawnProcess.kill = psutil.Process.kill = os.killpg = lambda *_: None
     disposable.KILL_GRACE_S = 1.0
     return disposable.in_disposable_child(time.sleep, 1000, timeout_s=1.0, what="A look")
 

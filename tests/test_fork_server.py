@@ -120,21 +120,38 @@ def start_some_and_sleep(reports: Connection) -> None:
 
 
 def test_fault_a14_what_a_child_has_started_ends_with_it_and_nothing_else(server: ForkServer) -> None:
-    simulators, families = server.simulators, []
+    simulators = server.simulators
     assert simulators is not None
-    for incarnation in range(2):
-        reports, child_end = Pipe(duplex=False)
-        mark = simulators.mark_of("newborn", incarnation)
-        process = server.fork("newborn", mark, start_some_and_sleep, child_end)
-        assert process is not None
-        families.append((process, mark, reports.recv()))
-    for process, mark, started in families:
+    marks = [simulators.mark_of("newborn", incarnation) for incarnation in range(2)]
+    families = [family_of(server, mark) for mark in marks]
+    for mark, (process, started) in zip(marks, families, strict=True):
         assert all(psutil.pid_exists(pid) for pid in started)
         process.kill()
         assert wait([process.pidfd], timeout=60)
         simulators.end_of(process.pid, mark)
         assert not any(psutil.pid_exists(pid) for pid in started)
         assert exit_code(process) == -signal.SIGKILL
+
+
+def test_fault_a14_nothing_is_left_at_the_end() -> None:
+    """What was missed when its parent ended included."""
+    with ForkServer(max_restarts=0) as server:
+        server.start()
+        wait_until_ready(server)
+        process, started = family_of(server, mark_of_newborn(server))
+        process.kill()
+        assert exit_code(process) == -signal.SIGKILL
+        assert all(psutil.pid_exists(pid) for pid in started)
+    assert not any(psutil.pid_exists(pid) for pid in started)
+
+
+def family_of(server: ForkServer, mark: str) -> tuple[ForkedProcess, tuple[int, int]]:
+    """A process, and what it has forked and started."""
+    reports, child_end = Pipe(duplex=False)
+    process = server.fork("newborn", mark, start_some_and_sleep, child_end)
+    child_end.close()
+    assert process is not None
+    return process, reports.recv()
 
 
 def test_it_keeps_no_descriptor(server: ForkServer) -> None:
@@ -206,10 +223,10 @@ def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(RestartsSpent, match="loads torch, died again and again"):
             server.fork("newborn", mark_of_newborn(server), sleep_for_ever)
-    for process in (child, another):
-        assert process.exitcode is None
-        process.kill()
-        assert exit_code(process) == -signal.SIGKILL
+        for process in (child, another):
+            assert process.exitcode is None
+            process.kill()
+            assert exit_code(process) == -signal.SIGKILL
 
 
 def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +244,8 @@ def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
         assert server.pid != stopped
         with pytest.raises(ProcessLookupError):
             os.kill(stopped, 0)
-    child.kill()
-    assert exit_code(child) == -signal.SIGKILL
+        child.kill()
+        assert exit_code(child) == -signal.SIGKILL
 
 
 def has_successor(command: Running, old_pid: int) -> bool:

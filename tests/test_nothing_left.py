@@ -202,6 +202,7 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     kill, stop = SpawnProcess.kill, Processes.stop
     monkeypatch.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
     monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     arguments = json.dumps({"close_s": 1000})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +26,45 @@ def test_fault_a14_what_begins_a_program_at_this_moment_is_found(tmp_path: Path)
     (tmp_path / "again").write_text('exec /bin/sh "$0"\n')
     simulators = Simulators()
     mark = simulators.mark_of("learner-0", 0)
+    with marked(mark):
+        restless = subprocess.Popen(["/bin/sh", str(tmp_path / "again")])
     try:
-        with marked(mark):
-            restless = subprocess.Popen(["/bin/sh", str(tmp_path / "again")])
-        found = [watchdog.is_marked(restless.pid, f"{MARK}={mark}") for _ in range(LOOKS)]
-        assert found.count(True) == LOOKS
+        assert [watchdog.is_marked(restless.pid, f"{MARK}={mark}") for _ in range(LOOKS)] == [True] * LOOKS
         kill_marked(mark)
-        restless.wait()
         assert not psutil.pid_exists(restless.pid)
         assert not watchdog.is_marked(restless.pid, f"{MARK}={mark}")
     finally:
+        restless.kill()
+        restless.wait()
         simulators.close()
 
 
 def test_nobody_waits_for_what_will_never_have_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     program = subprocess.Popen(["/usr/bin/env", "-i", "/bin/sleep", "1000"])
-    deadline = time.monotonic() + 20
-    while psutil.Process(program.pid).cmdline()[:1] != ["/bin/sleep"]:
-        assert time.monotonic() < deadline
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", _refuse)
+    try:
+        deadline = time.monotonic() + 20
+        while psutil.Process(program.pid).cmdline()[:1] != ["/bin/sleep"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        monkeypatch.setattr(watchdog, "_is_unsettled", only_settled(watchdog._is_unsettled))
         assert not watchdog.is_marked(program.pid, MARK)
         program.kill()
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
         assert not watchdog.is_marked(program.pid, MARK), "it is dead"
-    program.wait()
+    finally:
+        program.kill()
+        program.wait()
     assert not watchdog.is_marked(program.pid, MARK), "it is gone"
+
+
+def only_settled(is_unsettled: Callable[[int], bool]) -> Callable[[int], bool]:
+    """The same, where the answer must be no."""
+
+    def checked(pid: int) -> bool:
+        assert not is_unsettled(pid)
+        return False
+
+    return checked
 
 
 def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_others_are_not(tmp_path: Path) -> None:
@@ -87,7 +101,7 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_now_is_replaced_later(monkey
         first.kill()
         first.wait()
         with monkeypatch.context() as patch:
-            patch.setattr(subprocess, "Popen", _refuse)
+            patch.setattr(subprocess, "Popen", refuse)
             simulators.reap()
             assert "temporarily unavailable" in simulators.has_no_watchdog
             simulators.watch(nobody)
@@ -105,5 +119,5 @@ def zombies() -> set[int]:
     return {one.pid for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE}
 
 
-def _refuse(*_: Any, **__: Any) -> None:
+def refuse(*_: Any, **__: Any) -> None:
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
