@@ -32,8 +32,8 @@ INFERENCE_COUNTERS = (
     "gpu_cache",
 )
 LEARNER_COUNTERS = (
-    "version", "env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update", "publish", "save",
-    "gpu_mem", "gpu_cache",
+    "version", "env_steps", "first_env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update",
+    "publish", "save", "gpu_mem", "gpu_cache",
 )  # fmt: skip
 
 EVALUATION_COUNTERS = ("evaluations", "play", "wait")

@@ -267,6 +267,7 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool)
     total = {name: sum(counters[name] for counters in inferences) for name in inferences[0]}
     return PolicySnapshot(
         frames=int(learner["env_steps"]),
+        new_frames=int(learner["env_steps"] - learner["first_env_steps"]),
         version=int(learner["version"]),
         iterations=int(learner["iterations"]),
         waits=waits,

@@ -74,8 +74,10 @@ class Run:
         self.is_finished = False
 
     def snapshot(self) -> Snapshot:
-        frames = self.first_frames + int((self.now - 1000.0) * self.fps)
-        policy = replace(self.policy, frames=frames, samples=frames, forwards=frames // 10, requests=frames // 5)
+        new_frames = int((self.now - 1000.0) * self.fps)
+        frames = self.first_frames + new_frames
+        policy = replace(self.policy, frames=frames, new_frames=new_frames)
+        policy = replace(policy, samples=frames, forwards=frames // 10, requests=frames // 5)
         return Snapshot(self.now, (policy,) * self.config.run.num_policies)
 
     def go(self, seconds: float, episodes: Callable[[], list[Episode]] = list) -> None:
@@ -310,6 +312,21 @@ class TestCurves:
         resumed.go(11, lambda: [episode()])
         resumed.finish()
         assert frames_in(path) == [1000, 1000, 2500, 2500, 2600, 2600]
+
+    def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(
+        self, start: Start, tmp_path: Path
+    ) -> None:
+        """The supervisor may look late."""
+        killed = start()
+        killed.go(31)
+        killed.finish()
+        resumed = start(first_frames=1500)
+        resumed.now += 8.0
+        resumed.go(11)
+        resumed.finish()
+        assert frames_in(tmp_path / "metrics.jsonl") == [1000, 3300, 3400]
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        assert (summary["new_frames"], summary["fps"]) == (1900, 100.0)
 
     def test_fault_d2_disk_that_fails_costs_the_curves_and_one_warning(self, tmp_path: Path) -> None:
         warnings: list[str] = []

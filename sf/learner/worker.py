@@ -100,7 +100,8 @@ class Learner:
         share = trajectories_per_dataset(config) // topology.num_learners
         self.batcher = Batcher(policy_id, commons.slots(), share, index, self.device)
         self._batch: Batch | None = None
-        self.record["env_steps"], self.record["version"] = self.frames, self.update.version
+        self.record["first_env_steps"] = self.record["env_steps"] = self.frames
+        self.record["version"] = self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
         self.last_summary_s = -math.inf

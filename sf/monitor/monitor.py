@@ -76,9 +76,9 @@ class Monitor:
         self._pids, self._faults = pids, faults
 
     def begin(self, snapshot: Snapshot) -> None:
-        """Remembers where this start begins; what curves of an earlier one have beyond that is forgotten."""
+        """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
         self._first = snapshot
-        self._scalars.begin([policy.frames for policy in snapshot.policies])
+        self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
         self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
         wanted = self._config.run.train_for_env_steps
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):

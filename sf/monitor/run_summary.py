@@ -19,13 +19,12 @@ def run_summary(
     """The facts about a run between its first and its last snapshot, in plain JSON types."""
     rewards = episodes.mean_rewards()
     wall_time_s = last.time_s - first.time_s
-    new_frames = last.frames - first.frames
     return {
         "frames": last.frames,
         "env_steps": last.frames // config.rollout.frames_per_step,
-        "new_frames": new_frames,
+        "new_frames": sum(policy.new_frames for policy in last.policies),
         "wall_time_s": round(wall_time_s, 3),
-        "fps": round(new_frames / wall_time_s, 1) if wall_time_s > 0 else 0.0,
+        "fps": round((last.frames - first.frames) / wall_time_s, 1) if wall_time_s > 0 else 0.0,
         "policies": [
             {
                 "frames": policy.frames,

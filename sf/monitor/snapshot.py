@@ -24,6 +24,8 @@ class PolicySnapshot:
 
     frames: int = 0
     """Frames the learner has trained on, frame skip and the history before a resume included."""
+    new_frames: int = 0
+    """Those of them since this start."""
     version: int = 0
     """Finished optimizer steps, the history included."""
     iterations: int = 0
