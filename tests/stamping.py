@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,26 +19,37 @@ from sf.records import inference_record
 from sf.rollout.env_batch import NO_ROWS, Ended
 from sf.rollout.worker import RolloutWorker
 
+LAST_EXACT_VERSION = 2**24 - 1
+"""As a float."""
+
 
 class StampingLearner(Learner):
-    """Publishes policies that act with the number of their version, as fast as it can, and checks every label.
+    """Publishes policies that act with the number of their version, and checks every label.
 
     All weights are 0, the bias of the mean is the version and the deviation is tiny, so that an action rounds to the
-    version of the weights that computed it (exact below 2^24). Version 0 is the policy as it was made and says nothing.
+    version of the weights that computed it. Version 0 is the policy as it was made and says nothing.
     """
 
-    def __init__(self, publications_per_dataset: int, report: Path, **arguments: Any):
+    def __init__(self, publishes_always: bool, report: Path, **arguments: Any):
+        """Publishes while it waits for datasets as well, as fast as it can, or once after each of them."""
         super().__init__(**arguments)
-        self.publications, self.report = publications_per_dataset, report
+        self.publishes_always, self.report = publishes_always, report
         self.checked = self.wrong = self.mixed = 0
         self.lags: set[int] = set()
 
-    def _stamp(self) -> None:
+    def step(self) -> bool:
+        if self.publishes_always and self.update.version < LAST_EXACT_VERSION:
+            self._publish_next()
+        return super().step() or self.publishes_always
+
+    def _publish_next(self) -> None:
+        self.update.version += 1
         self.network.flat.zero_()
         with torch.no_grad():
             self.network.policy_head.bias.fill_(self.update.version)
             self.network.distribution.log_std.fill_(-10.0)  # type: ignore[union-attr,operator]
         self.weights.publish(self.update.version, self._write_weights)
+        self.record["version"] = self.update.version
 
     def _train(self, batch: Batch) -> None:
         labels = batch.policy_version
@@ -47,17 +59,10 @@ class StampingLearner(Learner):
         self.mixed += int((labels.amax(dim=0) > labels.amin(dim=0)).sum())
         self.lags |= set((self.update.version - labels).flatten().tolist())
         self.frames += labels.numel()
-        if self.publications > 1:  # who fills while versions are published, so that trajectories hold several
-            self._release()
-        for _ in range(self.publications):
-            self.update.version += 1
-            self._stamp()
-        self.record["env_steps"], self.record["version"] = self.frames, self.update.version
-        if self.publications == 1:
-            self._release()
+        self.record["env_steps"] = self.frames
+        if not self.publishes_always:
+            self._publish_next()
         self.bells.supervisor.ring()
-
-    def _release(self) -> None:
         self.batcher.release()
         for worker in self.bells.workers:
             worker.ring()
@@ -97,15 +102,20 @@ class RecordingLearner(Learner):
         super().close()
 
 
+STEPS_BETWEEN_SLEEPS = 8
 OBSERVATION = np.float32(0.5)
 """Not 0, which a normalizer that is all zeros would turn into nan."""
 
 
 class FreeEnvs:
-    """A group of environments that are only an array."""
+    """A group of environments that are only an array.
+
+    A short sleep in the middle of each trajectory gives a learner on the same core its turn.
+    """
 
     counts_episodes = False
     fillers = NO_ROWS
+    num_steps = 0
 
     def reset(self, observations: dict[str, Array]) -> None:
         observations["obs"][:] = OBSERVATION
@@ -114,6 +124,9 @@ class FreeEnvs:
         raise AssertionError("they are always finite")
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
+        self.num_steps += 1
+        if self.num_steps % STEPS_BETWEEN_SLEEPS == 0:
+            time.sleep(1e-4)
         observations["obs"][:] = OBSERVATION
         rewards[:] = 1
         return []
