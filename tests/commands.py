@@ -224,8 +224,11 @@ def version_of(command: Running) -> int:
 
 
 def wait_for_training(command: Running) -> None:
-    """Until somebody acts with a policy that has learned."""
-    command.wait_for(lambda: version_of(command) > 0, "training")
+    """Until all roles of the run are built, which its first report shows, and a policy has learned.
+
+    A learner may have learned thousands of times from one worker before another one has begun.
+    """
+    command.wait_for(lambda: "Fps is" in command.out and version_of(command) > 0, "training")
 
 
 def wait_for_more(command: Running) -> None:

@@ -25,7 +25,7 @@ from sf.small_network import noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from sf.weights import PublishedWeights
-from tests.commands import run, running
+from tests.commands import run, running, wait_for_training
 from tests.lab import Lab, make_config, make_lab
 from tests.test_acting import CHOICES
 from tests.test_actor_critic import box, discrete
@@ -218,7 +218,7 @@ def test_run_goes_on_with_the_other_way_of_acting(tmp_path: Path) -> None:
 def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(tmp_path: Path) -> None:
     flags = "--env=Pendulum-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", BY_ITSELF
     with running(tmp_path, *flags) as command:
-        command.wait_for_text("Updated weights for policy 0")
+        wait_for_training(command)
         rollouts = command.named("sf-rollout")
         assert len(rollouts) == 2
         assert len(command.named("sf-learner")) == 1

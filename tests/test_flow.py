@@ -16,7 +16,7 @@ from sf.messages import SaveRequest
 from sf.session import POLL_S, ExitReason, Session
 from sf.slots import SlotState
 from sf.supervisor import train
-from tests.commands import Running, run, running
+from tests.commands import run, running, version_of, wait_for_training
 from tests.lab import make_config, make_lab, step_until
 
 ROLES = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
@@ -45,7 +45,7 @@ def test_fault_f1_memory_is_flat_while_the_learner_is_slow(tmp_path: Path) -> No
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=16", "--policy_workers_per_policy=1"
     steps_per_dataset = 20 * 4
     with running(tmp_path, *flags, "--num_epochs=20", "--num_batches_per_epoch=4", "--batch_size=512") as command:
-        command.wait_for(lambda: newest_version(command) > 3 * steps_per_dataset, "three datasets")
+        command.wait_for(lambda: version_of(command) > 3 * steps_per_dataset, "three datasets")
         time.sleep(10)
         before = command.resident_mib(ROLES)
         assert all(size > 0 for size in before.values()), before
@@ -68,7 +68,7 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
     """Nobody samples for two seconds: learner and inference worker use next to no time."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--policy_workers_per_policy=1"
     with running(tmp_path, *flags) as command:
-        command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+        wait_for_training(command)
         for worker in command.named("sf-rollout"):
             worker.suspend()
         time.sleep(0.5)
@@ -84,10 +84,6 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
         assert command.finish(20).code == 143
 
 
-def newest_version(command: Running) -> int:
-    return int((re.findall(r"policy_version (\d+)", command.out) or ["0"])[-1])
-
-
 @pytest.mark.parametrize(
     ("mode", "inference"), [("--async_rl=False", 1), ("--async_rl=True", 1), ("--async_rl=True", 0)]
 )
@@ -96,15 +92,15 @@ def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference:
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"
     often = "--rollout=2", "--batch_size=16", f"--policy_workers_per_policy={inference}"
     with running(tmp_path, *flags, *often, mode) as command:
-        command.wait_for(lambda: newest_version(command) > 0, "training")
+        wait_for_training(command)
         slow = command.named("sf-rollout-1")[0]
         slow.suspend()
         time.sleep(1.0)
-        before = newest_version(command)
+        before = version_of(command)
         time.sleep(2.0)
-        after = newest_version(command)
+        after = version_of(command)
         slow.resume()
-        command.wait_for(lambda: newest_version(command) > after, "more training")
+        command.wait_for(lambda: version_of(command) > after, "more training")
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143

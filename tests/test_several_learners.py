@@ -19,7 +19,7 @@ from sf.records import learner_record
 from sf.role import RoleSpec
 from sf.supervisor import train_prepared
 from sf.wiring import Shared
-from tests.commands import EXPERIMENT, run, running, summary_of
+from tests.commands import EXPERIMENT, run, running, summary_of, wait_for_training
 from tests.events import read_events
 from tests.lab import make_config
 
@@ -73,7 +73,7 @@ def test_fault_h5_cx2_a_run_continues_with_another_number_of_learners(tmp_path: 
 def test_fault_h1_h7_no_port_is_opened(tmp_path: Path) -> None:
     """Learners meet in shared memory: no port can be in use, and nobody can connect to one."""
     with running(tmp_path, *SMALL) as command:
-        command.wait_for_text("Updated weights")
+        wait_for_training(command)
         members = command.members()
         assert {"sf-learner-0", "sf-learner-0-1"} <= {member.cmdline()[0].split()[0] for member in members}
         assert [connection for member in members for connection in member.net_connections("inet")] == []
@@ -84,7 +84,7 @@ def test_fault_h1_h7_no_port_is_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
 def test_fault_h2_h6_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
     with running(tmp_path, *SMALL) as command:
-        command.wait_for_text("Updated weights")
+        wait_for_training(command)
         (process,) = [found for found in command.named(victim) if found.cmdline()[0].split()[0] == victim]
         process.kill()
         started = time.monotonic()
@@ -134,7 +134,7 @@ def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(
 
 def test_fault_h4_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
-        command.wait_for_text("Updated weights")
+        wait_for_training(command)
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish()
     assert finished.code == 143

@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.commands import run, running, started, summary_of, version_of
+from tests.commands import run, running, started, summary_of, version_of, wait_for_training
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -161,7 +161,8 @@ def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: s
 def test_fault_b14_infos_of_10_mb_go_nowhere(tmp_path: Path) -> None:
     """Not even those of the last steps of episodes, of which the numbers of the episode are read."""
     with running(tmp_path, "--env=tests.test_strange_envs:Verbose-v0", *FLAGS, "--serial_mode=False") as command:
-        command.wait_for(lambda: version_of(command) > 4, "training")
+        wait_for_training(command)
+        command.wait_for(lambda: version_of(command) > 4, "more training")
         sizes = command.resident_mib(["sf-rollout-0", "sf-learner-0", "sf-train"])
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
@@ -219,7 +220,7 @@ def test_fault_b18_bounded_stream_says_what_it_leaves_out(monkeypatch: pytest.Mo
 def test_fault_b16_episodes_that_never_end(tmp_path: Path) -> None:
     """The console and the curves go on, and nobody's memory grows."""
     with running(tmp_path, *shaped(length=0), "--policy_workers_per_policy=1") as command:
-        command.wait_for(lambda: re.search(r"policy_version [1-9]", command.out), "training")
+        wait_for_training(command)
         time.sleep(10)
         names = "sf-rollout", "sf-learner", "sf-inference", "sf-train"
         before = command.resident_mib(names)
