@@ -118,9 +118,11 @@ def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(
     ],
 )
 def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path, order: str, inference: int) -> None:
-    flags = fault_run(tmp_path, order, inference=inference)[:-1]
+    flags = fault_run(tmp_path, inference=inference)[:-1]
     limits = ("--env_step_timeout=1", "--env_reset_timeout=1")
     with running(tmp_path, *flags, *limits) as command:
+        wait_for_training(command)
+        (tmp_path / "orders" / order).touch()
         command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")
         began = time.monotonic()
         command.wait_for_text("Restart 1 of rollout-")
