@@ -314,7 +314,8 @@ class Processes:
             doorbell.ring()
         deadline = time.monotonic() + STOP_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
-            connection.wait([*(child.pidfd for child in alive), signals.fileno()], timeout=1.0)
+            waitables = [*(child.pidfd for child in alive), signals.fileno()]
+            connection.wait(waitables, min(1.0, max(0.0, deadline - time.monotonic())))
             for child in alive:
                 self.messages += child.hear()
             signals.clear()
@@ -328,7 +329,7 @@ class Processes:
         killed = {child.name for child in alive}
         deadline = time.monotonic() + KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
-            connection.wait([child.pidfd for child in alive], timeout=1.0)
+            connection.wait([child.pidfd for child in alive], max(0.0, deadline - time.monotonic()))
         problems = [f"{child.name} (pid {child.pid}) {UNKILLABLE}" for child in alive]
         late = {}
         for child in self.children:

@@ -172,13 +172,14 @@ def kill_marked(mark: str, group: int | None = None) -> None:
     Not the one that leads the group: it has ended, or not even the kernel ends it.
     """
     deadline, passes, quiet = time.monotonic() + LONGEST_CLEANING_S, 0, 0
+    dying: set[psutil.Process] = set()  # who has no mark any more, and is to be reaped all the same
     while quiet < QUIET_LOOKS and (passes < LEAST_PASSES or time.monotonic() < deadline):
         left = _descendants(mark, group)
         passes, quiet = (passes + 1, 0) if left else (passes, quiet + 1)
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(left, timeout=LAST_BREATH_S)
+        dying = set(psutil.wait_procs(dying.union(left), timeout=LAST_BREATH_S)[1])
 
 
 def _descendants(mark: str, group: int | None) -> list[psutil.Process]:

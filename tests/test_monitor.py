@@ -339,6 +339,13 @@ class TestCurves:
             r"Warning: curves are no longer written to .*gone: .*No such file.*\. Training goes on\.", warning
         )
 
+    def test_curves_of_runs_that_follow_each_other_within_a_second_are_kept(self, tmp_path: Path) -> None:
+        for frames in range(3):
+            log = ScalarLog(tmp_path, print)
+            log.write(0, frames, {"a/b": 1.5})
+            log.close()
+        assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(frames, 1.5) for frames in range(3)]}
+
     def test_curves_are_written_without_torch(self, tmp_path: Path) -> None:
         code = (
             "import sys, pathlib; from sf.monitor.scalars import ScalarLog; "

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,11 @@ from sf.simulators import Simulators, kill_marked, marked
 LOOKS = 3000
 
 
-def test_fault_a14_what_begins_a_program_at_this_moment_is_found(tmp_path: Path) -> None:
+def test_fault_a14_what_begins_a_program_at_this_moment_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has no environment while the kernel puts the program into memory; this one does little else."""
+    monkeypatch.setattr(watchdog, "LONGEST_EXEC_S", 60.0)  # it may lose its core in the middle
     (tmp_path / "again").write_text('exec /bin/sh "$0"\n')
     simulators = Simulators()
     mark = simulators.mark_of("learner-0", 0)
@@ -36,6 +39,29 @@ def test_fault_a14_what_begins_a_program_at_this_moment_is_found(tmp_path: Path)
     finally:
         restless.kill()
         restless.wait()
+        simulators.close()
+
+
+def test_fault_a14_who_takes_long_to_die_is_reaped_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is looked for again it bears no mark any more."""
+    simulators, wait_procs, waits = Simulators(), psutil.wait_procs, []
+
+    def die_late(processes: Iterable[psutil.Process], timeout: float) -> Any:
+        waits.append(timeout)
+        if len(waits) == 1:  # over before anybody has died
+            return [], list(processes)
+        return wait_procs(processes, timeout)
+
+    mark = simulators.mark_of("learner-0", 0)
+    with marked(mark):
+        program = subprocess.Popen(["/bin/sleep", "1000"])
+    try:
+        monkeypatch.setattr(psutil, "wait_procs", die_late)
+        kill_marked(mark)
+        assert not psutil.pid_exists(program.pid)
+    finally:
+        program.kill()
+        program.wait()
         simulators.close()
 
 
@@ -73,7 +99,8 @@ def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_othe
     alone = subprocess.Popen([sys.executable, "-c", "raise SystemExit(8)"], start_new_session=True)
     try:
         with marked(simulators.mark_of("rollout-0", 0)):
-            subprocess.run(f"setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 1' &", shell=True, check=True)
+            program = f"echo $$ > {tmp_path}/pid; while [ ! -e {tmp_path}/done ]; do sleep 0.05; done"
+            subprocess.run(f"setsid sh -c '{program}' &", shell=True, check=True)
         deadline = time.monotonic() + 20
         while not (pid := "".join(path.read_text() for path in tmp_path.glob("pid"))):
             time.sleep(0.02)
@@ -81,6 +108,8 @@ def test_fault_a14_orphans_that_left_the_session_are_reaped_and_children_of_othe
         while not {child.pid, alone.pid, orphan} <= zombies():
             assert time.monotonic() < deadline, zombies()
             simulators.reap()
+            if orphan in simulators._daemons:
+                (tmp_path / "done").touch()
             if orphan not in {one.pid for one in psutil.Process().children()}:
                 break
             time.sleep(0.02)

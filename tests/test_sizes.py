@@ -8,12 +8,13 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sf.envs import EnvSource, probe_and_time
+from sf.envs import EnvSource, probe_and_time, step_time
 from sf.envs.step_time import Stopwatch
 from sf.preparation import prepare
 from tests.lab import make_config
@@ -87,6 +88,29 @@ class WithSimulator(Toy):
 def test_what_simulators_compute_in_a_first_look_counts() -> None:
     look = probe_and_time(EnvSource("Simulated", factory=WithSimulator), 0.5)
     assert look.step_time.cpu_s > 0.002
+
+
+def test_only_the_wait_for_a_core_inside_a_call_is_no_time_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten calls of 5 ms, 1 of them computed and 2 lost to others; 7 ms between two of them, 4 of them lost."""
+    clock = {"perf_counter": 100.0, "process_time": 10.0, "queued": 1.0}
+
+    def pass_ms(wall: float, cpu: float, queued: float) -> None:
+        for name, ms in zip(clock, (wall, cpu, queued), strict=True):
+            clock[name] += ms / 1000
+
+    for name in ("perf_counter", "process_time"):
+        monkeypatch.setattr(time, name, partial(clock.get, name))
+    monkeypatch.setattr(step_time, "queued_s", partial(clock.get, "queued"))
+    watch = Stopwatch()
+    for _ in range(10):
+        watch.steps += 1
+        with watch.running():
+            pass_ms(5, 1, 2)
+        pass_ms(7, 3, 4)
+    found = watch.result()
+    monkeypatch.undo()
+    assert found.wall_s == pytest.approx(0.003)
+    assert found.cpu_s == pytest.approx(0.001)
 
 
 @pytest.mark.alone

@@ -37,7 +37,8 @@ class Stopwatch:
     def __init__(self) -> None:
         self.steps = 0
         self._wall_s = self._cpu_s = 0.0
-        self._simulators_s, self._queued_s = _cpu_of_children_s(), queued_s()
+        self._simulators_s = _cpu_of_children_s()
+        self._began = time.perf_counter(), time.process_time(), queued_s()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -48,10 +49,18 @@ class Stopwatch:
         self._cpu_s += time.process_time() - cpu_s
 
     def result(self) -> StepTime:
-        """The means so far."""
+        """The means so far.
+
+        How long this thread was kept from its core is read at both ends only: a look at it around every call would take
+        the caches from the environment. What passed between the calls without being computed was no part of them.
+        """
+        wall_s, cpu_s, queued = time.perf_counter(), time.process_time(), queued_s()
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
-        wall_s = max(self._cpu_s, self._wall_s - (queued_s() - self._queued_s))
-        return StepTime(wall_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
+        began_s, began_cpu_s, queued_before_s = self._began
+        between_s = wall_s - began_s - self._wall_s - (cpu_s - began_cpu_s - self._cpu_s)
+        inside_s = max(0.0, queued - queued_before_s - max(0.0, between_s))
+        own_s = max(self._cpu_s, self._wall_s - inside_s)
+        return StepTime(own_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
 
 
 def queued_s() -> float:

@@ -8,6 +8,7 @@ A disk that fails costs the curves, never the run.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -101,6 +102,10 @@ def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:
         return False
 
 
+_serial_numbers = itertools.count()
+"""Of the event files of this process."""
+
+
 class EventFile:
     """One TensorBoard event file, written and flushed at once.
 
@@ -115,8 +120,9 @@ class EventFile:
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
         directory.mkdir(parents=True, exist_ok=True)
-        # The name holds seconds and host; the process id keeps two quick starts apart.
-        self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=f".{os.getpid()}")
+        # The name holds seconds and host; the rest keeps quick starts apart, also those of one program.
+        suffix = f".{os.getpid()}.{next(_serial_numbers)}"
+        self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=suffix)
         # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))

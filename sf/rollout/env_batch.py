@@ -7,6 +7,7 @@ that ends is reset in the same step; its final observation is kept where a value
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,7 @@ class _Batch:
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
         self.envs: list[Any] = []
+        importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
         for index in range(len(self.seeds)):
             self.progress.enter(Phase.INIT, index)
             self.envs.append(source.make_checked(info))
