@@ -87,13 +87,14 @@ class Running:
         return found
 
     def named(self, title: str) -> list[psutil.Process]:
-        """The processes of the session that show this name."""
-        found = []
+        """The processes of the session that show this name, without what an environment has forked and shows it too."""
+        found = {}
         for process in self.members():
             with contextlib.suppress(psutil.Error):
-                if "".join(process.cmdline()[:1]).startswith(title):  # nothing of one that has just died
-                    found.append(process)
-        return found
+                shown = "".join(process.cmdline()[:1])  # nothing of one that has just died
+                if shown.startswith(title):
+                    found[process.pid] = process, process.ppid(), shown
+        return [one for one, parent, shown in found.values() if parent not in found or found[parent][2] != shown]
 
     def resident_mib(self, titles: Sequence[str]) -> dict[str, float]:
         """Memory of the processes of each name."""
@@ -103,7 +104,9 @@ class Running:
         """Waits until a condition holds, and fails if the command ends before."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert self.process.poll() is None, f"ended before {what}:\n{self.out}\n{self.err_file.read_text()}"
+            if self.process.poll() is not None:
+                assert condition(), f"ended before {what}:\n{self.out}\n{self.err_file.read_text()}"
+                return
             assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}:\n{self.out}"
             time.sleep(0.02)
 
@@ -263,6 +266,12 @@ def wait_for_first_step(command: Running) -> None:
     """Until the learner of a new run has made its first steps."""
     lines = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
     command.wait_for(lambda: lines.is_file() and "train/loss" in lines.read_text(), "the first optimizer step")
+
+
+def wait_for_saved_steps(command: Running) -> None:
+    """Until there is a checkpoint of what was learned; the first one may be older than the first optimizer step."""
+    saved = re.compile(r"\(periodic, policy_version [1-9]")
+    command.wait_for(lambda: saved.search(command.out), "a checkpoint after an optimizer step")
 
 
 def newest_version(path: Path) -> int:

@@ -21,6 +21,7 @@ from sf.rollout.worker import RolloutWorker
 
 LAST_EXACT_VERSION = 2**24 - 1
 """As a float."""
+MOST_TRANSITIONS_PER_VERSION = 64
 
 
 class StampingLearner(Learner):
@@ -31,15 +32,20 @@ class StampingLearner(Learner):
     """
 
     def __init__(self, publishes_always: bool, report: Path, **arguments: Any):
-        """Publishes while it waits for datasets as well, as fast as it can, or once after each of them."""
+        """Publishes while it waits for datasets as well, as fast as it can, or once after each of them.
+
+        The former at least once for so many transitions that were learned, however little it gets of its core.
+        """
         super().__init__(**arguments)
         self.publishes_always, self.report = publishes_always, report
         self.checked = self.wrong = self.mixed = 0
         self.lags: set[int] = set()
 
     def step(self) -> bool:
-        if self.publishes_always and self.update.version < LAST_EXACT_VERSION:
-            self._publish_next()
+        if self.publishes_always:
+            least = max(self.update.version + 1, self.frames // MOST_TRANSITIONS_PER_VERSION)
+            while self.update.version < min(least, LAST_EXACT_VERSION):
+                self._publish_next()
         return super().step() or self.publishes_always
 
     def _publish_next(self) -> None:

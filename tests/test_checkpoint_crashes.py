@@ -85,6 +85,8 @@ def save_and_die(position: int, directory: Path, **options: Any) -> list[str]:
         child = os.fork()
     if child == 0:
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # another thread may have held a lock at the fork
             die_at(position, writer)
             save(directory, 2, 200, tensors_of(2), {"life": 2}, **options)
         finally:

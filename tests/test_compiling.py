@@ -6,7 +6,6 @@ import copy
 import logging
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +133,9 @@ def test_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fault_e3_second_signal_ends_the_compiler_as_well(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for(lambda: command.named("g++"), "the compiler")
-        for _ in range(2):
-            command.process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
+        command.process.send_signal(signal.SIGTERM)
+        command.wait_for(lambda: not command.named("sf-rollout"), "the first signal to be followed by who can")
+        command.process.send_signal(signal.SIGTERM)
         assert command.process.wait(10) == 143
         assert not command.named("g++")
         command.finish()

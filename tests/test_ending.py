@@ -47,7 +47,7 @@ def test_fault_a8_learner_killed_while_the_run_ends_is_told(tmp_path: Path) -> N
         (learner,) = command.named("sf-learner")
         learner.suspend()
         command.process.terminate()
-        time.sleep(1.0)
+        command.wait_for(lambda: not command.named("sf-rollout"), "the others to end")
         learner.kill()
         finished = command.finish()
     assert finished.code == 7

@@ -18,7 +18,7 @@ from sf.messages import CheckpointSaved, EvaluationDone
 from sf.policy.checkpoints import load_newest
 from sf.role import RoleSpec
 from sf.signals import noted_signals
-from tests.commands import run, running
+from tests.commands import run, running, wait_for_new
 from tests.lab import Lab, make_lab, step_until
 
 
@@ -215,8 +215,10 @@ def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault
     )
     with running(tmp_path, "--env=CartPole-v1", *flags) as command:
         command.wait_for_text("Evaluation of policy 0")
-        command.named("sf-eval-0")[0].send_signal(fault)
+        (evaluator,) = command.named("sf-eval-0")
+        evaluator.send_signal(fault)
         command.wait_for_text("Restart 1 of eval-0")
+        wait_for_new(command, "sf-eval-0", evaluator.pid)
         evaluations = command.out.count("Evaluation of policy 0")
         command.wait_for(lambda: command.out.count("Evaluation of policy 0") > evaluations, "another evaluation")
         command.process.send_signal(signal.SIGTERM)

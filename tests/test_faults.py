@@ -125,15 +125,14 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
         (tmp_path / "orders" / order).touch()
         command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")
         began = time.monotonic()
-        command.wait_for_text("Restart 1 of rollout-")
+        (done,) = (tmp_path / "orders").glob("done-*")
+        call, _, pid = order.split("-")[0], *done.name.rsplit("-", 1)
+        what = rf"rollout-. \(pid {pid}\) took longer than 1 s to {call} environment \d \(--env_{call}_timeout\)"
+        command.wait_for(lambda: re.search(rf"{what}, and was killed\. .*Restart \d of", command.out), "its end")
         assert time.monotonic() - began < 1 + 5, "the deadline is 1 s; this machine may be busy"
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
-    call = order.split("-")[0]
-    assert re.search(
-        rf"rollout-. \(pid \d+\) took longer than 1 s to {call} environment \d \(--env_{call}", finished.out
-    )
     if order != "step-stop":
         assert re.search(r'fault_envs\.py", line \d+ in obey', finished.err), "the stacks are printed"
     expect_exact_ledger(tmp_path, finished)

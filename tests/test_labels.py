@@ -51,7 +51,7 @@ def run_with(
         shared, specs = wire(config, info, source, experiment)
         with noted_signals(second_one_exits=False) as signals, ForkServer(max_restarts=0) as fork_server:
             if killer is not None:
-                killer.arena, killer.signals = shared.arena, signals
+                killer.arena, killer.signals, killer.begun = shared.arena, signals, experiment.path / "config.json"
             specs = [changed(spec) for spec in specs]
             end = run(config, shared, specs, experiment, signals, fork_server)
             assert end.code == (0 if killer is None else ExitCode.SIGTERM)
@@ -107,12 +107,16 @@ class Killer(threading.Thread):
         self.killed: list[str] = []
         self.arena: Arena | None = None
         self.signals: Signals | None = None
+        self.begun: Path | None = None
+        """Is there once all roles are ready; before, the books of a run are not kept."""
         self.is_over = threading.Event()
 
     def run(self) -> None:
         dice, frames = random.Random(1), 0.0
         while not self.is_over.wait(dice.uniform(0.0, 0.5)):
-            now = learner_record(self.arena, 0).read()["env_steps"] if self.arena is not None else 0.0
+            if self.arena is None or self.begun is None or not self.begun.exists():
+                continue
+            now = learner_record(self.arena, 0).read()["env_steps"]
             if now <= frames:
                 continue
             if len(self.killed) == self.kills:
@@ -144,6 +148,8 @@ def test_fault_a2_a3_a7_no_torn_row_is_learned_while_workers_are_killed(tmp_path
     facts = stamped_run(tmp_path, transitions=10**9, killer=killer, **flags)
     killer.join()
     assert len(killer.killed) == kills
+    slots = json.loads((tmp_path / "default_experiment" / "summary.json").read_text())["slots"]
+    assert slots["allocated"] == slots["learned"] + sum(slots["discarded"].values()) + slots["free"]
     assert facts["wrong"] == 0
     assert facts["checked"] > 2048 * (kills - 3), (
         "a dataset before each kill; two may be of version 0, all slots there are"

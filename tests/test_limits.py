@@ -19,12 +19,11 @@ from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import (
     CARTPOLE,
-    EXPERIMENT,
     OPEN,
     ROOT,
-    Running,
     running,
     wait_for_first_step,
+    wait_for_more,
     wait_for_new,
     wait_for_training,
 )
@@ -158,17 +157,10 @@ def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, fl
     assert "Traceback" not in finished.stderr
 
 
-def wait_for_iteration(command: Running) -> None:
-    """Of a synchronous run: its curves have got two points more, so that every worker has delivered meanwhile."""
-    curves = command.out_file.parent / EXPERIMENT / "metrics.jsonl"
-    before = curves.read_text().count("\n")
-    command.wait_for(lambda: curves.read_text().count("\n") > before + 1, "another iteration")
-
-
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) -> None:
-    """Of workers whose successors have delivered."""
-    flags = "--async_rl=False", "--max_restarts=1000", "--experiment_summaries_interval=1"
+    """Of workers whose successors have delivered, since a synchronous run gets on with all of them only."""
+    flags = "--async_rl=False", "--max_restarts=1000"
     with running(tmp_path, *CARTPOLE, *flags) as command:
         wait_for_first_step(command)
         supervisor = psutil.Process(command.process.pid)
@@ -177,7 +169,7 @@ def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) 
             victim = command.named("sf-rollout-0")[0]
             victim.kill()
             wait_for_new(command, "sf-rollout-0", victim.pid)
-            wait_for_iteration(command)
+            wait_for_more(command)
             counts.append(supervisor.num_fds())
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)

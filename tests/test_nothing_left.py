@@ -23,6 +23,7 @@ import pytest
 from sf import children
 from sf.children import Processes
 from sf.errors import InternalError
+from sf.process import STOPPING
 from sf.signals import Signals
 from sf.supervisor import train
 from tests.commands import (
@@ -66,7 +67,7 @@ def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, e
     shared_before = shared_memory()
     with running(tmp_path, *fault_run(tmp_path, num_workers=1, kwargs={"sleepers": True})[:-1]) as command:
         wait_for_training(command)
-        (worker,) = command.named("sf-rollout-0")[:1]
+        (worker,) = command.named("sf-rollout-0")
         command.wait_for(lambda: len(worker.children(recursive=True)) == 4 * SLEEPERS, "those of four environments")
         sleepers = worker.children(recursive=True)
         family = psutil.Process(command.process.pid).children(recursive=True)
@@ -94,6 +95,9 @@ def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str)
     assert not [one for one in psutil.process_iter() if lives_in(one, tmp_path)]
 
 
+Stop = Callable[[Processes, Signals], list[str]]
+
+
 def left_of(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
     """Those that live still, after some time; whoever has adopted a dead one may take its time to notice."""
     found = []
@@ -114,11 +118,12 @@ def lives_in(process: psutil.Process, directory: Path) -> bool:
 def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
     """When there is nobody yet but the process that looks at the environment."""
     (tmp_path / "orders").mkdir()
-    arguments = json.dumps({"sleepers": True, "reset_s": 1000})
+    arguments = json.dumps({"orders": str(tmp_path / "orders"), "sleepers": True, "reset_s": 1000})
     with running(tmp_path, "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}") as command:
         root = psutil.Process(command.process.pid)
-        command.wait_for(lambda: len(root.children(recursive=True)) >= 1 + SLEEPERS, "the sleepers")
+        command.wait_for(lambda: list((tmp_path / "orders").glob("resets-*")), "the first reset")
         family = root.children(recursive=True)
+        assert len(family) >= 1 + SLEEPERS
         command.process.kill()
         command.process.wait(5)
         assert not left_of(family, 2)
@@ -132,6 +137,7 @@ def test_fault_b1_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(
     assert finished.code == 0, finished.err
     assert "did not stop" not in finished.out
     monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+    monkeypatch.setattr(Processes, "stop", after_the_learner(Processes.stop))
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs='{"close_s": 1000}', train_dir=str(tmp_path), train_for_env_steps=2000
     )
@@ -140,6 +146,19 @@ def test_fault_b1_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(
     assert re.search(r"rollout-0 \(pid \d+\) did not stop\. Its stacks follow\.", told.out)
     assert re.search(r'fault_envs\.py", line \d+ in close', told.err)
     assert "did not stop and was killed. Nothing that was learned is lost." in told.out
+
+
+def after_the_learner(stop: Stop) -> Stop:
+    """The same, once the learner has had all the time that it needs to end."""
+
+    def stop_late(processes: Processes, signals: Signals) -> list[str]:
+        processes.shared.run_state[0] = STOPPING
+        for doorbell in processes.shared.doorbells:
+            doorbell.ring()
+        assert all(child.has_ended(60.0) for child in processes.children if child.spec.kind == "learner")
+        return stop(processes, signals)
+
+    return stop_late
 
 
 def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
@@ -194,6 +213,7 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
                 member.kill()
 
 
+@pytest.mark.alone
 def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

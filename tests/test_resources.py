@@ -44,6 +44,7 @@ from tests.commands import (
     summary_of,
     version_of,
     wait_for_more,
+    wait_for_saved_steps,
     wait_for_training,
 )
 from tests.lab import make_config, make_lab
@@ -322,7 +323,7 @@ def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch:
 def test_fault_d2_disk_that_is_full_for_a_while_costs_no_training(tmp_path: Path) -> None:
     """A limit on the size of files does to the learner what a full disk does to everybody."""
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1") as command:
-        command.wait_for_text("(periodic")
+        wait_for_saved_steps(command)
         (learner,) = command.named("sf-learner-0")
         limit = learner.rlimit(psutil.RLIMIT_FSIZE)
         learner.rlimit(psutil.RLIMIT_FSIZE, (100, limit[1]))

@@ -27,6 +27,7 @@ from tests.commands import (
     running,
     summary_of,
     wait_for_first_step,
+    wait_for_saved_steps,
 )
 from tests.events import read_events
 
@@ -100,6 +101,7 @@ def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles:
         assert value == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.alone
 def test_a7_sampling_during_training_adds_little_lag(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """Asynchronous, E = B = 1 and a fast learner: the average lag is at most 3 and stays there."""
     flags = ("--num_epochs=1", "--num_batches_per_epoch=1", "--train_for_seconds=11")
@@ -184,7 +186,7 @@ def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: 
 def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, "--save_every_sec=1") as command:
         wait_for_first_step(command)
-        command.wait_for(lambda: list((tmp_path / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*")), "a checkpoint")
+        wait_for_saved_steps(command)
         command.named("sf-learner-0")[0].kill()
         finished = command.finish(20)
     assert finished.code == 7
@@ -192,6 +194,7 @@ def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     assert newest_version(tmp_path) > 0
 
 
+@pytest.mark.alone
 def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_first_step(command)

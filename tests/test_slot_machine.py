@@ -134,17 +134,18 @@ class SlotMachine(RuleBasedStateMachine):
             assert ended.in_flight == 0
 
 
-def check(examples: int) -> None:
+def check(examples: int, derandomize: bool) -> None:
     rules = settings(
-        max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+        max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
+        derandomize=derandomize,
+    )  # fmt: skip
     run_state_machine_as_test(SlotMachine, settings=rules)
 
 
 def test_ledger_and_slots_as_a_state_machine() -> None:
-    check(40)
+    check(40, derandomize=True)
 
 
 @pytest.mark.slow
 def test_ledger_and_slots_as_a_state_machine_for_100_000_steps() -> None:
-    check(2000)
+    check(2000, derandomize=False)

@@ -21,13 +21,7 @@ from sf.session import Session
 from sf.signals import Signals
 from sf.simulators import Simulators
 from sf.supervisor import train
-from tests.commands import (
-    CARTPOLE,
-    EXPERIMENT,
-    Running,
-    run,
-    running,
-)
+from tests.commands import CARTPOLE, EXPERIMENT, Running, run, running, wait_for_new
 from tests.lab import make_config, make_lab
 
 
@@ -141,6 +135,7 @@ def test_serial_run_that_fails_within_an_iteration_goes_on_from_before_it(
     assert frames[-1] >= 5000
 
 
+@pytest.mark.alone
 def test_fault_b5_first_look_sees_a_death_behind_a_fork(tmp_path: Path) -> None:
     began = time.monotonic()
     finished = run(tmp_path, "--env=tests.fault_envs:ForksAndDies-v0")
@@ -163,8 +158,10 @@ def test_fault_a6_evaluations_are_the_work_of_an_evaluator(tmp_path: Path) -> No
     with running(tmp_path, *CARTPOLE, "--eval_every_steps=500", "--eval_episodes=2") as command:
         for restart in (1, 2):
             wait_for_evaluation(command)
-            command.named("sf-eval-0")[0].kill()
+            (evaluator,) = command.named("sf-eval-0")
+            evaluator.kill()
             command.wait_for_text(f"Restart {restart} of eval-0 follows.")
+            wait_for_new(command, "sf-eval-0", evaluator.pid)
         command.process.terminate()
         assert command.finish().code == 143
 

@@ -22,7 +22,7 @@ from sf.policy import ActorCritic, CollectPolicy
 from sf.preparation import vectorized
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
-from tests.commands import run
+from tests.commands import run, summary_of
 from tests.lab import Lab, make_config, make_lab
 
 LENGTHS = (3, 5, 7, 4)
@@ -399,10 +399,9 @@ def test_pool_steps_like_single_environments(env_id: str) -> None:
 def test_training_learns_with_vectorized_environments(flags: list[str], tmp_path: Path) -> None:
     if "envpool" in flags[0]:
         pytest.importorskip("envpool")
-    limits = ["--num_workers=1", "--train_for_env_steps=60000", "--seed=1", "--stop_at_reward=60"]
+    limits = ["--num_workers=1", "--train_for_env_steps=60000", "--seed=1"]
     finished = run(tmp_path, "--env=CartPole-v1", *flags, *limits)
     assert finished.code == 0, finished.err
     config = (tmp_path / "train_dir/default_experiment/config.json").read_text()
     assert ('"vectorization": "envpool"' if "envpool" in flags[0] else '"vectorization": "native"') in config
-    summary = (tmp_path / "train_dir/default_experiment/summary.json").read_text()
-    assert '"exit_reason": "stop_at_reward reached"' in summary
+    assert summary_of(tmp_path)["policies"][0]["reward"] > 100
