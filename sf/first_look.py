@@ -103,13 +103,13 @@ def time_as_one(
     batch = VectorBatch(source, info, num_envs, SEED, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
     try:
         batch.reset(observations)
-        random, rewards, watch = np.random.default_rng(SEED), np.zeros(num_envs, np.float32), Stopwatch()
+        random, rewards = np.random.default_rng(SEED), np.zeros(num_envs, np.float32)
 
         def actions() -> Array:
             return np.stack([random_action(info, _row(observations, row), random) for row in range(num_envs)])
 
         batch.step(actions(), observations, rewards)  # which may compile something
-        end_s = monotonic() + seconds
+        watch, end_s = Stopwatch(), monotonic() + seconds
         while watch.steps < LEAST_STEPS * num_envs or monotonic() < end_s:
             chosen = actions()
             watch.steps += num_envs

@@ -34,7 +34,7 @@ class StampingLearner(Learner):
     def __init__(self, publishes_always: bool, report: Path, **arguments: Any):
         """Publishes while it waits for datasets as well, as fast as it can, or once after each of them.
 
-        The former at least once for so many transitions that were learned, however little it gets of its core.
+        The former at least once per `MOST_TRANSITIONS_PER_VERSION` learned ones, however little it gets of its core.
         """
         super().__init__(**arguments)
         self.publishes_always, self.report = publishes_always, report

@@ -135,6 +135,7 @@ def test_fault_e3_second_signal_ends_the_compiler_as_well(tmp_path: Path) -> Non
         command.wait_for(lambda: command.named("g++"), "the compiler")
         command.process.send_signal(signal.SIGTERM)
         command.wait_for(lambda: not command.named("sf-rollout"), "the first signal to be followed by who can")
+        assert command.process.poll() is None, "it should need the second one"
         command.process.send_signal(signal.SIGTERM)
         assert command.process.wait(10) == 143
         assert not command.named("g++")

@@ -340,11 +340,11 @@ class TestCurves:
         )
 
     def test_curves_of_runs_that_follow_each_other_within_a_second_are_kept(self, tmp_path: Path) -> None:
-        for frames in range(3):
+        for frames in range(12):
             log = ScalarLog(tmp_path, print)
             log.write(0, frames, {"a/b": 1.5})
             log.close()
-        assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(frames, 1.5) for frames in range(3)]}
+        assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(frames, 1.5) for frames in range(12)]}
 
     def test_curves_are_written_without_torch(self, tmp_path: Path) -> None:
         code = (

@@ -95,9 +95,6 @@ def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str)
     assert not [one for one in psutil.process_iter() if lives_in(one, tmp_path)]
 
 
-Stop = Callable[[Processes, Signals], list[str]]
-
-
 def left_of(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
     """Those that live still, after some time; whoever has adopted a dead one may take its time to notice."""
     found = []
@@ -122,8 +119,11 @@ def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
     with running(tmp_path, "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}") as command:
         root = psutil.Process(command.process.pid)
         command.wait_for(lambda: list((tmp_path / "orders").glob("resets-*")), "the first reset")
+        (reset,) = (tmp_path / "orders").glob("resets-*")
+        looking = psutil.Process(int(reset.name.split("-")[1]))
+        command.wait_for(lambda: len(looking.children(recursive=True)) == SLEEPERS, "the sleepers")
         family = root.children(recursive=True)
-        assert len(family) >= 1 + SLEEPERS
+        assert {looking, *looking.children(recursive=True)} <= set(family)
         command.process.kill()
         command.process.wait(5)
         assert not left_of(family, 2)
@@ -146,6 +146,9 @@ def test_fault_b1_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(
     assert re.search(r"rollout-0 \(pid \d+\) did not stop\. Its stacks follow\.", told.out)
     assert re.search(r'fault_envs\.py", line \d+ in close', told.err)
     assert "did not stop and was killed. Nothing that was learned is lost." in told.out
+
+
+Stop = Callable[[Processes, Signals], list[str]]
 
 
 def after_the_learner(stop: Stop) -> Stop:

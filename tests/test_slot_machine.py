@@ -143,6 +143,7 @@ def check(examples: int, derandomize: bool) -> None:
 
 
 def test_ledger_and_slots_as_a_state_machine() -> None:
+    """The same programs every time; the slow test looks for new ones."""
     check(40, derandomize=True)
 
 

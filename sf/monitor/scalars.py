@@ -120,8 +120,8 @@ class EventFile:
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
         directory.mkdir(parents=True, exist_ok=True)
-        # The name holds seconds and host; the rest keeps quick starts apart, also those of one program.
-        suffix = f".{os.getpid()}.{next(_serial_numbers)}"
+        # The name holds seconds and host; the rest keeps quick starts apart, also those of one program, in their order.
+        suffix = f".{os.getpid()}.{next(_serial_numbers):06d}"
         self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=suffix)
         # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
