@@ -86,12 +86,13 @@ def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any])
 
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path, inference: int) -> None:
-    """The learner publishes all the time while others act; a million transitions, of 15,000 versions and more."""
+    """The learner publishes all the time while others act; a million transitions."""
     flags: dict[str, Any] = {"policy_workers_per_policy": inference}
     facts = stamped_run(tmp_path, transitions=1_000_000, **flags)
     assert facts["wrong"] == 0
     assert facts["checked"] > 990_000
     assert facts["mixed"] > 1000, "trajectories should hold several versions, or nothing was put to the test"
+    assert facts["version"] > 10_000
 
 
 class Killer(threading.Thread):

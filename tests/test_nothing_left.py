@@ -37,6 +37,7 @@ from tests.commands import (
     running,
     shared_memory,
     summary_of,
+    wait_for_first_step,
     wait_for_training,
     watchdogs,
 )
@@ -110,6 +111,15 @@ def lives_in(process: psutil.Process, directory: Path) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == directory
     return False
+
+
+@pytest.mark.alone
+def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
+    with running(tmp_path, *CARTPOLE) as command:
+        wait_for_first_step(command)
+        command.process.kill()
+        command.process.wait()
+        command.expect_nobody(1.0)
 
 
 def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:

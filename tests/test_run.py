@@ -194,15 +194,6 @@ def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     assert newest_version(tmp_path) > 0
 
 
-@pytest.mark.alone
-def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
-        wait_for_first_step(command)
-        command.process.kill()
-        command.process.wait()
-        command.expect_nobody(1.0)
-
-
 def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path) -> None:
     assert run(tmp_path, *SMALL, "--train_for_env_steps=500").code == 0
     assert summary_of(tmp_path)["exit_code"] == 0

@@ -21,11 +21,8 @@ from sf.simulators import Simulators, kill_marked, marked
 LOOKS = 3000
 
 
-def test_fault_a14_what_begins_a_program_at_this_moment_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fault_a14_what_begins_a_program_at_this_moment_is_found(tmp_path: Path) -> None:
     """It has no environment while the kernel puts the program into memory; this one does little else."""
-    monkeypatch.setattr(watchdog, "LONGEST_EXEC_S", 60.0)  # it may lose its core in the middle
     (tmp_path / "again").write_text('exec /bin/sh "$0"\n')
     simulators = Simulators()
     mark = simulators.mark_of("learner-0", 0)
