@@ -179,12 +179,12 @@ def run(
 def fault_run(
     path: Path, *orders: str, num_workers: int = 2, kwargs: dict[str, Any] | None = None, inference: int = 1
 ) -> tuple[str, ...]:
-    """Flags of a run whose environments obey these orders, see `tests.fault_envs`."""
+    """Flags of a run whose environments obey these orders, see `tests.fault_envs`; they leave cores for others."""
     directory = path / "orders"
     directory.mkdir(exist_ok=True)
     for order in orders:
         (directory / order).touch()
-    arguments = json.dumps({"orders": str(directory), **(kwargs or {})})
+    arguments = json.dumps({"orders": str(directory), "step_s": 0.001, **(kwargs or {})})
     env = "--env=tests.fault_envs:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
     sizes = f"--num_workers={num_workers}", "--num_envs_per_worker=4", f"--policy_workers_per_policy={inference}"
     return (*env, *sizes, "--train_for_seconds=3")

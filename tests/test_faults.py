@@ -80,29 +80,42 @@ def wait_for_two_others(command: Running, before: set[int]) -> None:
     command.wait_for(lambda: len(others()) == 2, "new workers")
 
 
-@pytest.mark.parametrize(
-    ("order", "how", "inference"),
-    [
-        ("step-kill", "was killed by SIGKILL", 1),
-        ("step-kill", "was killed by SIGKILL", 0),
-        ("step-exit", "exited with code 0 without being told to", 1),
-        ("step-sys_exit", "failed with SystemExit", 0),
-        ("step-segfault", "was killed by SIGSEGV", 1),
-        ("step-abort", "was killed by SIGABRT", 0),
-        ("step-raise", "step() raised ValueError: the simulator is unwell", 1),
-        ("reset-raise", "reset() raised ValueError: the simulator is unwell", 0),
-        ("step-unpicklable", "step() raised Unpicklable", 1),
-    ],
-)
-def test_fault_a15_b4_b5_b6_worker_that_ends_by_itself_is_replaced(
-    tmp_path: Path, order: str, how: str, inference: int
-) -> None:
-    finished = run(tmp_path, *fault_run(tmp_path, order, inference=inference))
-    assert finished.code == 0, finished.err
-    assert how in finished.out
-    assert finished.out.count("Restart 1 of rollout-") == 1
-    if "raise" in order:
-        assert "fault_envs.py" in finished.out, "the traceback of the environment is shown"
+ENDS = {
+    "step-kill": "was killed by SIGKILL",
+    "step-exit": "exited with code 0 without being told to",
+    "step-sys_exit": "failed with SystemExit",
+    "step-segfault": "was killed by SIGSEGV",
+    "step-abort": "was killed by SIGABRT",
+    "step-raise": "step() raised ValueError: the simulator is unwell",
+    "reset-raise": "reset() raised ValueError: the simulator is unwell",
+    "step-unpicklable": "step() raised Unpicklable",
+}
+"""What environments are ordered to do, and what is said of it."""
+
+
+def wait_for_more_text(command: Running, text: str, begin: int) -> str:
+    """What the console has said from this place on, when this is among it."""
+    command.wait_for(lambda: text in command.out[begin:], repr(text))
+    return command.out[begin:]
+
+
+@pytest.mark.parametrize("inference", [1, 0])
+def test_fault_a15_b4_b5_b6_workers_that_end_by_themselves_are_replaced(tmp_path: Path, inference: int) -> None:
+    """One after the other in one run, in which each end but the last is followed by another one."""
+    with running(tmp_path, *fault_run(tmp_path, inference=inference)[:-1]) as command:
+        wait_for_training(command)
+        for order, how in ENDS.items():
+            before = len(command.out)
+            (tmp_path / "orders" / order).touch()
+            said = wait_for_more_text(command, "Restart ", before)
+            assert how in said
+            if "raise" in order:
+                assert "fault_envs.py" in said, "the traceback of the environment is shown"
+        wait_for_more(command)
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    assert summary_of(tmp_path)["faults"]["faults/restarts"] == len(ENDS)
     expect_exact_ledger(tmp_path, finished)
 
 
@@ -209,7 +222,7 @@ def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -
 
 def test_fault_a13_b3_run_that_was_stopped_as_a_whole_blames_nobody(tmp_path: Path) -> None:
     """For longer than a step may take; whoever looks at the clock was stopped as well."""
-    flags = fault_run(tmp_path, kwargs={"step_s": 0.001})[:-1]
+    flags = fault_run(tmp_path)[:-1]
     with running(tmp_path, *flags, "--env_step_timeout=4") as command:
         wait_for_training(command)
         family = [psutil.Process(command.process.pid), *psutil.Process(command.process.pid).children(recursive=True)]

@@ -34,6 +34,10 @@ def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
     """Beside it the learner and the inference worker have those that torch has started, which only wait."""
     with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:
         wait_for_training(command)
+        computing = "sf-rollout-0", "sf-learner-0", "sf-inference-0-0"
+        command.wait_for(
+            lambda: min(command.named(name)[0].cpu_times().user for name in computing) > 1.0, "a second of each"
+        )
         threads = {one.cmdline()[0].split()[0]: one.num_threads() for one in command.named("sf-")}
         busy = {
             one.cmdline()[0].split()[0]: sum(1 for thread in one.threads() if thread.user_time > 0.2)
