@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.monitored import Run, Start
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")
@@ -21,3 +24,18 @@ def oracles() -> dict[str, Any]:
     """Inputs and expected outputs by contract row."""
     data: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
     return data
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts monitored runs in the directory of the test and ends those that the test leaves open."""
+    runs: list[Run] = []
+
+    def start_run(**settings: Any) -> Run:
+        runs.append(Run(tmp_path, **settings))
+        return runs[-1]
+
+    yield start_run
+    for run in runs:
+        if not run.is_finished:
+            run.finish()
