@@ -2,12 +2,11 @@
 
 One way, because the queue underneath has a lock that dies with its holder: the supervisor never reads one, and what
 learners have to say comes over the pipe of each of them. What must be known at once (stop) is a word in the arena. A
-full queue raises here instead of dropping the signal, and a locked one holds nobody up.
+full queue raises here instead of dropping the signal.
 """
 
 from __future__ import annotations
 
-from threading import Thread
 from typing import Any
 
 import faster_fifo_reduction  # noqa: F401  (lets the queues travel to spawned processes)
@@ -19,8 +18,6 @@ CONTROL_BYTES = 5 * 2**20
 """That the queues of a connection between two processes take, in one piece."""
 CONTROL_QUEUE_LIMIT = 1_000_000
 """Bytes that may wait in a control queue; signal-slot-mp drops beyond 5 MB."""
-LOCKED_S = 1.0
-"""How long to wait for a send, which takes microseconds: who locks the queue for so long was stopped or killed."""
 
 
 class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has no types
@@ -29,7 +26,6 @@ class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has n
     def __init__(self, name: str, serial: bool):
         super().__init__(EventLoop(f"{name}-loop", serial_mode=serial), name)
         self.received: list[Any] = []
-        self._emission: Thread | None = None
 
     @signal  # type: ignore[untyped-decorator]  # as above
     def message(self) -> None:
@@ -39,24 +35,12 @@ class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has n
         """Handler of the other end's signal."""
         self.received.append(message)
 
-    def send(self, message: Any) -> bool:
-        """Emits the message, from a thread that may wait for ever: there is no other way out of a wait for the lock.
-
-        Returns:
-            False if the other end, or an earlier message, keeps the queue locked.
-
-        Raises:
-            InternalError: nobody empties the queue, so that the signal would be lost.
-        """
-        if self._emission is not None and self._emission.is_alive():
-            return False
+    def send(self, message: Any) -> None:
+        """Emits the message; a queue that nobody empties is an error and not a lost signal."""
         for queue in self.receiver_queues.values():
             if hasattr(queue, "data_size") and queue.data_size() > CONTROL_QUEUE_LIMIT:
                 raise InternalError(f"{self.object_id} cannot send {message}: the queue of the other end is full.")
-        self._emission = Thread(target=self.message.emit, args=(message,), daemon=True)
-        self._emission.start()
-        self._emission.join(LOCKED_S)
-        return not self._emission.is_alive()
+        self.message.emit(message)
 
     def poll(self) -> list[Any]:
         """The messages that have arrived, in order; never blocks."""

@@ -18,7 +18,6 @@ from sf.errors import ExperimentError, InternalError
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
-from sf.monitor.console import Console
 from sf.progress import Phase, phase_of
 from sf.records import Episode, EpisodeRing
 from sf.run_records import RunRecords
@@ -236,13 +235,8 @@ class Session:
                 self._request(policy_id, SaveRequest("best", reward))
 
     def _request(self, policy_id: int, request: SaveRequest) -> None:
-        if self.shared.controls[policy_id].send(request):
-            self.shared.learner_bells[policy_id].ring()
-        else:
-            Console().line(
-                f"Policy {policy_id} cannot be asked for its {request.kind} checkpoint: its learner was stopped or "
-                "killed while it looked for what is asked of it."
-            )
+        self.shared.controls[policy_id].send(request)
+        self.shared.learner_bells[policy_id].ring()
 
     def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
         episodes = self.monitor.episodes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import signal
 import time
@@ -124,27 +122,6 @@ def test_fault_f3_full_control_queue_is_an_error_and_no_lost_signal() -> None:
     with pytest.raises(InternalError, match="the queue of the other end is full"):
         send_for_ever()
     assert [message.reward for message in learner.poll()] == sent
-
-
-MUTEX_OF_QUEUE = 56
-"""Where it is in a queue of faster-fifo, behind six sizes and its attributes."""
-
-
-def test_fault_a8_f3_learner_that_dies_with_the_lock_of_its_queue_holds_nobody_up() -> None:
-    supervisor, learner = ControlEnd("supervisor", serial=False), ControlEnd("learner", serial=False)
-    connect(supervisor, learner)
-    assert supervisor.send(SaveRequest("periodic", 1.0))
-    mutex = ctypes.addressof(learner.event_loop.signal_queue.queue_obj_buffer) + MUTEX_OF_QUEUE
-    if (pid := os.fork()) == 0:
-        os._exit(ctypes.CDLL(None).pthread_mutex_trylock(ctypes.c_void_p(mutex)))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "the lock was free"
-    for _ in range(2):  # nor does a message that waits for the lock
-        assert not supervisor.send(SaveRequest("periodic", 2.0))
-    assert ctypes.CDLL(None).pthread_mutex_unlock(ctypes.c_void_p(mutex)) == 0  # as if it had only been stopped
-    deadline = time.monotonic() + 10
-    while not supervisor.send(SaveRequest("periodic", 3.0)):
-        assert time.monotonic() < deadline
-    assert [message.reward for message in learner.poll()] == [1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("async_rl", [True, False])
