@@ -111,6 +111,7 @@ def test_fault_a15_b4_b5_b6_workers_that_end_by_themselves_are_replaced(tmp_path
             assert how in said
             if "raise" in order:
                 assert "fault_envs.py" in said, "the traceback of the environment is shown"
+        command.wait_for(lambda: len(command.named("sf-rollout")) == 2, "the last successor")
         wait_for_more(command)
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
@@ -200,11 +201,13 @@ def test_fault_b5_environment_that_cannot_be_made_fails_fast(tmp_path: Path) -> 
 
 
 def test_fault_a4_b4_message_of_a_megabyte_is_told_in_short(tmp_path: Path) -> None:
-    finished = run(tmp_path, *fault_run(tmp_path, "step-shout"))
-    assert finished.code == 0, finished.err
-    assert re.search(r"\[\d,\d{3},\d{3} bytes are left out\]", finished.out)
-    assert "Restart 1 of rollout-" in finished.out
-    assert len(finished.out) < 100_000
+    with running(tmp_path, *fault_run(tmp_path, "step-shout")[:-1]) as command:
+        command.wait_for_text("Restart 1 of rollout-")
+        said = command.out
+        command.process.send_signal(signal.SIGTERM)
+        assert command.finish(20).code == 143
+    assert re.search(r"\[\d,\d{3},\d{3} bytes are left out\]", said)
+    assert len(said) < 100_000
 
 
 def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -> None:
