@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 from typing import Literal
 
 SaveKind = Literal["periodic", "best", "milestone"]
@@ -43,15 +44,22 @@ class EvaluationDone:
     """Of the weights that played all episodes."""
     frames: int
     """Trained on when the evaluation began."""
-    rewards: array[float]
-    lengths: array[float]
+    episodes: int
+    reward: float
+    """Mean return of an episode; its deviation is that of all of them, not an estimate."""
+    reward_std: float
+    reward_min: float
+    reward_max: float
+    length: float
+    """Mean, in steps."""
 
     @classmethod
     def of(
         cls, policy_id: int, version: int, frames: int, rewards: Sequence[float], lengths: Sequence[int]
     ) -> EvaluationDone:
-        """A message of eight bytes per episode."""
-        return cls(policy_id, version, frames, array("f", rewards), array("f", lengths))
+        """A message of one size: who is stopped in the middle of a longer one leaves its reader waiting."""
+        spread = pstdev(rewards), min(rewards), max(rewards)
+        return cls(policy_id, version, frames, len(rewards), fmean(rewards), *spread, fmean(lengths))
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,8 +66,20 @@ def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_pa
     assert (done.version, done.frames) == (version, evaluator.frames[0])
     assert done.frames % roles[0].frames_per_iteration == 0
     assert done.frames >= 128
-    assert len(done.rewards) == len(done.lengths) == 5
-    assert list(done.rewards) == list(done.lengths), "CartPole"
+    episodes = evaluator.play.tally.episodes[0]
+    assert len(episodes.rewards) == done.episodes == 5
+    assert episodes.rewards == episodes.lengths, "CartPole"
+    numbers = (np.mean, np.std, np.min, np.max, np.mean)
+    found = done.reward, done.reward_std, done.reward_min, done.reward_max, done.length
+    assert found == pytest.approx([number(episodes.rewards) for number in numbers])
+    close(roles, evaluator)
+
+
+def test_fault_f3_s2_scores_of_many_episodes_are_a_message_of_one_size(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path, eval_episodes=500)
+    (done, *_) = evaluate(lab, roles, evaluator)
+    assert done.episodes == 500
+    assert len(pickle.dumps(done)) <= 1024
     close(roles, evaluator)
 
 
@@ -81,7 +95,7 @@ def test_best_checkpoint_holds_the_policy_that_was_evaluated(tmp_path: Path) -> 
     best = load_newest(tmp_path / "default_experiment/checkpoint_p0/best")
     assert best.version == saved.version == version
     assert torch.equal(best.network.flat, played)
-    assert evaluator.best == [pytest.approx(sum(done.rewards) / 5)]
+    assert evaluator.best == [pytest.approx(done.reward)]
     close(roles, evaluator)
 
 
@@ -132,7 +146,7 @@ def test_several_policies_are_evaluated_together(tmp_path: Path) -> None:
     lab, roles, evaluator = start(tmp_path, "sf/TwoAgentEcho-v0", num_policies=2)
     found = [message for message in evaluate(lab, roles, evaluator) if isinstance(message, EvaluationDone)]
     assert [done.policy_id for done in found] == [0, 1]
-    assert [len(done.rewards) for done in found] == [5, 5]
+    assert [done.episodes for done in found] == [5, 5]
     close(roles, evaluator)
 
 

@@ -8,7 +8,6 @@ a second; the time comes from the snapshots, so nothing here looks at a clock. N
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -111,20 +110,18 @@ class Monitor:
 
     def evaluation_done(self, done: EvaluationDone) -> None:
         """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
-        rewards = list(done.rewards)
-        mean, deviation = statistics.fmean(rewards), statistics.pstdev(rewards)
         self._console.line(
             f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
-            f"reward {mean:.3f} ± {deviation:.3f} (min {min(rewards):.3f}, max {max(rewards):.3f}) "
-            f"in {len(rewards)} episodes"
+            f"reward {done.reward:.3f} ± {done.reward_std:.3f} (min {done.reward_min:.3f}, max {done.reward_max:.3f}) "
+            f"in {done.episodes} episodes"
         )
         scalars = {
-            "eval/reward": mean,
-            "eval/reward_std": deviation,
-            "eval/reward_min": min(rewards),
-            "eval/reward_max": max(rewards),
-            "eval/len": statistics.fmean(done.lengths),
-            "eval/episodes": float(len(rewards)),
+            "eval/reward": done.reward,
+            "eval/reward_std": done.reward_std,
+            "eval/reward_min": done.reward_min,
+            "eval/reward_max": done.reward_max,
+            "eval/len": done.length,
+            "eval/episodes": float(done.episodes),
             "eval/policy_version": float(done.version),
             "eval/frames": float(done.frames),
         }
