@@ -34,6 +34,7 @@ from sf.restarts import Restarts
 from sf.role import RoleSpec
 from sf.signals import Signals
 from sf.simulators import Simulators, starting
+from sf.spawning import spawned
 from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
@@ -177,7 +178,7 @@ class Processes:
         arguments = spec, os.getpid(), self.shared.arena, reports
         if not spec.has_environments:
             return self.fork_server.fork(spec.name, mark, run_child, *arguments)
-        process = multiprocessing.get_context("spawn").Process(target=run_child, args=arguments, name=spec.name)
+        process = spawned(run_child, *arguments, name=spec.name)
         with starting(mark):
             process.start()
         # Else the start of another one would reap it, and its pid could be somebody else's when its end is dealt with.

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sf.errors import EnvError, UsageError
 from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
 from sf.simulators import Simulators, starting
+from sf.spawning import spawned
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
@@ -38,11 +39,10 @@ class DisposableChild:
             arguments: of the function.
         """
         self._what = what
-        context = multiprocessing.get_context("spawn")
-        self._reports, child_end = context.Pipe(duplex=False)
+        self._reports, child_end = multiprocessing.Pipe(duplex=False)
         self._simulators = Simulators()
         self._mark = self._simulators.mark_of(what, 0)
-        self._process = context.Process(target=call_in_child, args=(function, arguments, child_end, os.getpid()))
+        self._process = spawned(call_in_child, function, arguments, child_end, os.getpid())
         try:
             with starting(self._mark):
                 self._process.start()

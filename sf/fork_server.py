@@ -45,6 +45,7 @@ from sf.process import (
 )
 from sf.restarts import Restarts
 from sf.simulators import Simulators, starting
+from sf.spawning import spawned
 
 NAME = "fork-server"
 LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
@@ -95,7 +96,7 @@ class ForkServer:
         mark = self.simulators.mark_of(NAME, self._restarts.total)
         self._deadline_s = time.monotonic() + INIT_S
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, os.getpid()), name=NAME)
+        process = spawned(_serve, theirs, os.getpid(), name=NAME)
         try:
             with starting(mark), _without_main(), theirs:
                 process.start()

@@ -27,6 +27,7 @@ import psutil
 from sf import watchdog
 from sf.limits import one_thread_each
 from sf.process import MARK, stop_signals_blocked
+from sf.spawning import short_command_line
 
 QUIET_LOOKS = 2
 """In a row that find nobody; a single one can miss what is being born."""
@@ -211,5 +212,6 @@ def marked(mark: str) -> Iterator[None]:
 @contextlib.contextmanager
 def starting(mark: str) -> Iterator[None]:
     """Around the start of a child that is a program: it has the mark, and no signal reaches it without its handlers."""
-    with marked(mark), stop_signals_blocked(), one_thread_each():  # marked first: the resource tracker unblocks signals
+    # Marked first: the resource tracker unblocks signals.
+    with marked(mark), stop_signals_blocked(), one_thread_each(), short_command_line():
         yield

@@ -109,6 +109,7 @@ class FaultEnv(gym.Env[Any, Any]):
         close_s: how long it takes to close.
         refuse_fork: do not live in a process that was forked from one where `is_forked` is set.
         cgroup: directory of a control group to live in.
+        ballast: text that is only carried along.
     """
 
     observation_space = gym.spaces.Box(-1e6, 1e6, (4,), np.float32)
@@ -126,6 +127,7 @@ class FaultEnv(gym.Env[Any, Any]):
         close_s: float = 0.0,
         refuse_fork: bool = False,
         cgroup: str = "",
+        ballast: str = "",
     ):
         assert not (refuse_fork and is_forked), "this process was forked"
         if cgroup:

@@ -1,0 +1,62 @@
+"""What a spawned process is given reaches it, and nobody waits for one that does not take it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from multiprocessing import spawn
+from multiprocessing.connection import Connection
+from threading import Thread
+
+import pytest
+
+from sf.disposable import in_disposable_child
+from sf.simulators import starting
+from sf.spawning import short_command_line, spawned
+
+LONG = "x" * 200_000
+"""Three times as much as a pipe takes."""
+
+
+def test_arguments_of_any_length_reach_a_process() -> None:
+    assert in_disposable_child(len, LONG, timeout_s=60, what="A test") == len(LONG)
+
+
+def tell_command_line(to: Connection) -> None:
+    to.send(sys.argv)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(["program", "--flag"], ["program", "--flag"]), (["program", LONG], ["program"])]
+)
+def test_command_line_is_told_unless_it_is_long(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], told: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", given)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = spawned(tell_command_line, theirs)
+    with starting("." * 96):
+        process.start()
+    assert ours.poll(60)
+    assert ours.recv() == told
+    process.join(10)
+    assert sys.argv == given
+    ours.close()
+    theirs.close()
+
+
+def test_fault_a4_start_does_not_wait_for_a_process_that_ends_before_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", LONG])
+    monkeypatch.setattr(spawn, "_python_exe", b"/bin/true")
+    process = spawned(len, LONG)
+
+    def start() -> None:
+        with short_command_line():
+            process.start()
+
+    thread = Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    process.join(10)
+    assert process.exitcode == 0
