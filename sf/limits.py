@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 from collections.abc import Iterator
@@ -48,8 +49,8 @@ def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and num_bytes > limit:
         raise ResourceError(
-            f"The run needs {num_bytes / 2**20:,.0f} MiB of shared memory in one piece, and the limit on the size of "
-            f"files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f){advice}."
+            f"The run needs {math.ceil(num_bytes / 2**20):,} MiB of shared memory in one piece, and the limit on the "
+            f"size of files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f){advice}."
         )
 
 

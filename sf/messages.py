@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
 from typing import Literal
+
+import numpy as np
 
 SaveKind = Literal["periodic", "best", "milestone"]
 
@@ -58,8 +59,10 @@ class EvaluationDone:
         cls, policy_id: int, version: int, frames: int, rewards: Sequence[float], lengths: Sequence[int]
     ) -> EvaluationDone:
         """A message of one size: who is stopped in the middle of a longer one leaves its reader waiting."""
-        spread = pstdev(rewards), min(rewards), max(rewards)
-        return cls(policy_id, version, frames, len(rewards), fmean(rewards), *spread, fmean(lengths))
+        scores = np.asarray(rewards, np.float64)
+        with np.errstate(invalid="ignore"):  # an environment may return what is not finite
+            mean, deviation, least, most = map(float, (scores.mean(), scores.std(), scores.min(), scores.max()))
+        return cls(policy_id, version, frames, len(scores), mean, deviation, least, most, float(np.mean(lengths)))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ import psutil
 from sf import watchdog
 from sf.limits import one_thread_each
 from sf.process import MARK, stop_signals_blocked
-from sf.spawning import short_command_line
+from sf.spawning import command_line_in_file
 
 QUIET_LOOKS = 2
 """In a row that find nobody; a single one can miss what is being born."""
@@ -213,5 +213,5 @@ def marked(mark: str) -> Iterator[None]:
 def starting(mark: str) -> Iterator[None]:
     """Around the start of a child that is a program: it has the mark, and no signal reaches it without its handlers."""
     # Marked first: the resource tracker unblocks signals.
-    with marked(mark), stop_signals_blocked(), one_thread_each(), short_command_line():
+    with marked(mark), stop_signals_blocked(), one_thread_each(), command_line_in_file():
         yield

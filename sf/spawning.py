@@ -1,24 +1,24 @@
 """Processes that are programs of their own, started without waiting for them.
 
 The standard library hands a new process what it is given through a pipe, and waits until that is read. A process that
-was killed or stopped as it was born never reads it, and the pipe takes no more than 64 KiB at once. So what may be long
-goes another way: arguments of the function in a file without a name, those of the command line not at all.
+was killed or stopped as it was born never reads it, and the pipe takes 64 KiB at most. So what may be long, arguments
+of the function and those of the command line, is in files without names; the pipe carries their descriptors.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
-from multiprocessing import reduction
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import context, reduction
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-MOST_CHARACTERS = 8192
-"""Of the command line; what else goes through the pipe are some paths and names."""
+from sf.limits import ensure_file_size
 
 
 def spawned(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> SpawnProcess:
@@ -29,41 +29,62 @@ def spawned(function: Callable[..., Any], *arguments: Any, name: str | None = No
         arguments: what can be sent to a process, shared memory and pipes included.
         name: of the process.
     """
-    enclosed = function, _Enclosed(arguments)
-    return multiprocessing.get_context("spawn").Process(target=_call, args=enclosed, name=name)
+    given = function, _InFile(arguments)
+    return multiprocessing.get_context("spawn").Process(target=_call, args=given, name=name)
 
 
 @contextlib.contextmanager
-def short_command_line() -> Iterator[None]:
-    """Inside the block a process that is started is not told the arguments of this program if they are long."""
+def command_line_in_file() -> Iterator[None]:
+    """Inside the block a process that is started finds the arguments of this program in a file."""
     before = sys.argv
-    if sum(map(len, before)) > MOST_CHARACTERS:
-        sys.argv = before[:1]
+    sys.argv = _CommandLine(before)
     try:
         yield
     finally:
         sys.argv = before
 
 
-class _Enclosed:
-    """Arguments that become themselves again in the process that is started."""
+class _InFile:
+    """Something that is itself again in the process that is started, where it is unpickled without a module of ours."""
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
-        self._arguments, self._file = arguments, os.memfd_create("sf-arguments")
+    def __init__(self, contents: Any) -> None:
+        self._contents, self._descriptor = contents, -1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with open(self._file, "wb", closefd=False) as file:
-            reduction.dump(self._arguments, file)
-        return _opened, (reduction.DupFd(self._file),)
+        text = io.BytesIO()
+        reduction.dump(self._contents, text)
+        ensure_file_size(text.tell())
+        self._descriptor = os.memfd_create("sf-arguments")
+        with open(self._descriptor, "wb", closefd=False) as file:
+            file.write(text.getbuffer())
+        os.lseek(self._descriptor, 0, os.SEEK_SET)  # for the reader, who shares the position
+        started: Any = context.get_spawning_popen()
+        return pickle.load, (_Opened(started.duplicate_for_child(self._descriptor)),)
 
     def __del__(self) -> None:
-        os.close(self._file)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
-def _opened(descriptor: Any) -> Any:
-    with open(descriptor.detach(), "rb") as file:
-        file.seek(0)
-        return pickle.load(file)
+class _Opened:
+    """A descriptor that is an open file in the process that is started."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (self._descriptor, "rb")
+
+
+class _CommandLine(list[str]):
+    """As `sys.argv` is, but for the way in which it travels."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        super().__init__(arguments)
+        self._sent = _InFile(list(arguments))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._sent.__reduce__()
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

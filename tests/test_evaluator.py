@@ -111,6 +111,18 @@ def test_worse_score_does_not_replace_the_best_also_after_a_resume(tmp_path: Pat
     again.close()
 
 
+def test_fault_b7_score_that_is_no_number_is_told_and_never_the_best(tmp_path: Path) -> None:
+    lab, roles, evaluator = start(tmp_path)
+    evaluate(lab, roles, evaluator)
+    best = evaluator.best.copy()
+    evaluator.play.tally.episodes[0].rewards[:] = [1e9, math.nan, math.inf, -math.inf, 1.0]
+    evaluator._finish()
+    (done,) = messages(lab)
+    assert math.isnan(done.reward)
+    assert evaluator.best == best
+    close(roles, evaluator)
+
+
 def best_reward(path: Path) -> float:
     text = "".join(file.read_text() for file in path.glob("*.json"))
     found = re.search(r'"reward": ?([\d.]+)', text)

@@ -76,26 +76,33 @@ def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str)
         assert slots["learned"] % 4 == 0, "one trajectory of each of the four groups makes a dataset"
 
 
-def newborn(command: Running) -> list[psutil.Process]:
-    """Those that have no name yet."""
-    return [one for one in command.members() if "spawn_main" in command_of(one)]
+def newborn(command: Running) -> psutil.Process:
+    """Waits for one that has no name yet."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = [one for one in command.members() if "spawn_main" in command_of(one)]
+        return bool(found)
+
+    command.wait_for(look, "a process that is being born")
+    return found[0]
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_fault_a4_a13_newborn_that_never_reads_what_it_is_given(tmp_path: Path, fault: signal.Signals) -> None:
     """Which is more than fits into the pipe to it: nobody waits for a reader, and signals are heard."""
-    start_slowly(tmp_path, 3.0)
+    start_slowly(tmp_path, 4.0)
     flags = fault_run(tmp_path, kwargs={"ballast": "x" * 100_000})[:-1]
     with running(tmp_path, *flags, python_path=f"{tmp_path}:{ROOT}") as command:
         wait_for_training(command)
         command.named("sf-rollout-0")[0].kill()
-        command.wait_for(lambda: newborn(command), "a successor that is being born")
-        newborn(command)[0].send_signal(fault)
+        successor = newborn(command)
+        successor.send_signal(fault)
         if fault == signal.SIGKILL:
-            command.wait_for_text("Restart 2 of rollout-0")
+            command.wait_for_text(f"rollout-0 (pid {successor.pid}) was killed by SIGKILL")
         wait_for_more(command)
         command.process.send_signal(signal.SIGTERM)
-        finished = command.finish(30)
+        finished = command.finish(60)
     assert finished.code == 143, finished.err
     expect_exact_ledger(tmp_path, finished)
 

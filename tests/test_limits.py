@@ -150,7 +150,7 @@ def test_fault_c3_too_few_descriptors(tmp_path: Path, limit: str, code: int) -> 
     assert (code == 0) == ("ulimit -n" not in finished.stderr)
 
 
-@pytest.mark.parametrize(("limit_kib", "flags"), [(100, ""), (20_000, "--rollout=65536")])
+@pytest.mark.parametrize(("limit_kib", "flags"), [(1, ""), (100, ""), (20_000, "--rollout=65536")])
 def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, flags: str) -> None:
     """What processes share is a file for the kernel."""
     line = f"ulimit -f {limit_kib} && exec {sys.executable} -m sf.cli.train {' '.join(OPEN)} {flags}"

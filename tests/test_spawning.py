@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from multiprocessing import spawn
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection
 from threading import Thread
 
 import pytest
 
 from sf.disposable import in_disposable_child
-from sf.simulators import starting
-from sf.spawning import short_command_line, spawned
+from sf.simulators import MARK_LENGTH, starting
+from sf.spawning import command_line_in_file, spawned
 
 LONG = "x" * 200_000
 """Three times as much as a pipe takes."""
@@ -26,32 +26,30 @@ def tell_command_line(to: Connection) -> None:
     to.send(sys.argv)
 
 
-@pytest.mark.parametrize(
-    ("given", "told"), [(["program", "--flag"], ["program", "--flag"]), (["program", LONG], ["program"])]
-)
-def test_command_line_is_told_unless_it_is_long(
-    monkeypatch: pytest.MonkeyPatch, given: list[str], told: list[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", given)
+@pytest.mark.parametrize("arguments", [["program", "--flag"], ["program", LONG]])
+def test_command_line_of_any_length_is_told(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = spawned(tell_command_line, theirs)
-    with starting("." * 96):
+    with starting("." * MARK_LENGTH):
+        assert sys.argv == arguments
         process.start()
     assert ours.poll(60)
-    assert ours.recv() == told
+    assert ours.recv() == arguments
     process.join(10)
-    assert sys.argv == given
+    assert sys.argv is arguments
     ours.close()
     theirs.close()
 
 
 def test_fault_a4_start_does_not_wait_for_a_process_that_ends_before_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["program", LONG])
+    resource_tracker.ensure_running()  # before Python is another program
     monkeypatch.setattr(spawn, "_python_exe", b"/bin/true")
     process = spawned(len, LONG)
 
     def start() -> None:
-        with short_command_line():
+        with command_line_in_file():
             process.start()
 
     thread = Thread(target=start, daemon=True)

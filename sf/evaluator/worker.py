@@ -162,7 +162,7 @@ class Evaluator:
     def _keep_if_best(self, policy_id: int, episodes: Episodes) -> None:
         """Writes exactly the policy that was evaluated."""
         score = float(np.mean(episodes.rewards))
-        if score <= self.best[policy_id]:
+        if not score > self.best[policy_id]:  # nor is a score better that is no number
             return
         self.best[policy_id] = score
         directory, version = self.directories[policy_id], self.versions[policy_id]
