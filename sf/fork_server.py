@@ -253,11 +253,13 @@ def _serve(requests: socket.socket, supervisor_pid: int) -> None:
     set_title(NAME)
     leave_signals_to_parent()
     try:
+        gc.disable()  # hardly anything that modules make is garbage
         for module in LOADED_BEFORE:
             importlib.import_module(module)
         gc.collect()
         sys.stdout.flush()  # else every child would print it again
         gc.freeze()  # what the collector does not look at stays one copy for all
+        gc.enable()
         answer: str | Failure = NAME
     except BaseException as error:
         answer = failure_of(error)
