@@ -172,8 +172,11 @@ def make_world(path: Path, **flags: Any) -> World:
     return World(lab, rows_are_whole(lab))
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "inference"), [("rollout-0", 1), ("inference-0", 1), ("rollout-0", 0)])
+ENDS = [("rollout-0", 1, 8), ("inference-0", 1, 25), ("rollout-0", 0, 8)]
+EVERY_LINE = [pytest.param(name, inference, 1, marks=pytest.mark.slow) for name, inference, _ in ENDS]
+
+
+@pytest.mark.parametrize(("name", "inference", "every"), [*ENDS, *EVERY_LINE])
 def test_fault_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: int, every: int) -> None:
     """A partial slot is never learned, a complete one never lost, no answer to a dead worker is acted on."""
     world = make_world(tmp_path, policy_workers_per_policy=inference)

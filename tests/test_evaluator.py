@@ -239,7 +239,7 @@ def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault
         "--env_step_timeout=2",
         "--env_reset_timeout=2",
     )
-    with running(tmp_path, "--env=CartPole-v1", *flags) as command:
+    with running(tmp_path, "--env=tests.fault_envs:Fault-v0", '--env_kwargs={"step_s": 0.001}', *flags) as command:
         command.wait_for_text("Evaluation of policy 0")
         (evaluator,) = command.named("sf-eval-0")
         evaluator.send_signal(fault)

@@ -57,7 +57,7 @@ def test_fault_b1_b3_worker_that_hangs_while_it_makes_environments(tmp_path: Pat
 def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Of what a callback takes a second counts, as of any time in which nobody looks."""
     (tmp_path / "step-hang").touch()
-    arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.001})
+    arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.005})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"), num_workers=2,
         async_rl=True, env_step_timeout=4.0, train_for_env_steps=10**9, train_for_seconds=60,

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -24,40 +23,14 @@ from sf.messages import SaveRequest
 from sf.slots import Requests
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
+from tests.toy_envs import BAD, Leaky
 
-BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}
-
-
-class Leaky(gym.Env[Any, Any]):
-    """Counts its steps; one reward, observation or final observation is no number. Episodes of 20 steps."""
-
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, where: str = "reward", bad: str = "nan", every: int = 37):
-        self.where, self.bad, self.every = where, BAD[bad], every
-        self.steps = self.total = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        self.total += 1
-        leaks = self.total % self.every == 0
-        cut = self.steps == 20 or (leaks and self.where == "final")
-        seen = np.full(2, self.bad if leaks and self.where != "reward" else self.steps, np.float32)
-        return seen, self.bad if leaks and self.where == "reward" else 1.0, False, cut, {}
-
-
-gym.register("Leaky-v0", entry_point="tests.test_nonfinite:Leaky")
 LEAKS = [(where, bad) for where in ("reward", "observation", "final") for bad in BAD]
 
 
 def leaky_lab(path: Path, where: str, bad: str, **flags: Any) -> Lab:
     kwargs = f'{{"where": "{where}", "bad": "{bad}"}}'
-    return make_lab(path, "tests.test_nonfinite:Leaky-v0", env_kwargs=kwargs, **flags)
+    return make_lab(path, "tests.toy_envs:Leaky-v0", env_kwargs=kwargs, **flags)
 
 
 @pytest.mark.parametrize(("where", "bad"), LEAKS)
@@ -71,35 +44,15 @@ def test_fault_b7_b8_refused_by_default(tmp_path: Path, where: str, bad: str) ->
 @pytest.mark.parametrize("where", ["reward", "observation", "final"])
 def test_fault_b7_b8_first_look_drops_what_the_run_drops(where: str, bad: str) -> None:
     """And begins a new episode after an observation that is no number."""
-    source = find_env("tests.test_nonfinite:Leaky-v0", {"where": where, "bad": bad, "every": 5})
+    source = find_env("tests.toy_envs:Leaky-v0", {"where": where, "bad": bad, "every": 5})
     assert probe_and_time(source, 0.0, drop_nonfinite=True).notes == []
     with pytest.raises(EnvError, match=r"finite.*--on_nonfinite=drop"):
         probe_and_time(source, 0.0)
 
 
-class Steady(gym.Env[Any, Any]):
-    """Sees the number and its negative, whose sum is zero, after some steps; the reward is the number."""
-
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, number: float = 1.0, dtype: str = "float32", after: int = 0):
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.dtype(dtype).type)
-        self.number, self.seen, self.steps = number, np.array([number, -number], dtype), -after
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros_like(self.seen), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return self.seen * (self.steps > 0), min(self.number, 1e17), False, False, {}
-
-
-gym.register("Steady-v0", entry_point="tests.test_nonfinite:Steady")
-
-
 def steady_lab(path: Path, number: float, dtype: str, after: int = 0, num_envs: int = 4) -> Lab:
     kwargs = json.dumps({"number": number, "dtype": dtype, "after": after})
-    return make_lab(path, "tests.test_nonfinite:Steady-v0", env_kwargs=kwargs, num_envs_per_worker=num_envs)
+    return make_lab(path, "tests.toy_envs:Steady-v0", env_kwargs=kwargs, num_envs_per_worker=num_envs)
 
 
 @pytest.mark.filterwarnings("error")
@@ -156,7 +109,7 @@ def test_fault_b8_no_way_out_of_a_bad_start(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_fault_b7_whole_run(tmp_path: Path) -> None:
-    env = "--env=tests.test_nonfinite:Leaky-v0", "--num_workers=1", "--num_envs_per_worker=8"
+    env = "--env=tests.toy_envs:Leaky-v0", "--num_workers=1", "--num_envs_per_worker=8"
     finished = run(tmp_path, *env, "--on_nonfinite=drop", "--train_for_env_steps=20000")
     assert finished.code == 0, finished.err
     warnings = [

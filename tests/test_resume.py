@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
@@ -75,25 +72,6 @@ def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: 
         assert torch.equal(tensor.nan_to_num(), parts[name].nan_to_num()), f"{name} differs after a resume"
 
 
-class Drowsy(gym.Env[Any, Any]):
-    """Takes its time for a step; an episode has 20 of them."""
-
-    observation_space = gym.spaces.Box(0, 20, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        time.sleep(0.002)
-        self.steps += 1
-        return np.array([self.steps], np.float32), 1.0, self.steps == 20, False, {}
-
-
-gym.register("Drowsy-v0", entry_point="tests.test_resume:Drowsy")
-
-
 def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its newest checkpoint has the name of the one that it went on from, and is another one."""
 
@@ -106,7 +84,7 @@ def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_pa
 
         for frames, stops in parts:
             flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 64, "train_dir": str(path)}
-            config = make_config("tests.test_resume:Drowsy-v0", train_for_env_steps=frames, serial_mode=True, **flags)
+            config = make_config("tests.toy_envs:Drowsy-v0", train_for_env_steps=frames, serial_mode=True, **flags)
             train(config, Callbacks(on_episode=stop if stops else episodes.append))
         return len(episodes)
 
@@ -114,26 +92,8 @@ def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_pa
     assert parts == told(tmp_path / "whole", (512, False))
 
 
-class Moody(gym.Env[Any, Any]):
-    """Does not repeat itself."""
-
-    observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return np.random.default_rng().random(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.random.default_rng().random(2, np.float32), 1.0, self.steps == 30, False, {}
-
-
-gym.register("Moody-v0", entry_point="tests.test_resume:Moody")
-
-
 def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
-    flags = "--env=tests.test_resume:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
+    flags = "--env=tests.toy_envs:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000").code == 0
     finished = run(tmp_path, *flags, "--train_for_env_steps=6000")
     assert finished.code == 0, finished.err

@@ -155,7 +155,7 @@ def test_fault_b4_first_look_is_over_where_a_later_step_raises(tmp_path: Path) -
 
 def test_fault_a6_evaluations_are_the_work_of_an_evaluator(tmp_path: Path) -> None:
     """One that has delivered is replaced at once, however often."""
-    with running(tmp_path, *CARTPOLE, "--eval_every_steps=500", "--eval_episodes=2") as command:
+    with running(tmp_path, *CARTPOLE, "--eval_every_steps=500", "--eval_episodes=2", "--eval_share=1") as command:
         for restart in (1, 2):
             wait_for_evaluation(command)
             (evaluator,) = command.named("sf-eval-0")

@@ -1,8 +1,12 @@
-"""Environments that break their contract in one way each, for the tests of everything that must notice."""
+"""Environments that break their contract, or are odd, in one way each, for the tests of everything that must notice.
+
+Without torch, since every process that has one of them imports this module.
+"""
 
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import gymnasium
@@ -114,3 +118,89 @@ class GlobalRandom(Toy):
 
 
 gymnasium.register("GlobalRandom-v0", entry_point="tests.toy_envs:GlobalRandom")
+
+
+BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}
+
+
+class Leaky(gymnasium.Env[Any, Any]):
+    """Counts its steps; one reward, observation or final observation is no number. Episodes of 20 steps."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, where: str = "reward", bad: str = "nan", every: int = 37):
+        self.where, self.bad, self.every = where, BAD[bad], every
+        self.steps = self.total = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.total += 1
+        leaks = self.total % self.every == 0
+        cut = self.steps == 20 or (leaks and self.where == "final")
+        seen = np.full(2, self.bad if leaks and self.where != "reward" else self.steps, np.float32)
+        return seen, self.bad if leaks and self.where == "reward" else 1.0, False, cut, {}
+
+
+gymnasium.register("Leaky-v0", entry_point="tests.toy_envs:Leaky")
+
+
+class Steady(gymnasium.Env[Any, Any]):
+    """Sees the number and its negative, whose sum is zero, after some steps; the reward is the number."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, number: float = 1.0, dtype: str = "float32", after: int = 0):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.dtype(dtype).type)
+        self.number, self.seen, self.steps = number, np.array([number, -number], dtype), -after
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros_like(self.seen), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.seen * (self.steps > 0), min(self.number, 1e17), False, False, {}
+
+
+gymnasium.register("Steady-v0", entry_point="tests.toy_envs:Steady")
+
+
+class Drowsy(gymnasium.Env[Any, Any]):
+    """Takes its time for a step; an episode has 20 of them."""
+
+    observation_space = spaces.Box(0, 20, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(0.002)
+        self.steps += 1
+        return np.array([self.steps], np.float32), 1.0, self.steps == 20, False, {}
+
+
+gymnasium.register("Drowsy-v0", entry_point="tests.toy_envs:Drowsy")
+
+
+class Moody(gymnasium.Env[Any, Any]):
+    """Does not repeat itself."""
+
+    observation_space = spaces.Box(-10, 10, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.random.default_rng().random(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.random.default_rng().random(2, np.float32), 1.0, self.steps == 30, False, {}
+
+
+gymnasium.register("Moody-v0", entry_point="tests.toy_envs:Moody")
