@@ -9,6 +9,7 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
+from sf.limits import refusals_told
 from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
 from sf.simulators import Simulators, starting
 from sf.spawning import spawned
@@ -30,6 +31,7 @@ Result = TypeVar("Result")
 class DisposableChild:
     """Calls a function in a process of its own, so that a hang, a crash or a leak stays there."""
 
+    @refusals_told()
     def __init__(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Starts at once.
 
@@ -37,6 +39,9 @@ class DisposableChild:
             what: for messages.
             function: at the top level of a module, like everything it is given.
             arguments: of the function.
+
+        Raises:
+            ResourceError: the kernel has nothing left for it.
         """
         self._what = what
         self._reports, child_end = multiprocessing.Pipe(duplex=False)

@@ -44,41 +44,29 @@ class Experiment:
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""
         """What became of an earlier run, if it is not continued; a sentence."""
-        occupied = _expect_ours(self.path)
+        with _errors_told(self.path):
+            occupied = _expect_ours(self.path)
         self._open_and_lock()
-        with self._errors_told():
+        with _errors_told(self.path):
             if occupied and restart_behavior != "resume":
                 self._clear(keep=restart_behavior == "restart")
-            self.begin()
-
-    @contextlib.contextmanager
-    def _errors_told(self) -> Iterator[None]:
-        """What the file system refuses, as an error for the user.
-
-        Raises:
-            ExperimentError: with the reason and what to change.
-        """
-        try:
-            yield
-        except OSError as error:
-            raise ExperimentError(
-                f"The experiment directory {self.path} cannot be written: {error.strerror or error}. Choose another "
-                "--train_dir, make room, or change its permissions."
-            ) from None
+        self.begin()
 
     def begin(self) -> None:
         """Counts one start more, for a run that begins, or begins again from its last checkpoint.
 
         Raises:
             CheckpointError: the directory is another run's by now.
+            ExperimentError: it cannot be written.
         """
         self.owner.expect_unchanged()
-        self.num_earlier_starts = len(self._starts())
-        """Runs that this one continues; it must not repeat their random numbers."""
-        self._sign()
+        with _errors_told(self.path):
+            self.num_earlier_starts = len(self._starts())
+            """Runs that this one continues; it must not repeat their random numbers."""
+            self._sign()
 
     def _open_and_lock(self) -> None:
-        with self._errors_told():
+        with _errors_told(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -94,7 +82,8 @@ class Experiment:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         old = self.path.with_name(f"{self.path.name}.before-{stamp}")
         if keep:
-            old.mkdir()
+            old.mkdir(mode=0o700)
+            (old / MARKER).touch(mode=0o600)
             (old / MARKER).write_text("\n".join(self._starts()) + "\n")
         os.ftruncate(self._lock, 0)
         for entry in self.path.iterdir():
@@ -118,7 +107,7 @@ class Experiment:
 
     def make_checkpoints(self, num_policies: int) -> None:
         """Makes the directories of the checkpoints that are not there."""
-        with self._errors_told():
+        with _errors_told(self.path):
             for policy_id in range(num_policies):
                 self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 
@@ -130,7 +119,7 @@ class Experiment:
         """
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
         changes = _changes(_json(path), config)
-        with self._errors_told():
+        with _errors_told(self.path):
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
             (self.path / "summary.json").unlink(missing_ok=True)
@@ -145,12 +134,30 @@ def expect_free(train_dir: str, name: str) -> None:
     """Refuses early, and leaves no trace, what `Experiment` would refuse later on.
 
     Raises:
-        ExperimentError: the directory is not an experiment, or another run uses it.
+        ExperimentError: the directory is not an experiment, or cannot be used, or another run uses it.
     """
     path = Path(train_dir).absolute() / name
-    if _expect_ours(path):
+    with _errors_told(path):
+        occupied = _expect_ours(path)
+    if occupied:
         with contextlib.suppress(OSError), (path / MARKER).open("r+b") as marker:
             _lock(marker.fileno(), path)
+
+
+@contextlib.contextmanager
+def _errors_told(path: Path) -> Iterator[None]:
+    """What the file system refuses, as an error for the user.
+
+    Raises:
+        ExperimentError: with the reason and what to change.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ExperimentError(
+            f"The experiment directory {path} cannot be used: {error.strerror or error}. Choose another --train_dir, "
+            "make room, or change its permissions."
+        ) from None
 
 
 def _expect_ours(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import resource
@@ -16,6 +17,35 @@ THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
+NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
+"""What the kernel says when it gives no more files, processes or memory."""
+
+
+def as_refusal(error: BaseException) -> ResourceError | None:
+    """What the user is told if the kernel had nothing left to give; None of another error."""
+    if not (isinstance(error, OSError) and error.errno in NOTHING_LEFT):
+        return None
+    told = ResourceError(
+        f"The machine gives no more files, processes or memory: {error}. Raise the limit (of a container, ulimit -n or "
+        "ulimit -u) or use fewer --num_workers."
+    )
+    told.__cause__ = error
+    return told
+
+
+@contextlib.contextmanager
+def refusals_told() -> Iterator[None]:
+    """Around whatever starts processes.
+
+    Raises:
+        ResourceError: the kernel has refused something.
+    """
+    try:
+        yield
+    except OSError as error:
+        if told := as_refusal(error):
+            raise told from error
+        raise
 
 
 def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:

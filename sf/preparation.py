@@ -19,7 +19,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.first_look import first_look, vectorization_of
 from sf.fork_server import ForkServer
-from sf.limits import threads_beyond_cores
+from sf.limits import refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.signals import early_signals, parent
@@ -46,6 +46,7 @@ class Prepared(NamedTuple):
     """Process whose end ends the run, see `sf.signals.parent`."""
 
 
+@refusals_told()
 def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """Refuses what can be refused, looks at the environment, and fills in what follows from it.
 

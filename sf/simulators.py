@@ -47,10 +47,10 @@ class Simulators:
 
     def __init__(self) -> None:
         self.run = uuid.uuid4().hex
+        self._watchdog = self._new_watchdog()
         self._subreaper = Subreaper()
         self._groups: set[int] = set()
         self._daemons: set[int] = set()
-        self._watchdog = self._new_watchdog()
         self.has_no_watchdog = ""
         """Why, if it has ended and no other one could be started."""
 

@@ -7,7 +7,6 @@ order and saves, the second one kills.
 
 from __future__ import annotations
 
-import errno
 import gc
 import math
 import time
@@ -19,10 +18,11 @@ from typing import NamedTuple
 from sf.callbacks import Callbacks
 from sf.children import Processes
 from sf.config import Config, check
-from sf.errors import ExitCode, InternalError, LearnerLost, ResourceError, SfError
+from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment, expect_free
 from sf.fork_server import ForkServer
+from sf.limits import as_refusal, refusals_told
 from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.preparation import Prepared, prepare
@@ -32,9 +32,6 @@ from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.signals import Signals, noted_signals
 from sf.wiring import Shared, wire
-
-NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
-"""What the kernel says when it gives no more files, processes or memory."""
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -62,6 +59,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
         return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
 
 
+@refusals_told()
 def train_prepared(
     prepared: Prepared,
     callbacks: Callbacks | None = None,
@@ -106,10 +104,6 @@ def train_prepared(
                     experiment.begin()
                 del shared, specs  # its memory is needed again
                 gc.collect()
-        except OSError as error:
-            if error.errno not in NOTHING_LEFT:
-                raise
-            raise _nothing_left(error) from error
         finally:
             experiment.close()
 
@@ -164,8 +158,7 @@ def run(
         error = error or failure
     if imbalance := session.imbalance():  # whatever else went wrong, this must not go unnoticed
         imbalance.__cause__, error = error, imbalance
-    if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
-        error = _nothing_left(error)
+    error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
     why = reason.value if reason and error is None else f"{type(error).__name__}: {error}"
     session.finish(why, code)
@@ -178,15 +171,6 @@ def _note_start(experiment: Experiment, config: Config) -> None:
     """Writes the configuration, and says what a run that is continued does differently."""
     if changes := experiment.write_config(config.to_json()):
         Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")
-
-
-def _nothing_left(error: OSError) -> ResourceError:
-    told = ResourceError(
-        f"The machine gives no more files, processes or memory: {error}. Raise the limit (ulimit -n, ulimit -u) or use "
-        "fewer --num_workers."
-    )
-    told.__cause__ = error
-    return told
 
 
 def _watch(

@@ -15,7 +15,8 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +26,15 @@ import pytest
 import torch
 
 from sf import memory
+from sf.disposable import DisposableChild
 from sf.errors import ResourceError, SfError
 from sf.experiment import MARKER
+from sf.fork_server import ForkServer
 from sf.learner.checkpoint import load_newest
 from sf.memory import MemoryKills
 from sf.models import register_model
 from sf.process import failure_of
+from sf.simulators import Simulators
 from sf.supervisor import train
 from tests import fault_envs
 from tests.checkpoints import snapshot
@@ -38,6 +42,7 @@ from tests.commands import (
     CARTPOLE,
     EXPERIMENT,
     ROOT,
+    command_of,
     newest_version,
     run,
     running,
@@ -50,27 +55,73 @@ from tests.commands import (
 from tests.lab import make_config, make_lab
 
 
-@pytest.mark.parametrize("refused", [1, 2], ids=["worker", "successor"])
-def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
-    """The kernel refuses one: everything that has been started ends, and a run that had begun saves."""
-    real, names = multiprocessing.context.SpawnProcess.start, []
+@dataclass
+class Refusing:
+    """The kernel has nothing left for the n-th process of a name that is started."""
 
-    def start(process: Any) -> None:
-        names.append(process.name)
-        if process.name == "rollout-0" and names.count("rollout-0") == refused:
+    name: str
+    number: int
+    names: list[str] = field(default_factory=list)
+
+    def note(self, name: str) -> None:
+        self.names.append("first look" if name.startswith("SpawnProcess") else name)
+        if self.names[-1] == self.name and self.names.count(self.name) == self.number:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        real(process)
 
-    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", start)
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        start, fork, watchdog = SpawnProcess.start, ForkServer.fork, Simulators._new_watchdog
+
+        def refusing_start(process: Any) -> None:
+            self.note(process.name)
+            start(process)
+
+        def refusing_fork(server: ForkServer, name: str, *arguments: Any) -> Any:
+            if server.is_ready:  # else nothing is asked for yet
+                self.note(name)
+            return fork(server, name, *arguments)
+
+        def refusing_watchdog(simulators: Simulators) -> Any:
+            self.note("watchdog")
+            return watchdog(simulators)
+
+        monkeypatch.setattr(SpawnProcess, "start", refusing_start)
+        monkeypatch.setattr(ForkServer, "fork", refusing_fork)
+        monkeypatch.setattr(Simulators, "_new_watchdog", refusing_watchdog)
+
+
+def processes_of_runs() -> list[str]:
+    """Command lines of what this process has started for runs and what lives."""
+    lines = [command_of(one) for one in psutil.Process().children(recursive=True)]
+    return [line for line in lines if re.match(r"sf-|.*(watchdog\.py|spawn_main)", line)]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("watchdog", 1), ("fork-server", 1), ("first look", 1), ("learner-0", 1), ("inference-0-0", 1),
+        ("rollout-0", 1), ("rollout-0", 2),
+    ],
+)  # fmt: skip
+def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """The kernel refuses one: everything that has been started ends, and a run that had begun saves."""
+    refusing = Refusing(name, number)
+    refusing.patch(monkeypatch)
     (tmp_path / "step-kill").touch()
-    arguments = json.dumps({"orders": str(tmp_path)})
+    arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.001})
     config = make_config("tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"))
     config = replace(config, run=replace(config.run, serial_mode=False))
     with pytest.raises(ResourceError, match=r"no more files, processes or memory.*ulimit"):
         train(config)
-    assert not [child for child in multiprocessing.active_children() if child.name in names]
-    saved = list((tmp_path / "runs").rglob("checkpoint_0*"))
-    assert len(saved) == refused - 1, "there is something to save when all have begun"
+    assert refusing.names.count(name) == number
+    assert processes_of_runs() == []
+    assert number == 1 or list((tmp_path / "runs").rglob("checkpoint_0*")), "the run had begun"
+
+
+def test_fault_c4_evaluation_of_its_own_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    Refusing("first look", 1).patch(monkeypatch)
+    with pytest.raises(ResourceError, match=r"no more files, processes or memory.*ulimit"):
+        DisposableChild("eval-1", os.getpid)
+    assert processes_of_runs() == []
 
 
 def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

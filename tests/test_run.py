@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 import re
 import resource
 import signal
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ import pytest
 
 from sf.cli.train import _next_steps
 from sf.config import RunConfig
-from sf.errors import ExperimentError
-from sf.experiment import Experiment, expect_free
 from tests.commands import (
     EXPERIMENT,
     Finished,
@@ -234,6 +230,7 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     assert "Settings that differ" not in finished.out
     assert "Settings that differ" not in run(tmp_path, *SMALL, "--train_for_env_steps=4000").out
     assert all((path / "summary.json").is_file() for path in kept)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / EXPERIMENT, *kept)} == {0o700}
 
 
 def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
@@ -251,32 +248,6 @@ def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
         command.expect_nobody(5.0)
     after = run(second, *SMALL, f"--train_dir={tmp_path / 'train_dir'}", "--train_for_env_steps=1000")
     assert after.code == 0, after.err
-
-
-def test_fault_d11_file_system_that_cannot_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(ExperimentError, match=r"cannot be locked: No locks available\. Choose a --train_dir on"):
-        Experiment(str(tmp_path), "x", "resume")
-
-
-def test_fault_d11_file_system_that_locks_only_what_may_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As NFS, where the client makes a lock of another kind of it."""
-    flock = fcntl.flock
-
-    def as_nfs_does(descriptor: int, operation: int) -> None:
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        flock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", as_nfs_does)
-    Experiment(str(tmp_path), "x", "resume").close()
-    expect_free(str(tmp_path), "x")
-    Experiment(str(tmp_path), "x", "resume").close()
 
 
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
@@ -384,10 +355,3 @@ def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_p
 def test_what_comes_next_after_a_run_that_has_saved_nothing(tmp_path: Path) -> None:
     told = _next_steps(RunConfig(env="CartPole-v1", train_dir=str(tmp_path)), "auto")
     assert told == f"Nothing was trained yet; {tmp_path / 'default_experiment'} holds no checkpoint."
-
-
-def test_unwritable_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    refused = run(tmp_path, *SMALL, "--train_dir=file")
-    assert refused.code == 4
-    assert "file/default_experiment cannot be written: File exists. Choose another --train_dir" in refused.err
