@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, Literal
 
 from sf.errors import EnvCrashed, ResourceError, SfError, WorkerCrashed
 from sf.fork_server import ForkedProcess
@@ -16,6 +16,9 @@ from sf.process import Failure, Ready, as_exception, how_it_ended
 from sf.progress import Phase
 from sf.restarts import Restarts
 from sf.role import RoleSpec
+
+End = Literal["signal", "exception", "hang", "memory", "exit"]
+"""How a child ends that nobody has told to: killed, failed, stuck, killed for its memory, or by its own exit."""
 
 
 @dataclass
@@ -87,6 +90,17 @@ class Child:
                 "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
             )
         return WorkerCrashed(f"{who} {how_it_ended(self.exit_code)} without being told to, and left no traceback.")
+
+    @property
+    def end(self) -> End:
+        """What `ending` says, in a word."""
+        if self.hang is not None:
+            return "hang"
+        if self.failure is not None:
+            return "exception"
+        if self.lacked_memory:
+            return "memory"
+        return "signal" if (self.exit_code or 0) < 0 else "exit"
 
     @property
     def may_be_luck(self) -> bool:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, get_args
 
-from sf.child import Child, Place, what_hangs
+from sf.child import Child, End, Place, what_hangs
 from sf.config import FaultConfig
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.fork_server import ForkedProcess, ForkServer
@@ -39,7 +39,7 @@ from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
-KILL_GRACE_S = 5.0
+KILL_GRACE_S = 4.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
 FAILED_GRACE_S = 0.5
 """Time for a process that has told why it fails to be gone."""
@@ -60,6 +60,8 @@ class Processes:
         self.console = Console()
         self.places: list[Place] = []
         self.memory_kills = MemoryKills()
+        self.restarts = dict.fromkeys(get_args(End), 0)
+        """How many, by the end that made them necessary."""
         self.has_news = False
         """Somebody rang: a role has something that should not wait for the next look at the clock."""
         self.killed: list[str] = []
@@ -146,7 +148,8 @@ class Processes:
         """For the curves: restarts so far, and the age of the oldest sign of life in seconds."""
         now = time.monotonic()
         return {
-            "faults/restarts": float(sum(place.restarts.total for place in self.places)),
+            "faults/restarts": float(sum(self.restarts.values())),
+            **{f"faults/restarts_{end}": float(number) for end, number in self.restarts.items()},
             "faults/oldest_heartbeat": max((child.watch.age_s(now) for child in self.children), default=0.0),
         }
 
@@ -252,6 +255,7 @@ class Processes:
         if delay_s is None:
             self._give_up(place, cause)
             return
+        self.restarts[child.end] += 1
         place.start_s = time.monotonic() + delay_s
         reason = child.failure.message if child.failure else ""
         text = str(cause) if reason != place.last_failure else str(cause).splitlines()[0]
@@ -332,6 +336,8 @@ class Processes:
         while (alive := self._alive()) and time.monotonic() < deadline:
             connection.wait([child.pidfd for child in alive], max(0.0, deadline - time.monotonic()))
         problems = [f"{child.name} (pid {child.pid}) {UNKILLABLE}" for child in alive]
+        if self.simulators is not None:
+            self.simulators.unkillable.update(child.pid for child in alive)
         late = {}
         for child in self.children:
             self._bury(child)

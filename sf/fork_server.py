@@ -52,7 +52,7 @@ LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.networ
 """Modules that most children need."""
 INIT_S = 120.0
 """Longest time to load them."""
-BIRTH_S = 10.0
+BIRTH_S = 4.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill."""

@@ -49,6 +49,15 @@ LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
     "(--num_workers, --num_envs_per_worker)."
 )
+DEVICE_LOST = (
+    "uncorrectable", "no CUDA-capable device", "device(s) is/are busy or unavailable", "GPU is lost",
+    "CUDA error: unknown error",
+)  # fmt: skip
+"""What the CUDA runtime says of an accelerator that is broken, gone, or somebody else's."""
+OTHER_DEVICE = (
+    "The accelerator cannot be used any more. Look at it with nvidia-smi. The same command goes on from the last "
+    "checkpoint, on another accelerator with CUDA_VISIBLE_DEVICES, or with --device=cpu."
+)
 
 OOM_SCORE = 500
 """As if it used half of the memory of the machine in addition, where the kernel looks for whom to kill."""
@@ -82,6 +91,8 @@ def failure_of(error: BaseException) -> Failure:
         details = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     if is_out_of_memory(error):
         error = ResourceError(f"{text_of(error) or type(error).__name__}\n{LESS_MEMORY}")
+    elif type(error).__name__ == "AcceleratorError" and any(words in text_of(error) for words in DEVICE_LOST):
+        error = ResourceError(f"{text_of(error)}\n{OTHER_DEVICE}")
     expected = isinstance(error, SfError)
     code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
     return Failure(type(error).__name__, shortened(text_of(error)), shortened(details), int(code), expected)

@@ -33,7 +33,7 @@ INFERENCE_COUNTERS = (
 )
 LEARNER_COUNTERS = (
     "version", "env_steps", "first_env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update",
-    "publish", "save", "gpu_mem", "gpu_cache",
+    "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps",
 )  # fmt: skip
 
 EVALUATION_COUNTERS = ("evaluations", "play", "wait")

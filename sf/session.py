@@ -71,6 +71,8 @@ class Session:
         self.last_saved: dict[int, CheckpointSaved] = {}
         self.failed_saves = 0
         """Checkpoints that could not be written."""
+        self.saved_s = [0.0] * topology.num_policies
+        """When the checkpoint of each policy that is resumed from was written."""
         self.evaluated = [NOTHING_PUBLISHED] * topology.num_policies
         """Version of each policy that was evaluated last."""
         self.started_s = math.inf
@@ -85,7 +87,7 @@ class Session:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
         now = time.monotonic()
         if self.started_s == math.inf:
-            self.started_s = now
+            self.started_s, self.saved_s = now, [now] * len(self.saved_s)
             self.monitor.begin(self.snapshot(now))
             self._due = {kind: now + every for kind, every in self._save_intervals().items()}
         self.take(self.take_messages())
@@ -148,9 +150,13 @@ class Session:
 
     def faults(self) -> dict[str, float]:
         """For the curves: what was thrown away, by reason, and what could not be saved."""
-        dropped = sum(record.read()["dropped"] for record in self.records.rollouts.values())
-        unread = float(sum(ring.unread for ring in self.rings))
-        counted = {"dropped_nonfinite": dropped, "unread_episodes": unread, "failed_saves": float(self.failed_saves)}
+        counted = {
+            "dropped_nonfinite": sum(record.read()["dropped"] for record in self.records.rollouts.values()),
+            "skipped_steps": sum(record.read()["skipped_steps"] for record in self.records.first_learners),
+            "unread_episodes": float(sum(ring.unread for ring in self.rings)),
+            "failed_saves": float(self.failed_saves),
+            "checkpoint_age": time.monotonic() - min(self.saved_s),
+        }
         return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
 
     def ledger(self) -> Ledger:
@@ -181,6 +187,8 @@ class Session:
             case CheckpointSaved():
                 if message.kind == "periodic":  # as the final one is, and none of an evaluator
                     self.last_saved[message.policy_id] = message
+                    if not message.error:
+                        self.saved_s[message.policy_id] = time.monotonic()
                 self.monitor.checkpoint_saved(message)
                 self.failed_saves += bool(message.error)
                 self._news.append(message)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class Simulators:
         self._subreaper = Subreaper()
         self._groups: set[int] = set()
         self._daemons: set[int] = set()
+        self.unkillable: set[int] = set()
+        """Pids of children that not even the kernel has ended; nobody waits for them any more."""
         self.has_no_watchdog = ""
         """Why, if it has ended and no other one could be started."""
 
@@ -113,7 +115,7 @@ class Simulators:
 
     def close(self) -> None:
         """Kills what is left of the run, whose children have been waited for, and ends the watchdog."""
-        kill_marked(self.run)
+        kill_marked(self.run, spared=self.unkillable)
         self._say("done\n")
         self._drop_pipe()
         try:
@@ -164,18 +166,18 @@ def kill_what_it_started(pid: int, mark: str) -> None:
     """Kills the process group of a child that was not reaped yet, and everything else with its mark."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    kill_marked(mark, pid)
+    kill_marked(mark, pid, {pid})
 
 
-def kill_marked(mark: str, group: int | None = None) -> None:
+def kill_marked(mark: str, group: int | None = None, spared: Set[int] = frozenset()) -> None:
     """Kills and reaps descendants whose mark begins so, or that are in a group, until none is left: some give birth.
 
-    Not the one that leads the group: it has ended, or not even the kernel ends it.
+    Those that are spared have ended, or not even the kernel ends them.
     """
     deadline, passes, quiet = time.monotonic() + LONGEST_CLEANING_S, 0, 0
     dying: set[psutil.Process] = set()  # who has no mark any more, and is to be reaped all the same
     while quiet < QUIET_LOOKS and (passes < LEAST_PASSES or time.monotonic() < deadline):
-        left = _descendants(mark, group)
+        left = _descendants(mark, group, spared)
         passes, quiet = (passes + 1, 0) if left else (passes, quiet + 1)
         for process in left:
             with contextlib.suppress(psutil.Error):
@@ -183,13 +185,13 @@ def kill_marked(mark: str, group: int | None = None) -> None:
         dying = set(psutil.wait_procs(dying.union(left), timeout=LAST_BREATH_S)[1])
 
 
-def _descendants(mark: str, group: int | None) -> list[psutil.Process]:
-    """Those that bear the mark or are in the group, but for the one that leads it."""
+def _descendants(mark: str, group: int | None, spared: Set[int]) -> list[psutil.Process]:
+    """Those that bear the mark or are in the group, but for the spared ones."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(ProcessLookupError):
             in_group = os.getpgid(child.pid) == group
-            if child.pid != group and (in_group or watchdog.is_marked(child.pid, f"{MARK}={mark}")):
+            if child.pid not in spared and (in_group or watchdog.is_marked(child.pid, f"{MARK}={mark}")):
                 found.append(child)
     return found
 

@@ -150,7 +150,10 @@ def test_fault_a15_b4_b5_b6_workers_that_end_by_themselves_are_replaced(tmp_path
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
-    assert summary_of(tmp_path)["faults"]["faults/restarts"] == len(ENDS)
+    faults = summary_of(tmp_path)["faults"]
+    assert faults["faults/restarts"] == len(ENDS)
+    found = {end: faults[f"faults/restarts_{end}"] for end in ("signal", "exception", "hang", "memory", "exit")}
+    assert found == {"signal": 3, "exception": 4, "hang": 0, "memory": 0, "exit": 1}
     expect_exact_ledger(tmp_path, finished)
 
 
@@ -181,15 +184,16 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
+    assert summary_of(tmp_path)["faults"]["faults/restarts_hang"] == 1
     if order != "step-stop":
         assert re.search(r'fault_envs\.py", line \d+ in obey', finished.err), "the stacks are printed"
     expect_exact_ledger(tmp_path, finished)
 
 
 def test_fault_b3_slow_but_legal(tmp_path: Path) -> None:
-    """A reset that takes most of its time is nobody's fault, with a shorter limit for steps."""
+    """A reset that takes most of its time is nobody's fault; steps have a shorter limit, and each reset has its own."""
     flags = fault_run(tmp_path, kwargs={"reset_s": 4.0})[:-1]
-    limits = "--env_step_timeout=3", "--env_reset_timeout=30", "--train_for_seconds=10"
+    limits = "--env_step_timeout=3", "--env_reset_timeout=7", "--train_for_seconds=10"
     finished = run(tmp_path, *flags, *limits)
     assert finished.code == 0, finished.err
     assert "Restart" not in finished.out
@@ -248,11 +252,16 @@ def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_training(command)
         helpers = [one for one in command.members() if not one.cmdline()[0].startswith("sf-")]
-        assert helpers
+        for kind in ("watchdog", "resource_tracker"):
+            assert any(kind in command_of(one) for one in helpers), kind
         for helper in helpers:
             helper.kill()
         wait_for_more(command)
         command.wait_for(lambda: watchdogs(command), "another watchdog")
+        (victim,) = command.named("sf-rollout-0")  # the start of its successor needs a tracker
+        victim.kill()
+        wait_for_new(command, "sf-rollout-0", victim.pid)
+        wait_for_more(command)
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
 
@@ -281,6 +290,9 @@ def shared_blocks(command: Running) -> int:
     return len({line.split()[4] for line in lines if "memfd:sf" in line})
 
 
+SAVED = r"Saved \S+/checkpoint_(\d+)_\d+ \(periodic"
+
+
 def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> None:
     """Lost is what was learned since the last checkpoint; frames and versions go on from there."""
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1", "--restart_learner=True") as command:
@@ -299,9 +311,14 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
-    frames = [int(found) for found in re.findall(r"Total num frames: (\d+)", finished.out)]
-    saved = [int(found) for found in re.findall(r"checkpoint_(\d+)_\d+ \(periodic", finished.out)]
-    assert saved == sorted(saved), "versions never go back"
-    assert frames[-1] > 0
+    first, second = finished.out.split("The run begins again from its last checkpoint")
+    before_it, after_it = ([int(found) for found in re.findall(SAVED, text)] for text in (first, second))
+    resumed = re.search(r"Resumed from \S+/checkpoint_(\d+)_(\d+)", second)
+    assert resumed
+    version, frames = map(int, resumed.groups())
+    assert version >= max(before_it, default=1), "the newest one"
+    assert min(int(found) for found in re.findall(r"policy_version (\d+)", second)) >= version
+    assert after_it == sorted(after_it)
+    assert min(int(found) for found in re.findall(r"Total num frames: (\d+)", second)) >= frames
     assert "Settings that differ" not in finished.out, "it is the same start"
     expect_exact_ledger(tmp_path, finished)

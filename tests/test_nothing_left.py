@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -22,7 +22,7 @@ import pytest
 
 from sf import children
 from sf.children import Processes
-from sf.errors import InternalError
+from sf.errors import InternalError, WorkerCrashed
 from sf.process import STOPPING
 from sf.signals import Signals
 from sf.supervisor import train
@@ -31,6 +31,7 @@ from tests.commands import (
     LAUNCH,
     ROOT,
     Running,
+    command_of,
     expect_no_shared_memory_but,
     fault_run,
     run,
@@ -115,11 +116,15 @@ def lives_in(process: psutil.Process, directory: Path) -> bool:
 
 @pytest.mark.alone
 def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
-    with running(tmp_path, *CARTPOLE) as command:
+    """After a second, of those that environments have started neither, wherever they have gone."""
+    with running(tmp_path, *fault_run(tmp_path, kwargs={"sleepers": True})[:-1]) as command:
         wait_for_first_step(command)
+        family = psutil.Process(command.process.pid).children(recursive=True)
+        assert len(family) > 2 * 4 * SLEEPERS
         command.process.kill()
         command.process.wait()
-        command.expect_nobody(1.0)
+        assert not left_of(family, 1.0)
+        command.expect_nobody(0.0)
 
 
 def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
@@ -226,22 +231,36 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
                 member.kill()
 
 
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[psutil.Process]]]:
+    """Has nothing kill rollout-0, as if the kernel did not let go of it; gives those of this name that live."""
+    kill = SpawnProcess.kill
+    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
+
+    def of_this_name() -> list[psutil.Process]:
+        mine = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+        return [one for one in mine if command_of(one).startswith("sf-rollout-0")]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
+        patched.setattr(os, "killpg", lambda group, number: None)
+        patched.setattr(psutil.Process, "kill", lambda self: None)
+        yield of_this_name
+    for one in of_this_name():
+        one.kill()
+        os.waitpid(one.pid, 0)
+
+
 @pytest.mark.alone
 def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unkillable: Callable[[], list[psutil.Process]]
 ) -> None:
-    monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
-    monkeypatch.setattr(children, "KILL_GRACE_S", 1.0)
-    kill, stop = SpawnProcess.kill, Processes.stop
-    monkeypatch.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
-    monkeypatch.setattr(os, "killpg", lambda group, number: None)
-    monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
+    stop = Processes.stop
     arguments = json.dumps({"close_s": 1000})
     config = make_config(
         "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path), train_for_env_steps=2000
     )
     config = replace(config, run=replace(config.run, serial_mode=False))
-    left: list[psutil.Process] = []
     told_s: list[float] = []
 
     def stop_in_time(processes: Processes, signals: Signals) -> list[str]:
@@ -249,15 +268,23 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
         return stop(processes, signals)
 
     monkeypatch.setattr(Processes, "stop", stop_in_time)
-    try:
-        with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
-            train(config)
-        assert time.monotonic() - told_s[0] < children.STOP_GRACE_S + 5.0
-        mine = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-        left = [one for one in mine if "sf-rollout" in "".join(one.cmdline())]
-        assert len(left) == 1
-        assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
-    finally:
-        for one in left:
-            os.kill(one.pid, signal.SIGKILL)
-            os.waitpid(one.pid, 0)
+    with pytest.raises(InternalError, match=r"rollout-0 \(pid \d+\) cannot be killed and is left to the kernel"):
+        train(config)
+    assert time.monotonic() - told_s[0] < children.STOP_GRACE_S + 5.0
+    assert len(unkillable()) == 1
+    assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
+
+
+def test_fault_a17_b1_hang_that_cannot_be_killed_ends_the_run(
+    tmp_path: Path, unkillable: Callable[[], list[psutil.Process]]
+) -> None:
+    """Nobody can take its place, since it may write into shared memory when the kernel lets go of it."""
+    (tmp_path / "step-ignore_sigterm").touch()
+    arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.001})
+    config = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs=arguments, train_dir=str(tmp_path / "runs"), env_step_timeout=1.0
+    )
+    config = replace(config, run=replace(config.run, serial_mode=False))
+    with pytest.raises(WorkerCrashed, match=r"rollout-0 \(pid \d+\) hangs and cannot be killed"):
+        train(config)
+    assert len(unkillable()) == 1, "no successor"

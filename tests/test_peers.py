@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import re
 import subprocess
 from multiprocessing.connection import Connection
 from typing import Any
@@ -165,23 +166,43 @@ def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:
     return [trained_on(peers, *job) for job in jobs]
 
 
-def test_fault_b9_h4_what_one_cannot_learn_nobody_learns() -> None:
+@pytest.mark.parametrize("normalize_rewards", [False, True])
+def test_fault_b9_h4_what_one_cannot_learn_nobody_learns(normalize_rewards: bool) -> None:
     """The share of one learner is no number: both skip its minibatches, and train on the next dataset."""
     good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
     bad.rewards = bad.rewards * float("nan")
-    for before, after, skipped, steps in together(train_and_skip, [good, bad], [good, good]):
+    jobs = [good, bad, normalize_rewards], [good, good, normalize_rewards]
+    for before, after, skipped, steps in together(train_and_skip, *jobs):
+        assert any(name.startswith("reward_scaling.") for name in before) == normalize_rewards
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert (skipped, steps) == (4, [4, 0, 4])
 
 
-def train_and_skip(peers: Peers, first: Batch, second: Batch) -> Any:
-    update = make_update({"normalize_advantages": False}, {}, peers)
+def train_and_skip(peers: Peers, first: Batch, second: Batch, normalize_rewards: bool) -> Any:
+    update = make_update({"normalize_advantages": False, "normalize_rewards": normalize_rewards}, {}, peers)
     steps = [len(list(update.steps(first)))]
     before = {name: tensor.clone() for name, tensor in update.state_dict().items()}
     steps.append(len(list(update.steps(second))))
     after = {name: tensor.clone() for name, tensor in update.state_dict().items()}
     steps.append(len(list(update.steps(first))))
     return before, after, update.num_skipped, steps
+
+
+def test_fault_b9_statistics_take_in_no_dataset_of_which_a_step_was_skipped() -> None:
+    """One trajectory of four is no number: of the minibatches of two, those without it are trained on."""
+    good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
+    bad.rewards[:, 0] = float("nan")
+    update = make_update({"normalize_advantages": False}, {"normalize_returns": True})
+    list(update.steps(good))
+    before = {name: tensor.clone() for name, tensor in update.state_dict().items()}
+    assert len(list(update.steps(bad))) == update.num_skipped == 2
+    after = update.state_dict()
+    for name, tensor in after.items():
+        assert torch.isfinite(tensor).all(), name
+        assert not re.search("statistics|normalizer", name) or torch.equal(tensor, before[name]), name
+    assert not torch.equal(after["optimizer.exp_avg"], before["optimizer.exp_avg"])
+    list(update.steps(good))
+    assert update.state_dict()["statistics.returns.count"] > before["statistics.returns.count"]
 
 
 # ----------------------------------------------------------------------------------------------------------- exchange

@@ -187,6 +187,24 @@ def test_fault_c7_accelerators_too() -> None:
     assert failure_of(RuntimeError("mat1 and mat2 shapes cannot be multiplied")).exit_code == 7
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: uncorrectable ECC error encountered",
+        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "CUDA error: no CUDA-capable device is detected",
+        "CUDA error: unknown error\nCUDA kernel errors might be reported asynchronously",
+    ],
+)
+def test_fault_c7_accelerator_that_is_lost(text: str) -> None:
+    """As torch tells it; an assertion that fails on the device is a fault of a program."""
+    failure = failure_of(torch.AcceleratorError(text))
+    assert (failure.exit_code, failure.is_expected) == (5, True)
+    assert "nvidia-smi" in failure.message
+    assert failure_of(RuntimeError(text)).exit_code == 7
+    assert failure_of(torch.AcceleratorError("CUDA error: device-side assert triggered")).exit_code == 7
+
+
 JUMPING_CLOCK = """
 import random
 import time

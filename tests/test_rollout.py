@@ -20,6 +20,7 @@ from sf.learner.returns import gae, values_after
 from sf.rollout.worker import RolloutWorker
 from sf.slots import Requests, SlotState
 from tests.commands import run
+from tests.fault_envs import Unpicklable
 from tests.lab import Lab, make_lab, step_until
 
 
@@ -387,3 +388,25 @@ def test_scores_that_an_environment_counts_itself_are_reported_also_those_within
     assert episodes == [[7, 3], [7, 3], [5, 1], [5, 1]] * 2
     for role in roles:
         role.close()
+
+
+@pytest.mark.parametrize("vectorization", ["none", "native"])
+def test_fault_b6_environments_that_cannot_be_closed_nor_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], vectorization: str
+) -> None:
+    """The others are closed all the same."""
+    lab = make_lab(tmp_path, "CartPole-v1", num_envs_per_worker=4, vectorization=vectorization)
+    worker, closed = lab.build("rollout-0"), []
+
+    def close(env: Any) -> None:
+        closed.append(env)
+        raise Unpicklable(env)
+
+    batches = [group.envs for group in worker.groups]
+    envs = [env for batch in batches for env in (batch.envs if vectorization == "none" else [batch.env])]
+    for env in envs:
+        monkeypatch.setattr(env, "close", lambda env=env: close(env))
+    worker.close()
+    assert closed == envs
+    told = "close() raised Unpicklable: (the text of the exception cannot be shown)"
+    assert capsys.readouterr().err.count(told) == len(envs) >= 2

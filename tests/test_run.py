@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.commands import (
     run,
     running,
     summary_of,
+    version_of,
     wait_for_first_step,
     wait_for_saved_steps,
 )
@@ -139,7 +141,9 @@ def test_a22_tags(tmp_path: Path, mode: str) -> None:
         )
     }  # fmt: skip
     wanted |= {f"slots/{side}" for side in ("allocated", "learned", "free", "in_flight")}
-    wanted |= {f"faults/discarded_{why}" for why in ("worker_died", "not_learned", "unused")} | {"faults/failed_saves"}
+    wanted |= {f"faults/discarded_{why}" for why in ("worker_died", "not_learned", "unused")}
+    wanted |= {f"faults/restarts{end}" for end in ("", "_signal", "_exception", "_hang", "_memory", "_exit")}
+    wanted |= {f"faults/{name}" for name in ("failed_saves", "checkpoint_age", "skipped_steps", "oldest_heartbeat")}
     assert wanted <= set(curves), wanted - set(curves)
     for points in curves.values():
         steps = [step for step, _ in points]
@@ -179,15 +183,22 @@ def test_fault_d2_final_checkpoint_that_cannot_be_written_is_an_error(tmp_path: 
     assert {path.name for path in (tmp_path / EXPERIMENT / "checkpoint_p0").iterdir()} <= {"best"}
 
 
+def is_saved_after(version: int, path: Path) -> bool:
+    return newest_version(path) > version
+
+
 def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, "--save_every_sec=1") as command:
         wait_for_first_step(command)
         wait_for_saved_steps(command)
+        told = version_of(command)
+        for _ in range(2):  # what is written at this moment may be older
+            command.wait_for(partial(is_saved_after, newest_version(tmp_path), tmp_path), "another checkpoint")
         command.named("sf-learner-0")[0].kill()
         finished = command.finish(20)
     assert finished.code == 7
     assert "learner-0" in finished.err
-    assert newest_version(tmp_path) > 0
+    assert newest_version(tmp_path) >= told > 0, "at most the steps of one interval are lost"
 
 
 def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class RewardScaling:
         self.gamma, self._peers = gamma, peers
         self.moments = RunningMoments((), torch.device("cpu"))
         self._sums = np.zeros(num_streams)
+        self._remembered: tuple[list[Tensor], Array] = [], self._sums
 
     def __call__(self, rewards: Tensor, ended: Tensor, valid: Tensor, streams: Tensor) -> Tensor:
         """Scaled rewards [T, B].
@@ -87,6 +88,16 @@ class RewardScaling:
             sums = np.where(ended[t], 0.0, sums)
         self._sums[rows] = sums
         return after
+
+    def remember(self) -> None:
+        """What there is now, for `forget`."""
+        self._remembered = [tensor.clone() for tensor in self.state_dict().values()], self._sums.copy()
+
+    def forget(self) -> None:
+        """What came since `remember`."""
+        before, self._sums = self._remembered
+        for tensor, earlier in zip(self.state_dict().values(), before, strict=True):
+            tensor.copy_(earlier)
 
     @property
     def sums(self) -> list[float]:

@@ -106,10 +106,11 @@ class Update:
 
         Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
         when the dataset begins count for the lag but train nothing, and the learning rate is multiplied by the share
-        of the others. A dataset with nothing to train on is skipped.
+        of the others. A dataset with nothing to train on is skipped, and no statistics take in one of which a step was
+        skipped.
         """
         self._summary = metrics.Summary()
-        first_version = self.version
+        first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
         selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
         if selection.num_trained == 0:
@@ -117,6 +118,7 @@ class Update:
             return
         lr_factor = selection.num_trained / selection.num_own
         if self.reward_scaling is not None:
+            self.reward_scaling.remember()
             ended = batch.terminated | batch.truncated
             batch = replace(batch, rewards=self.reward_scaling(batch.rewards, ended, batch.valid, batch.streams))
         transitions = with_gae(batch, self.policy, self.config)
@@ -137,7 +139,7 @@ class Update:
                 ends_epoch = index == len(parts) - 1
                 has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
                 is_last = ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
-                if is_last:
+                if is_last and self.num_skipped == skipped_before:
                     trained = _take(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
                 report = StepReport(self.version, *lags)
@@ -147,6 +149,8 @@ class Update:
             self._schedule.after_epoch()
             if is_last:
                 break
+        if self.reward_scaling is not None and self.num_skipped > skipped_before:
+            self.reward_scaling.forget()
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch; empty unless its dataset was trained with `want_summary`."""

@@ -171,6 +171,7 @@ class Learner:
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
+        self.record["skipped_steps"] = self.update.num_skipped
         if self.batcher.release(was_trained_on):
             for worker in self.bells.workers:
                 worker.ring()

@@ -195,7 +195,8 @@ class _Batch:
             try:
                 env.close()
             except Exception as error:  # the others are closed all the same, and the run is over
-                print(f"{self.info.env_id}, environment {index}: close() raised {error!r}", file=sys.stderr)
+                what = f"close() raised {type(error).__name__}: {text_of(error)}"
+                print(f"{self.info.env_id}, environment {index}: {what}", file=sys.stderr)
 
     def fail(self, call: str, index: int, error: Exception) -> NoReturn:
         """Reports an exception of the environment, with its own traceback as text."""

@@ -24,7 +24,7 @@ from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.statistics import counts_episodes
-from sf.errors import EnvError
+from sf.errors import EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
 from sf.rollout.observations import EntryCheck, RangeCheck
@@ -105,7 +105,8 @@ class VectorBatch:
         try:
             self.env.close()
         except Exception as error:  # other groups are closed all the same, and the run is over
-            print(f"{self.info.env_id}: close() raised {error!r}", file=sys.stderr)
+            what = f"close() raised {type(error).__name__}: {text_of(error)}"
+            print(f"{self.info.env_id}: {what}", file=sys.stderr)
 
     def _reset(self, **arguments: Any) -> Any:
         """The first observations."""
