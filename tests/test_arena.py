@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -59,6 +60,23 @@ def test_memory_has_no_name() -> None:
 def test_too_much_memory_is_refused_with_advice() -> None:
     with pytest.raises(ResourceError, match="Use a smaller --rollout"):
         SharedBlock().allocate(1 << 50)
+
+
+def test_fault_c1_memory_is_there_before_anybody_touches_it() -> None:
+    """Else a full machine would be a bus error in the middle of the run."""
+    block = SharedBlock()
+    block.allocate(10 * 2**20)
+    assert os.fstat(block.fd).st_blocks * 512 >= block.num_bytes == 10 * 2**20
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
+def test_fault_c1_memory_that_somebody_else_was_faster_to_take(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(ResourceError, match=r"Shared memory needs 10 MiB.* Use a smaller --rollout"):
+        SharedBlock().allocate(10 * 2**20)
 
 
 def test_ring_before_the_wait_is_remembered() -> None:

@@ -23,7 +23,7 @@ import torch
 
 from sf.ledger import Ledger
 from sf.policy import Sequences
-from sf.slots import SlotState
+from sf.slots import Requests, SlotState
 from tests.lab import Lab, make_lab
 
 CRASH_FILES = (
@@ -196,10 +196,9 @@ def test_fault_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: in
     assert ended.in_flight == 0
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(2, marks=pytest.mark.slow)])
-def test_fault_a7_memory_of_a_recurrent_policy_survives(tmp_path: Path, every: int) -> None:
-    """Whatever line an inference worker ends at: played again from where the slot began, all values are the same."""
-    world = make_world(tmp_path, use_rnn=True, rnn_size=8, rnn_type="lstm", normalize_returns=False)
+def make_recurrent_world(path: Path) -> World:
+    """One in which all that was stored is computed again from the memory in which a slot began."""
+    world = make_world(path, use_rnn=True, rnn_size=8, rnn_type="lstm", normalize_returns=False)
     network, slots = world.learner.network, world.lab.slots
     whole = world.check
 
@@ -215,8 +214,46 @@ def test_fault_a7_memory_of_a_recurrent_policy_survives(tmp_path: Path, every: i
         assert np.allclose(found.normalized_values.numpy(), slots.values[slot, :-1].ravel(), atol=1e-5)
 
     world.check = check
+    return world
+
+
+@pytest.mark.parametrize("every", [11, pytest.param(2, marks=pytest.mark.slow)])
+def test_fault_a7_memory_of_a_recurrent_policy_survives(tmp_path: Path, every: int) -> None:
+    """Whatever line an inference worker ends at: played again from where the slot began, all values are the same."""
+    world = make_recurrent_world(tmp_path)
     world.go_on(4)
     for name, last in (("inference-0", 130), ("rollout-0", 200)):
         for line in range(1, last, every):
             assert world.crash(name, line)
             world.go_on(2)
+
+
+@pytest.mark.parametrize("is_recurrent", [False, True])
+def test_fault_a4_deaths_while_an_answer_is_computed(tmp_path: Path, is_recurrent: bool) -> None:
+    """The request of a worker is in work when its successor asks; every other time that dies and the next one asks."""
+    world = make_recurrent_world(tmp_path) if is_recurrent else make_world(tmp_path)
+    world.go_on(4)
+    inference, requests = world.roles["inference-0"], Requests(world.lab.shared.topology, world.lab.arena)
+    act, deaths = inference.actor.act, itertools.cycle((1, 2))
+
+    def interrupted(*arguments: Any) -> Any:
+        answers = act(*arguments)
+        for _ in range(next(deaths)):
+            world.replace("rollout-0")
+            while world.roles["rollout-0"].step():
+                pass  # until all of its groups have asked
+        return answers
+
+    for _ in range(20):
+        world.go_on(1)
+        while world.roles["rollout-0"].step():
+            pass
+        before = requests.request.copy()
+        inference.actor.act = interrupted
+        assert inference.step(), "it was asked"
+        inference.actor.act = act
+        assert (requests.request > before).all(), "a successor has asked"
+        assert not any(requests.is_answered(group) for group in range(len(before))), "nobody acts on what came late"
+        world.go_on(4)
+    assert world.crashes == 30
+    assert Ledger.of(world.lab.slots, has_ended=False).is_balanced

@@ -30,7 +30,7 @@ from tests.commands import (
 from tests.lab import make_config
 
 
-def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
+def test_fault_c5_c6_one_thread_computes_in_each_process(tmp_path: Path) -> None:
     """Beside it the learner and the inference worker have those that torch has started, which only wait."""
     with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:
         wait_for_training(command)
@@ -46,6 +46,7 @@ def test_fault_c5_one_thread_computes_in_each_process(tmp_path: Path) -> None:
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
     assert threads["sf-rollout-0"] == threads["sf-rollout-1"] == 1, threads
+    assert threads["sf-fork-server"] == 1, "a fork copies only the thread that asks for it (C6)"
     assert max(threads.values()) <= 4, threads
     assert max(busy.values()) == 1, busy
 

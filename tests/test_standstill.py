@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sf.monitor import standstill
 from sf.monitor.snapshot import PolicySnapshot, Snapshot
 from sf.monitor.standstill import Standstill
+from sf.supervisor import train
+from tests.lab import make_config
 
 
 def told(*seen: tuple[float, int, int], busy: bool = False) -> list[tuple[float, str]]:
     """When something is said, and what: of time, iterations and samples at each look, over two policies."""
-    standstill, found = Standstill(dataset=2048), []
+    watching, found = Standstill(dataset=2048), []
     for time_s, iterations, samples in seen:
         policies = (
             PolicySnapshot(iterations=iterations, samples=samples, waits=not busy),
             PolicySnapshot(iterations=5, samples=7, waits=True),
         )
-        if sentence := standstill.look(Snapshot(time_s, policies)):
+        if sentence := watching.look(Snapshot(time_s, policies)):
             found.append((time_s, sentence))
     return found
 
@@ -43,3 +52,16 @@ def test_fault_f2_environments_that_answer_nothing_are_named() -> None:
 
 def test_fault_f2_time_in_which_the_run_was_stopped_does_not_count() -> None:
     assert told((0.0, 0, 80), (1.0, 0, 80), (1000.0, 0, 80), (1001.0, 0, 80)) == []
+
+
+def test_fault_f2_whole_run_says_why_its_learner_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(standstill, "FIRST_S", 1.0)
+    slow = make_config(
+        "tests.fault_envs:Fault-v0", env_kwargs='{"step_s": 0.3}', train_dir=str(tmp_path), num_envs_per_worker=1,
+        rollout=64, batch_size=64, worker_num_splits=1, train_for_seconds=5,
+    )  # fmt: skip
+    assert train(replace(slow, run=replace(slow.run, serial_mode=False))).code == 0
+    told = capfd.readouterr().out
+    assert re.search(r"Learners have been waiting for trajectories for \d s\. \d actions were computed meanwhile", told)
