@@ -133,7 +133,7 @@ class FaultEnv(gym.Env[Any, Any]):
         if cgroup:
             Path(cgroup, "cgroup.procs").write_text(str(os.getpid()))
         self.orders, self.reset_s, self.step_s, self.close_s = orders, reset_s, step_s, close_s
-        self.steps = 0
+        self.steps, self.again = 0, dict[str, str]()
         time.sleep(init_s)
         self.obey("init")
         if sleepers:
@@ -142,7 +142,9 @@ class FaultEnv(gym.Env[Any, Any]):
             threading.Thread(target=time.sleep, args=(1000,)).start()
 
     def obey(self, call: str) -> None:
-        """Does what is ordered for this call; one order is obeyed once, `always` every time."""
+        """Does what is ordered for this call: once, `twice` in a row by the same environment, or `always`."""
+        if call in self.again:
+            FAULTS[self.again.pop(call)]()
         if not self.orders or (self.steps < 40 and call == "step"):
             return
         for order in Path(self.orders).glob(f"{call}-*"):
@@ -154,6 +156,8 @@ class FaultEnv(gym.Env[Any, Any]):
                     order.rename(order.with_name(f"done-{call}-{name}-{os.getpid()}"))
                 except FileNotFoundError:
                     continue  # somebody else was faster
+                if name.startswith("twice-"):
+                    name = self.again[call] = name.removeprefix("twice-")
             FAULTS[name]()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

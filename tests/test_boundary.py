@@ -370,6 +370,7 @@ gym.register("Late-v0", entry_point="tests.test_boundary:LateOnOrder")
             "observation=[true, false]",
             "it returned an observation 'obs' of dtype bool, which does not fit into float32",
         ),
+        ("observation=[0.0]", "it returned an observation 'obs' of shape (1,), but"),
     ],
 )
 def test_fault_b10_b11_b14_whole_run_ends_with_code_3(tmp_path: Path, odd: str, message: str) -> None:

@@ -121,7 +121,7 @@ ENDS = {
     "step-segfault": "was killed by SIGSEGV",
     "step-abort": "was killed by SIGABRT",
     "step-raise": "step() raised ValueError: the simulator is unwell",
-    "reset-raise": "reset() raised ValueError: the simulator is unwell",
+    "reset-twice-raise": "reset() raised ValueError: the simulator is unwell",
     "step-unpicklable": "step() raised Unpicklable",
 }
 """What environments are ordered to do, and what is said of it."""
@@ -131,6 +131,22 @@ def wait_for_more_text(command: Running, text: str, begin: int) -> str:
     """What the console has said from this place on, when this is among it."""
     command.wait_for(lambda: text in command.out[begin:], repr(text))
     return command.out[begin:]
+
+
+def test_fault_b5_reset_that_raises_once_is_tried_again(tmp_path: Path) -> None:
+    """By the same environment, which is told; nobody is replaced."""
+    with running(tmp_path, *fault_run(tmp_path)[:-1]) as command:
+        wait_for_training(command)
+        (tmp_path / "orders" / "reset-raise").touch()
+        command.wait_for(lambda: list((tmp_path / "orders").glob("done-*")), "the fault")
+        wait_for_more(command)
+        command.process.send_signal(signal.SIGTERM)
+        finished = command.finish(20)
+    assert finished.code == 143, finished.err
+    assert re.search(r"environment \d: reset\(\) raised ValueError: the simulator is unwell\nTraceback", finished.err)
+    assert re.search(r"fault_envs\.py.*It is reset once more", finished.err, re.S)
+    assert summary_of(tmp_path)["faults"]["faults/restarts"] == 0
+    assert expect_exact_ledger(tmp_path, finished)["discarded"]["worker_died"] == 0
 
 
 @pytest.mark.parametrize("inference", [1, 0])

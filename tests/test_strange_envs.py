@@ -127,6 +127,21 @@ def test_fault_b13_observations_of_any_rank(tmp_path: Path, shape: tuple[int, ..
     assert finished.code == 0, finished.err
 
 
+def test_fault_b21_environment_that_differs_from_the_first_one(tmp_path: Path) -> None:
+    """Both spaces are shown."""
+    finished = run(tmp_path, "--env=tests.toy_envs:Fickle-v0", *FLAGS)
+    assert finished.code == 3, finished.out + finished.err
+    told = r"Fickle-v0 is not what it should be\. Expected: .*float32\[2\].* Found: .*float32\[3\]"
+    assert re.search(told, finished.err), finished.err
+
+
+def test_fault_b17_actions_that_nobody_can_choose(tmp_path: Path) -> None:
+    finished = run(tmp_path, "--env=tests.toy_envs:Wordy-v0", *FLAGS)
+    assert finished.code == 3
+    assert re.match(r"EnvError: .*Text", finished.err), finished.err
+    assert not (tmp_path / "train_dir").exists()
+
+
 def test_fault_b13_observation_of_nothing(tmp_path: Path) -> None:
     finished = run(tmp_path, *shaped(shape=(0,)))
     assert finished.code == 3

@@ -104,6 +104,10 @@ class Fickle(Toy):
         )
 
 
+gymnasium.register("Fickle-v0", entry_point="tests.toy_envs:Fickle")
+gymnasium.register("Wordy-v0", entry_point="tests.toy_envs:Toy", kwargs={"action_space": spaces.Text(5)})
+
+
 class GlobalRandom(Toy):
     """Draws from the generators that everybody shares."""
 

@@ -114,6 +114,8 @@ class _Batch:
         self.seeds = list(seeds)
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
+        self.failed_resets = 0
+        """Resets that raised and were tried once more."""
         self.envs: list[Any] = []
         importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
         for index in range(len(self.seeds)):
@@ -148,13 +150,37 @@ class _Batch:
             self.fail("reset", index, error)
 
     def reset_one(self, index: int, seed: int | None = None) -> tuple[Any, Any]:
-        """What `reset` of one environment returns; with a history its seed comes from there."""
-        self.progress.enter(Phase.RESET, index)
+        """What `reset` of one environment returns; with a history its seed comes from there.
+
+        A simulator that raises is asked once more: its predecessor may still hold a port or a file. What raises twice
+        is passed on.
+        """
         if self.history is not None:
             seed = self.history.begin(index)
+        try:
+            return self.try_reset(index, seed)
+        except EnvError:
+            raise  # it would break its contract again
+        except Exception as error:
+            self.tell_of_retry(index, error)
+        return self.try_reset(index, seed)
+
+    def try_reset(self, index: int, seed: int | None) -> tuple[Any, Any]:
+        """One call of `reset`."""
+        self.progress.enter(Phase.RESET, index)
         result: tuple[Any, Any] = self.envs[index].reset(seed=seed) if seed is not None else self.envs[index].reset()
         check_tuple(result, "reset")
         return result
+
+    def tell_of_retry(self, index: int, error: Exception) -> None:
+        """With its stack, ever more rarely."""
+        self.failed_resets += 1
+        if self.failed_resets.bit_count() == 1:
+            print(
+                f"{self.info.env_id}, environment {index}: {_told('reset', error)}\nIt is reset once more "
+                f"({self.failed_resets} such errors in this group so far).",
+                file=sys.stderr,
+            )
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         """Writes the rows of one environment."""
@@ -204,9 +230,13 @@ class _Batch:
             raise error
         if isinstance(error, EnvError):
             raise EnvError(f"{self.info.env_id}, environment {index}, {call}(): {error}") from None
-        stack = "".join(traceback.format_exception(error)).rstrip()
-        what = f"{call}() raised {type(error).__name__}: {text_of(error)}"
-        raise EnvCrashed(f"{self.info.env_id}, environment {index}: {what}\n{stack}") from None
+        raise EnvCrashed(f"{self.info.env_id}, environment {index}: {_told(call, error)}") from None
+
+
+def _told(call: str, error: Exception) -> str:
+    """What it raised, with the stack."""
+    stack = "".join(traceback.format_exception(error)).rstrip()
+    return f"{call}() raised {type(error).__name__}: {text_of(error)}\n{stack}"
 
 
 class SingleAgentBatch(_Batch):
