@@ -36,7 +36,7 @@ from tests.commands import (
 from tests.lab import make_config
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
