@@ -39,6 +39,7 @@ class ExitReason(enum.Enum):
     CALLBACK = "stopped by a callback"
     SIGINT = "stopped by SIGINT"
     SIGTERM = "stopped by SIGTERM"
+    SIGHUP = "stopped by SIGHUP"
 
 
 class Session:

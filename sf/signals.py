@@ -16,7 +16,7 @@ from sf.session import ExitReason
 REASONS = {
     signal.SIGINT: ExitReason.SIGINT,
     signal.SIGTERM: ExitReason.SIGTERM,
-    signal.SIGHUP: ExitReason.SIGTERM,  # the terminal is gone
+    signal.SIGHUP: ExitReason.SIGHUP,  # the terminal is gone, or what has started the run
 }
 
 

@@ -201,4 +201,4 @@ def _exit_code(reason: ExitReason | None, error: BaseException | None) -> ExitCo
         return ExitCode.INTERNAL
     if reason is ExitReason.SIGINT:
         return ExitCode.SIGINT
-    return ExitCode.SIGTERM if reason is ExitReason.SIGTERM else ExitCode.FINISHED
+    return ExitCode.SIGTERM if reason in (ExitReason.SIGTERM, ExitReason.SIGHUP) else ExitCode.FINISHED
