@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
-from sf.errors import EnvCrashed, ResourceError, SfError, WorkerCrashed
+from sf.errors import DeviceLost, EnvCrashed, ResourceError, SfError, WorkerCrashed
 from sf.fork_server import ForkedProcess
 from sf.hangs import Hang, HangWatch
 from sf.process import Failure, Ready, as_exception, how_it_ended
@@ -19,6 +19,9 @@ from sf.role import RoleSpec
 
 End = Literal["signal", "exception", "hang", "memory", "exit"]
 """How a child ends that nobody has told to: killed, failed, stuck, killed for its memory, or by its own exit."""
+
+MAY_PASS = EnvCrashed.__name__, DeviceLost.__name__
+"""Failures that the user is told of, and that a successor may be spared."""
 
 
 @dataclass
@@ -105,7 +108,7 @@ class Child:
     @property
     def may_be_luck(self) -> bool:
         """Whether a successor can do better: not where the user was told what is wrong with the environment."""
-        return self.failure is None or not self.failure.is_expected or self.failure.kind == EnvCrashed.__name__
+        return self.failure is None or not self.failure.is_expected or self.failure.kind in MAY_PASS
 
 
 def what_hangs(hang: Hang, spec: RoleSpec) -> str:

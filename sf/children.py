@@ -39,8 +39,10 @@ from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
-KILL_GRACE_S = 4.0
+KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
+LAST_KILL_GRACE_S = 3.0
+"""The same when the run ends."""
 FAILED_GRACE_S = 0.5
 """Time for a process that has told why it fails to be gone."""
 LOOK_S = 1.0
@@ -332,7 +334,7 @@ class Processes:
         for child in alive:
             child.process.kill()
         killed = {child.name for child in alive}
-        deadline = time.monotonic() + KILL_GRACE_S
+        deadline = time.monotonic() + LAST_KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
             connection.wait([child.pidfd for child in alive], max(0.0, deadline - time.monotonic()))
         problems = [f"{child.name} (pid {child.pid}) {UNKILLABLE}" for child in alive]

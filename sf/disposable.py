@@ -16,7 +16,7 @@ from sf.spawning import spawned
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
-KILL_GRACE_S = 5.0
+KILL_GRACE_S = 4.0
 """Time for the kernel to confirm a kill."""
 
 NOT_GUARDED_TEXT = (
@@ -101,7 +101,8 @@ class DisposableChild:
             return
         assert self._process.pid is not None
         self._process.kill()
-        connection.wait([self._pidfd], KILL_GRACE_S)
+        if not connection.wait([self._pidfd], KILL_GRACE_S):
+            self._simulators.unkillable.add(self._process.pid)
         self._simulators.end_of(self._process.pid, self._mark)
         self._exit_code = self._process.exitcode  # reaps it
         os.close(self._pidfd)

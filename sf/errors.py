@@ -8,6 +8,7 @@
     ├── CheckpointError     4   a checkpoint is damaged or belongs to another policy
     ├── ExperimentError     4   the experiment directory is in use, foreign or not writable
     ├── ResourceError       5   memory, descriptors, threads, device
+    │   └── DeviceLost      5   an accelerator is broken or gone
     ├── ExportError         2   a policy cannot be written for another runtime
     ├── RestartsSpent       6   workers died more often than they may
     └── InternalError       7   a fault of sf itself
@@ -15,8 +16,8 @@
             └── LearnerLost 7   it was a learner, another one can go on from the last checkpoint (5 for want of memory)
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
-exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 and 143 when SIGINT and
-SIGTERM have.
+exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 when SIGINT has, 143 when
+SIGTERM or SIGHUP has.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class ResourceError(SfError):
     """The machine cannot give what the run needs."""
 
     exit_code = ExitCode.RESOURCES
+
+
+class DeviceLost(ResourceError):
+    """An accelerator cannot be used any more; another process may be able to."""
 
 
 class ExportError(SfError):

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sf.errors import CheckpointError, ExperimentError
+from sf.limits import as_refusal
 
 MARKER = ".sf-experiment"
 NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"
@@ -150,10 +151,13 @@ def _errors_told(path: Path) -> Iterator[None]:
 
     Raises:
         ExperimentError: with the reason and what to change.
+        ResourceError: it was the kernel, which has no more files or memory.
     """
     try:
         yield
     except OSError as error:
+        if told := as_refusal(error):
+            raise told from error
         raise ExperimentError(
             f"The experiment directory {path} cannot be used: {error.strerror or error}. Choose another --train_dir, "
             "make room, or change its permissions."

@@ -54,7 +54,7 @@ INIT_S = 120.0
 """Longest time to load them."""
 BIRTH_S = 4.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
-KILL_GRACE_S = 5.0
+KILL_GRACE_S = 4.0
 """Time for the kernel to confirm a kill."""
 
 
@@ -193,7 +193,9 @@ class ForkServer:
         """Its children do not notice."""
         if self._process is not None:
             self._process.kill()
-            connection.wait([self._pidfd], KILL_GRACE_S)  # the sentinel waits for the children as well
+            has_ended = connection.wait([self._pidfd], KILL_GRACE_S)  # the sentinel waits for the children as well
+            if not has_ended and self.simulators is not None and self._process.pid is not None:
+                self.simulators.unkillable.add(self._process.pid)
             self._process.exitcode  # noqa: B018  (reaps it)
             multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # the exit would wait
             os.close(self._pidfd)

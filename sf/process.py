@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import gc
 import os
+import re
 import signal
 import sys
 import traceback
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sf.arena import Arena
-from sf.errors import EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
+from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
 from sf.output import BoundedStream, bound_output
 from sf.progress import Phase
@@ -49,10 +50,7 @@ LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
     "(--num_workers, --num_envs_per_worker)."
 )
-DEVICE_LOST = (
-    "uncorrectable", "no CUDA-capable device", "device(s) is/are busy or unavailable", "GPU is lost",
-    "CUDA error: unknown error",
-)  # fmt: skip
+DEVICE_LOST = re.compile(r"CUDA error: .*(uncorrectable|no CUDA-capable device|busy or unavailable|unknown error)")
 """What the CUDA runtime says of an accelerator that is broken, gone, or somebody else's."""
 OTHER_DEVICE = (
     "The accelerator cannot be used any more. Look at it with nvidia-smi. The same command goes on from the last "
@@ -91,11 +89,16 @@ def failure_of(error: BaseException) -> Failure:
         details = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     if is_out_of_memory(error):
         error = ResourceError(f"{text_of(error) or type(error).__name__}\n{LESS_MEMORY}")
-    elif type(error).__name__ == "AcceleratorError" and any(words in text_of(error) for words in DEVICE_LOST):
-        error = ResourceError(f"{text_of(error)}\n{OTHER_DEVICE}")
+    elif is_lost_device(error):
+        error = DeviceLost(f"{text_of(error)}\n{OTHER_DEVICE}")
     expected = isinstance(error, SfError)
     code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
     return Failure(type(error).__name__, shortened(text_of(error)), shortened(details), int(code), expected)
+
+
+def is_lost_device(error: BaseException) -> bool:
+    """Whether an exception of torch says that an accelerator cannot be used any more."""
+    return isinstance(error, RuntimeError) and DEVICE_LOST.search(text_of(error)) is not None
 
 
 def shortened(text: str) -> str:

@@ -1,8 +1,8 @@
 """The main process: checks, prepares, starts the roles, watches them, and ends the run in one way whatever happened.
 
 The order is the one that wastes nothing: what can be refused is refused before a directory is made, and a directory is
-taken before a process is started. Signals only leave a note; the loop acts on it. The first SIGINT or SIGTERM stops in
-order and saves, the second one kills.
+taken before a process is started. Signals only leave a note; the loop acts on it. The first SIGINT, SIGTERM or SIGHUP
+stops in order and saves, the second one kills.
 """
 
 from __future__ import annotations

@@ -143,8 +143,9 @@ def test_fault_b5_reset_that_raises_once_is_tried_again(tmp_path: Path) -> None:
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
-    assert re.search(r"environment \d: reset\(\) raised ValueError: the simulator is unwell\nTraceback", finished.err)
-    assert re.search(r"fault_envs\.py.*It is reset once more", finished.err, re.S)
+    told = r"environment \d, is reset once more \(error 1 .*: reset\(\) raised ValueError: the simulator is unwell"
+    assert re.search(told, finished.out)
+    assert "fault_envs.py" in finished.out, "with its stack"
     assert summary_of(tmp_path)["faults"]["faults/restarts"] == 0
     assert expect_exact_ledger(tmp_path, finished)["discarded"]["worker_died"] == 0
 
@@ -200,7 +201,7 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish(20)
     assert finished.code == 143, finished.err
-    assert summary_of(tmp_path)["faults"]["faults/restarts_hang"] == 1
+    assert summary_of(tmp_path)["faults"]["faults/restarts_hang"] >= 1
     if order != "step-stop":
         assert re.search(r'fault_envs\.py", line \d+ in obey', finished.err), "the stacks are printed"
     expect_exact_ledger(tmp_path, finished)
@@ -332,7 +333,7 @@ def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> No
     resumed = re.search(r"Resumed from \S+/checkpoint_(\d+)_(\d+)", second)
     assert resumed
     version, frames = map(int, resumed.groups())
-    assert version >= max(before_it, default=1), "the newest one"
+    assert version >= max(before_it, default=0), "the newest one"
     assert min(int(found) for found in re.findall(r"policy_version (\d+)", second)) >= version
     assert after_it == sorted(after_it)
     assert min(int(found) for found in re.findall(r"Total num frames: (\d+)", second)) >= frames

@@ -20,6 +20,7 @@ from sf.learner.checkpoint import load_newest
 from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.messages import SaveRequest
+from sf.records import learner_record
 from sf.slots import Requests
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
@@ -167,6 +168,7 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
     learner.batcher.next = spoiled
     with pytest.raises(InternalError, match=r"The last minibatch is in .*non_finite_minibatch\.safetensors"):
         step_until(roles, lambda: False)
+    assert learner_record(lab.arena, 0).read()["skipped_steps"] == MOST_SKIPPED_IN_A_ROW
     (path,) = tmp_path.rglob("non_finite_minibatch.safetensors")
     assert torch.isnan(load_file(path)["advantages"]).all()
     assert torch.equal(learner.network.flat, last), "what is saved next is as good"

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -119,12 +120,19 @@ def test_fault_a10_killed_supervisor_leaves_nobody(tmp_path: Path) -> None:
     """After a second, of those that environments have started neither, wherever they have gone."""
     with running(tmp_path, *fault_run(tmp_path, kwargs={"sleepers": True})[:-1]) as command:
         wait_for_first_step(command)
-        family = psutil.Process(command.process.pid).children(recursive=True)
-        assert len(family) > 2 * 4 * SLEEPERS
+        workers = command.named("sf-rollout")
+        for worker in workers:
+            command.wait_for(partial(has_sleepers, worker, 4 * SLEEPERS), "those of four environments")
+        own, family = command.named("sf-"), psutil.Process(command.process.pid).children(recursive=True)
         command.process.kill()
         command.process.wait()
+        assert not left_of(own, 1.0)
         assert not left_of(family, 1.0)
-        command.expect_nobody(0.0)
+        command.expect_nobody(1.0)
+
+
+def has_sleepers(worker: psutil.Process, number: int) -> bool:
+    return len(worker.children(recursive=True)) == number
 
 
 def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:

@@ -198,11 +198,12 @@ def test_fault_c7_accelerators_too() -> None:
 )
 def test_fault_c7_accelerator_that_is_lost(text: str) -> None:
     """As torch tells it; an assertion that fails on the device is a fault of a program."""
-    failure = failure_of(torch.AcceleratorError(text))
-    assert (failure.exit_code, failure.is_expected) == (5, True)
-    assert "nvidia-smi" in failure.message
-    assert failure_of(RuntimeError(text)).exit_code == 7
-    assert failure_of(torch.AcceleratorError("CUDA error: device-side assert triggered")).exit_code == 7
+    for error in (RuntimeError(text), torch.AcceleratorError(text)):
+        failure = failure_of(error)
+        assert (failure.exit_code, failure.kind, failure.is_expected) == (5, "DeviceLost", True)
+        assert "nvidia-smi" in failure.message
+    assert failure_of(RuntimeError("CUDA error: device-side assert triggered")).exit_code == 7
+    assert failure_of(RuntimeError("an unknown error of a simulator")).exit_code == 7
 
 
 JUMPING_CLOCK = """

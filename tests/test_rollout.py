@@ -410,3 +410,35 @@ def test_fault_b6_environments_that_cannot_be_closed_nor_say_why(
     assert closed == envs
     told = "close() raised Unpicklable: (the text of the exception cannot be shown)"
     assert capsys.readouterr().err.count(told) == len(envs) >= 2
+
+
+@pytest.mark.parametrize("env", ["test/Counter", "test/CounterPair"])
+def test_fault_b5_second_try_of_a_reset_has_the_seed_of_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], env: str
+) -> None:
+    """Also where a serial run keeps the seeds of all episodes, which then are as many as episodes."""
+    lab = make_lab(tmp_path, env, num_envs_per_worker=2, worker_num_splits=1)
+    batch = lab.build("rollout-0").groups[0].envs
+    reset, seeds = batch.envs[1].reset, []
+
+    def failing(**arguments: Any) -> Any:
+        seeds.append(arguments)
+        if len(seeds) % 2:
+            raise OSError("the port is taken")
+        return reset(**arguments)
+
+    batch.envs[1].reset = failing
+    for number in range(1, 4):
+        batch.reset_one(1)
+        assert seeds[-1] == seeds[-2]
+        assert len(seeds) == 2 * number
+    told = capsys.readouterr().out
+    assert told.count("environment 1, is reset once more") == 2, "after the first and the second one"
+    assert "reset() raised OSError: the port is taken" in told
+    batch.envs[1].reset = lambda **_: _raise(OSError("nobody is there"))
+    with pytest.raises(OSError, match="nobody is there"):
+        batch.reset_one(1)
+
+
+def _raise(error: BaseException) -> Any:
+    raise error

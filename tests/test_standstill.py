@@ -63,5 +63,5 @@ def test_fault_f2_whole_run_says_why_its_learner_waits(
         rollout=64, batch_size=64, worker_num_splits=1, train_for_seconds=5,
     )  # fmt: skip
     assert train(replace(slow, run=replace(slow.run, serial_mode=False))).code == 0
-    told = capfd.readouterr().out
-    assert re.search(r"Learners have been waiting for trajectories for \d s\. \d actions were computed meanwhile", told)
+    said = capfd.readouterr().out
+    assert re.search(r"Learners have been waiting for trajectories for \d s\. \d actions were computed meanwhile", said)

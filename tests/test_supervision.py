@@ -15,6 +15,7 @@ from sf.children import Processes
 from sf.envs import find_env, probe_and_time
 from sf.fork_server import ForkServer
 from sf.learner.update import Update
+from sf.messages import CheckpointSaved
 from sf.monitor import Monitor
 from sf.records import Episode, EpisodeRing
 from sf.session import Session
@@ -90,6 +91,23 @@ def test_fault_d2_best_checkpoint_that_could_not_be_written_is_written_later(tmp
         if second == 5:
             in_its_place.unlink()
     assert saved == ["periodic", "best", "periodic"]
+
+
+def test_fault_d2_age_of_the_checkpoint_that_is_resumed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since the run has begun, then since the last one that is on disk; best ones do not count."""
+    lab, clock = make_lab(tmp_path), [1000.0]
+    session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), Callbacks())
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    session.poll()
+    ages = []
+    for message in (
+        None, CheckpointSaved(0, "periodic", "", 1, "no room"), CheckpointSaved(0, "best", "", 2),
+        CheckpointSaved(0, "periodic", "", 3), None,
+    ):  # fmt: skip
+        clock[0] += 5.0
+        session.take([] if message is None else [message])
+        ages.append(session.faults()["faults/checkpoint_age"])
+    assert ages == [5.0, 10.0, 15.0, 0.0, 5.0]
 
 
 @pytest.mark.parametrize("kind", ["best", "milestones"])

@@ -94,9 +94,10 @@ class RewardScaling:
         self._remembered = [tensor.clone() for tensor in self.state_dict().values()], self._sums.copy()
 
     def forget(self) -> None:
-        """What came since `remember`."""
-        before, self._sums = self._remembered
-        for tensor, earlier in zip(self.state_dict().values(), before, strict=True):
+        """What the variance has taken in since `remember`; sums of episodes stay unless they are no numbers."""
+        moments, sums = self._remembered
+        self._sums = np.where(np.isfinite(self._sums), self._sums, sums)
+        for tensor, earlier in zip(self.state_dict().values(), moments, strict=True):
             tensor.copy_(earlier)
 
     @property

@@ -164,6 +164,8 @@ class Learner:
                 self.record.progress.enter(Phase.STEP)
                 self._publish(step)
         except NonFiniteGradient as error:
+            self.record["skipped_steps"] = self.update.num_skipped
+            self.record.publish()
             raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.

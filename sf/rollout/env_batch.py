@@ -21,6 +21,8 @@ from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, number
 from sf.envs.statistics import counts_episodes
 from sf.errors import EnvCrashed, EnvError, text_of
+from sf.monitor.console import Console
+from sf.process import shortened
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
 from sf.rollout.observations import ObservationWriter, RangeCheck
@@ -114,6 +116,7 @@ class _Batch:
         self.seeds = list(seeds)
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
+        self.console = Console()
         self.failed_resets = 0
         """Resets that raised and were tried once more."""
         self.envs: list[Any] = []
@@ -176,10 +179,9 @@ class _Batch:
         """With its stack, ever more rarely."""
         self.failed_resets += 1
         if self.failed_resets.bit_count() == 1:
-            print(
-                f"{self.info.env_id}, environment {index}: {_told('reset', error)}\nIt is reset once more "
-                f"({self.failed_resets} such errors in this group so far).",
-                file=sys.stderr,
+            self.console.line(
+                f"Warning: {self.info.env_id}, environment {index}, is reset once more (error {self.failed_resets} of "
+                f"this kind in its group): {shortened(_told('reset', error))}"
             )
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
