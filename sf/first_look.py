@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from time import monotonic
-from typing import Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.rollout.vector_batch import VectorBatch
-from sf.spaces import ACTION_MASK, EnvInfo
+from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 
 CALIBRATION_S = 0.3
 """How long environments play before the sizes of the run are chosen."""
@@ -84,7 +83,7 @@ def vectorization_of(
 
 
 def time_as_one(
-    source: EnvSource, info: EnvInfo, num_envs: int, seconds: float, action_bounds: Literal["clip", "tanh"]
+    source: EnvSource, info: EnvInfo, num_envs: int, seconds: float, action_bounds: ActionBounds
 ) -> StepTime:
     """The time of one step of one environment where many step as one, as a rollout worker steps them.
 

@@ -116,6 +116,14 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
     yield from look.notes
+    for name, number in look.coarse.items():
+        if not info.observations[name].is_wide:
+            advice = "Return float64, of which the running mean is subtracted first, or subtract it in the environment."
+        elif config.model.normalize_input:
+            continue  # the running mean is subtracted first
+        else:
+            advice = "Use --normalize_input=True, or subtract a number of that size with --obs_subtract_mean."
+        yield f"Warning: {source.env_id} returned an observation {name!r} with {number}. {advice}"
     yield from info.notes(config.model.encoder_conv_architecture)
     if not config.workers_act:
         return

@@ -16,7 +16,7 @@ import numpy as np
 from sf.arena import Arena, Array, Field
 from sf.progress import Progress
 
-ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "step", "wait", "write")
+ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "clipped", "step", "wait", "write")
 INFERENCE_COUNTERS = (
     "samples",
     "requests",

@@ -173,7 +173,14 @@ class Session:
             _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT)
             for learner, records, phase in zip(learners, inferences, phases, strict=True)
         )
-        return Snapshot(now, policies)
+        return Snapshot(now, policies, self._clipped_rewards())
+
+    def _clipped_rewards(self) -> float:
+        """The share of all rewards."""
+        if self.config.rollout.reward_clip is None:
+            return 0.0
+        rollouts = [record.read() for record in self.records.rollouts.values()]
+        return sum(own["clipped"] for own in rollouts) / max(1.0, sum(own["env_steps"] for own in rollouts))
 
     def _new_episodes(self) -> list[Episode]:
         return [episode for ring in self.rings for episode in ring.new_episodes()]
@@ -258,9 +265,9 @@ class Session:
         run = self.config.run
         if self.callbacks.wants_stop:
             return ExitReason.CALLBACK
-        if snapshot.frames >= run.train_for_env_steps:
+        if snapshot.frames >= run.frame_limit:
             return ExitReason.ENV_STEPS
-        if snapshot.time_s - self.started_s >= run.train_for_seconds:
+        if snapshot.time_s - self.started_s >= run.time_limit_s:
             return ExitReason.SECONDS
         if run.stop_at_reward is None or not has_trained:
             return None

@@ -145,7 +145,8 @@ def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
     num_params = info.action.choices[0] if info.action.is_scalar else numbers * (1 + config.adaptive_stddev)
     shapes |= _linear("policy_head.", sizes[-1], num_params) | _linear("value_head.", sizes[-1], 1)
     if config.normalize_input:
-        shapes |= {f"inputs.readers.0.normalizer.{name}": leaf.shape for name in ("mean", "std")}
+        names = ("mean", "std", "mean_rest") if leaf.is_wide else ("mean", "std")
+        shapes |= {f"inputs.readers.0.normalizer.{name}": leaf.shape for name in names}
     if config.normalize_returns:
         shapes |= {f"return_normalizer.{name}": () for name in ("mean", "std")}
     return shapes
@@ -184,19 +185,26 @@ def _layers(variables: dict[str, Array], prefix: str) -> Layers:
 def _reader(leaf: LeafSpec, config: ModelConfig, variables: dict[str, Array]) -> Callable[[Array], Array]:
     """From observations as they are stored to the inputs of the first layer."""
     subtract, scale, clip = config.obs_subtract_mean, config.obs_scale, np.float32(config.obs_clip)
-    mean, std = (variables.get(f"inputs.readers.0.normalizer.{name}") for name in ("mean", "std"))
+    names = ("mean", "std", "mean_rest")
+    mean, std, mean_rest = (variables.get(f"inputs.readers.0.normalizer.{name}") for name in names)
     is_flat, size = len(leaf.shape) == 1, leaf.size
+    shifted_dtype = np.float64 if leaf.is_wide else np.float32
 
     def read(observations: Array) -> Array:
-        x = observations.astype(np.float32, copy=False)
-        if subtract != 0.0:
-            x = x - subtract
-        if scale != 1.0:
-            x = x / scale
         if mean is not None and std is not None:
-            x = x - mean
+            x = np.subtract(observations, mean, dtype=shifted_dtype)
+            if mean_rest is not None:
+                x -= mean_rest
+                x = x.astype(np.float32)
             x /= std
             np.minimum(np.maximum(x, -clip, out=x), clip, out=x)
+        else:
+            x = observations
+            if subtract != 0.0:
+                x = np.subtract(x, subtract, dtype=shifted_dtype)
+            x = x.astype(np.float32, copy=False)
+            if scale != 1.0:
+                x = x / np.float32(scale)
         return x if is_flat else x.reshape(len(x), size)
 
     return read

@@ -20,11 +20,11 @@ from sf.errors import EnvError
 if TYPE_CHECKING:
     import gymnasium
 
-# The type in which observations of each type are stored, one that torch can compute with. Only float64 loses digits.
+# The type in which observations of each type are stored, one that torch can compute with. None loses digits.
 STORED_DTYPES = {
     "float16": "float32",
     "float32": "float32",
-    "float64": "float32",
+    "float64": "float64",
     "bool": "uint8",
     "uint8": "uint8",
     "uint16": "int32",
@@ -36,6 +36,9 @@ STORED_DTYPES = {
 }
 
 
+EXACT_IN_FLOAT32 = {"float32", "uint8", "int8", "int16"}
+"""Stored types of which float32 holds every number."""
+
 ACTION_MASK = "action_mask"
 """Name of the leaf that says which choices are legal; no network reads it."""
 
@@ -46,6 +49,28 @@ SMALLEST_IMAGE_SIDE = 36
 
 SMALLEST_SIDES = {"resnet_impala": 16, "convnet_microrts": 4}
 """The same for `encoder_conv_architecture`, where the convolutions read smaller ones than usual."""
+
+
+ActionBounds = Literal["scale", "clip", "tanh"]
+"""How stored numbers of Box actions become those of the environment, see `sf.config.RolloutConfig`."""
+
+BOUNDLESS = 1e18
+"""Bounds of a Box that are this far apart limit nothing, such as those of the largest float32."""
+
+
+def scale_of(low: Any, high: Any) -> tuple[Any, Any]:
+    """What maps -1 to 1 to bounds by ``middle + half * number``; 0 and 1 for a number without finite bounds.
+
+    Args:
+        low, high: of the same shape.
+
+    Returns:
+        middle, half: float64 of that shape.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_bounded = (high > low) & (high - low < BOUNDLESS)
+        return np.where(is_bounded, (low + high) / 2, 0.0), np.where(is_bounded, (high - low) / 2, 1.0)
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,11 @@ class LeafSpec:
     def size(self) -> int:
         """Number of elements."""
         return prod(self.shape)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it may hold numbers, such as seconds since 1970, that lose digits as float32."""
+        return not self.categories and self.dtype not in EXACT_IN_FLOAT32
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,8 @@ def train_prepared(
 
 def _for_the_rest(config: Config, seconds: float) -> Config:
     """The configuration of a run that has lasted so long already."""
+    if config.run.train_for_seconds is None:
+        return config
     left_s = max(1, config.run.train_for_seconds - math.ceil(seconds))
     return replace(config, run=replace(config.run, train_for_seconds=left_s))
 

@@ -33,6 +33,24 @@ def test_stored_actions_become_those_of_the_space(space: spaces.Space[Any], stor
     assert all(space.contains(action) for action in actions)
 
 
+@pytest.mark.parametrize(
+    ("space", "stored", "executed"),
+    [
+        (spaces.Box(0, 1000, (1,)), [[0.0], [0.5], [-1.0], [1.5]], [[500.0], [750.0], [0.0], [1000.0]]),
+        (spaces.Box(-0.001, 0.001, (1,), np.float64), [[0.5], [-2.0]], [[0.0005], [-0.001]]),
+        (spaces.Box(-1, 1, (2,)), [[0.3, -3.0]], [[np.float32(0.3), -1.0]]),
+        (spaces.Box(np.array([0, -INF, 1], "f4"), np.array([10, INF, INF], "f4")), [[0.5, 7, 0]], [[7.5, 7, 1]]),
+        (spaces.Box(-3e38, 3e38, (1,)), [[0.5]], [[0.5]]),  # the bounds of the type, which mean none
+        (spaces.Box(2, 2, (1,)), [[0.5]], [[2.0]]),
+        (spaces.Discrete(3, start=-1), [0, 2], [-1, 1]),
+    ],
+)  # fmt: skip
+def test_scale_maps_plus_minus_one_to_finite_bounds(space: spaces.Space[Any], stored: Any, executed: Any) -> None:
+    actions = action_converter(space, "scale")(np.array(stored, action_spec(space).dtype))
+    np.testing.assert_allclose(np.array(actions), executed, rtol=1e-12)
+    assert all(space.contains(action) for action in actions)
+
+
 def test_nested_actions() -> None:
     space = spaces.Dict(
         {"move": spaces.Box(-1, 1, (2,)), "do": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}

@@ -92,7 +92,10 @@ class TestRefused:
             ("--env=x --num_workers=a", "--num_workers=a must be an integer or None."),
             ("--env=x --num_workers=", "--num_workers= must be an integer or None."),
             ("--env=x --rollout=2.5", "--rollout=2.5 must be an integer."),
-            ("--env=x --train_for_env_steps=1e6", "--train_for_env_steps=1e6 must be an integer. Write 1000000."),
+            (
+                "--env=x --train_for_env_steps=1e6",
+                "--train_for_env_steps=1e6 must be an integer or None. Write 1000000.",
+            ),
             ("--env=x --gamma=high", "--gamma=high must be a number."),
             ("--env=x --async_rl=no", "--async_rl=no must be True or False."),
             ("--env=x --async_rl=true", "--async_rl=true must be True or False."),

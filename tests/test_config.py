@@ -335,6 +335,28 @@ def test_squashed_actions_need_finite_bounds() -> None:
     config = Config(RunConfig("Toy-v0"), RolloutConfig(action_bounds="tanh"))
     assert refusal(resolve(config, info, cores=2), info) == (
         "action_bounds=tanh squashes actions into their bounds, but Toy-v0 has actions without finite bounds: a number "
-        "from -1 to 1, a number from 0 to inf. Use --action_bounds=clip, or gymnasium.wrappers.RescaleAction in the "
-        "environment."
+        "from -1 to 1, a number from 0 to inf. Use --action_bounds=scale, which only clips those, or "
+        "gymnasium.wrappers.RescaleAction in the environment."
     )
+
+
+@pytest.mark.parametrize(
+    ("learner", "run", "names"),
+    [
+        ({"lr_schedule": "linear"}, {}, "lr_schedule=linear"),
+        ({"ppo_clip_anneal": True, "lr_schedule": "linear"}, {}, "lr_schedule=linear and ppo_clip_anneal=True"),
+        ({"ppo_clip_anneal": True}, {"stop_at_reward": 9.0}, "ppo_clip_anneal=True"),
+        ({"lr_schedule": "linear"}, {"train_for_seconds": 9}, ""),
+        ({"ppo_clip_anneal": True}, {"train_for_env_steps": 9}, ""),
+        ({"lr_schedule": "kl_adaptive_epoch"}, {}, ""),
+    ],
+)
+def test_schedules_to_the_end_of_a_run_need_an_end(learner: Any, run: Any, names: str) -> None:
+    config = Config(RunConfig("Toy-v0", **run), learner=LearnerConfig(**learner))
+    if not names:
+        return check(config)
+    message = (
+        f"^{names}: what shrinks to zero by the end of the run needs an end. Give --train_for_env_steps or --train"
+    )
+    with pytest.raises(ConfigError, match=message):
+        check(config)

@@ -73,7 +73,7 @@ def test_numbers_that_are_only_large_together_are_taken(tmp_path: Path, dtype: s
     for _ in range(20):
         worker.step()
         requests.answered[:, 0] = requests.request
-    assert (slots.observations["obs"] == np.float32(9e17)).any()
+    assert (slots.observations["obs"] == np.dtype(dtype).type(9e17)).any()
 
 
 @pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}], ids=["mlp", "gru"])

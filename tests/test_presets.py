@@ -18,7 +18,7 @@ from tests.commands import run
 COMMON: dict[str, Any] = {
     "async_rl": False, "gamma": 0.99, "gae_lambda": 0.95, "value_loss_coeff": 0.5, "max_grad_norm": 0.5,
     "adam_eps": 1e-5, "lr_schedule": "linear", "normalize_advantages": True, "value_bootstrap": False,
-    "normalize_returns": False,
+    "normalize_returns": False, "action_bounds": "clip", "statistics_initial_count": 1e-4,
 }  # fmt: skip
 VECTORS: dict[str, Any] = {
     "encoder_mlp_layers": (64, 64), "nonlinearity": "tanh", "actor_critic_share_weights": False, "serial_mode": True,

@@ -23,7 +23,7 @@ def columns(*values: Any) -> Any:
 def test_c30_c31_literals(oracles: dict[str, Any]) -> None:
     for case in oracles["C30"]["cases"]:
         inputs, expected = case["inputs"], case["expected"]
-        scaling = RewardScaling(1, inputs["gamma"])
+        scaling = RewardScaling(1, inputs["gamma"], initial_count=1e-4)
         rewards, dones = columns(*map(float, inputs["rewards"])), columns(*map(bool, inputs["dones"]))
         scaled = scaling(rewards, dones, torch.ones_like(dones), torch.tensor([0]))
         assert scaled.flatten().tolist() == pytest.approx(expected["scaled_and_clipped"], abs=1e-5)
@@ -49,7 +49,7 @@ def test_c30_against_a_slow_loop_and_in_pieces() -> None:
     random = np.random.default_rng(0)
     rewards, ended = random.normal(2, 5, (60, 4)), random.random((60, 4)) < 0.1
     expected = slow(rewards, ended, 0.97)
-    scaling = RewardScaling(4, 0.97)
+    scaling = RewardScaling(4, 0.97, initial_count=1e-4)
     pieces = [
         scaling(torch.from_numpy(rewards[a:b]), torch.from_numpy(ended[a:b]), ALL[a:b], torch.arange(4))
         for a, b in ((0, 25), (25, 60))
@@ -64,7 +64,7 @@ def test_c30_what_the_policy_did_not_choose_is_no_part_of_the_variance() -> None
     valid = random.random((60, 4)) < 0.4
     valid[7] = False
     expected = slow(rewards, ended, 0.97, valid)
-    scaling = RewardScaling(4, 0.97)
+    scaling = RewardScaling(4, 0.97, initial_count=1e-4)
     scaled = scaling(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(valid), torch.arange(4))
     np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-5, atol=1e-6)
     assert scaling.moments.count.item() == pytest.approx(valid.sum(), rel=1e-5)
@@ -74,7 +74,7 @@ def test_two_trajectories_of_one_environment_follow_each_other() -> None:
     random = np.random.default_rng(1)
     rewards, ended = random.normal(size=(20, 1)), random.random((20, 1)) < 0.2
     expected = slow(rewards, ended, 0.9)
-    both = RewardScaling(3, 0.9)(
+    both = RewardScaling(3, 0.9, initial_count=1e-4)(
         torch.from_numpy(np.concatenate([rewards[:10], rewards[10:]], 1)),
         torch.from_numpy(np.concatenate([ended[:10], ended[10:]], 1)),
         ALL[:10, :2],

@@ -37,8 +37,27 @@ def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None
     learner = lab.build("learner")
     for update, rate in ((1, 1.0), (2, 975 / 976), (976, 1 / 976), (977, 1 / 976)):
         learner.frames = (update - 1) * 512
-        learner.update.set_progress(learner._progress())
+        learner.update.set_progress(learner._progress(now=0.0))
         assert learner.update.lr == pytest.approx(1e-3 * rate, rel=1e-9)
+    learner.close()
+
+
+def test_c4_progress_follows_the_limit_that_ends_the_run_first(tmp_path: Path) -> None:
+    """By frames 100 iterations of 512 transitions, by time 60 seconds from the first dataset on."""
+    flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 128, "lr_schedule": "linear", "learning_rate": 1e-3}
+    lab = make_lab(tmp_path, train_for_env_steps=51_200, train_for_seconds=60, **flags)
+    learner = lab.build("learner")
+    for frames, now, left in ((0, 1000.0, 1.0), (512, 1001.2, 0.98), (25_600, 1006.0, 0.5), (26_112, 1048.0, 0.2)):
+        learner.frames = frames
+        learner.update.set_progress(learner._progress(now))
+        assert learner.update.lr == pytest.approx(1e-3 * left)
+    learner.close()
+
+
+def test_c4_time_alone_ends_a_schedule(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, train_for_seconds=100, lr_schedule="linear", num_envs_per_worker=4, rollout=128)
+    learner = lab.build("learner")
+    assert [learner._progress(now) for now in (5.0, 30.0, 105.0, 200.0)] == [0.0, 0.25, 1.0, 1.0]
     learner.close()
 
 

@@ -19,7 +19,7 @@ from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec, action_spec, 
     ("space", "leaves"),
     [
         (spaces.Box(-1, 1, (4,), np.float32), {"obs": LeafSpec((4,), "float32")}),
-        (spaces.Box(-1, 1, (), np.float64), {"obs": LeafSpec((), "float32")}),
+        (spaces.Box(-1, 1, (), np.float64), {"obs": LeafSpec((), "float64")}),
         (spaces.Box(0, 255, (84, 84, 3), np.uint8), {"obs": LeafSpec((84, 84, 3), "uint8")}),
         (spaces.Box(0, 1, (2,), np.uint16), {"obs": LeafSpec((2,), "int32")}),
         (spaces.Box(-5, 5, (2, 2), np.int64), {"obs": LeafSpec((2, 2), "int64")}),

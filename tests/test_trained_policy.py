@@ -168,14 +168,20 @@ def test_b18_masks_reach_the_network_and_its_gradient_is_zero() -> None:
 # ---------------------------------------------------------------------------------------------------------- deployment
 
 
-@given(observation=SPACES, action=SPACES, seed=st.integers(0, 99), rnn=st.sampled_from(["", "gru", "lstm"]))
+@given(
+    observation=SPACES,
+    action=SPACES,
+    seed=st.integers(0, 99),
+    rnn=st.sampled_from(["", "gru", "lstm"]),
+    bounds=st.sampled_from(["scale", "clip"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_any_space_and_memory_gives_actions_of_the_environment(
-    observation: Any, action: Any, seed: int, rnn: str
+    observation: Any, action: Any, seed: int, rnn: str, bounds: Any
 ) -> None:
     model: dict[str, Any] = {"use_rnn": True, "rnn_type": rnn, "rnn_num_layers": 2} if rnn else {}
     made = network(observation, action, **model)
-    policy = TrainedPolicy(made)
+    policy = TrainedPolicy(made, bounds)
     observation.seed(seed)
     time_step, state = batch(policy, observation), policy.get_initial_state(5)
     stored = made.choose(
@@ -185,9 +191,9 @@ def test_any_space_and_memory_gives_actions_of_the_environment(
     )[0]
     step = policy.action(time_step, state, seed)
     check_tensors(step, policy.policy_step_spec, "step")
-    for row, expected in enumerate(action_converter(action, "clip")(stored.numpy())):
+    for row, expected in enumerate(action_converter(action, bounds)(stored.numpy())):
         for path, leaf in leaves_with_paths(expected):
-            np.testing.assert_allclose(np.asarray(leaf), _at(step.action, path)[row].numpy(), rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(leaf), _at(step.action, path)[row].numpy(), rtol=1e-5, atol=1e-6)
     single = map_leaves(lambda leaf: leaf[0], TimeStep(*time_step))
     unbatched = policy.action(single, policy.get_initial_state(), seed)
     assert check_tensors(unbatched, policy.policy_step_spec, "step") == ()
@@ -209,7 +215,7 @@ def _at(nest: Any, path: Any) -> Any:
 @pytest.mark.parametrize("action", [spaces.Discrete(4, start=3), spaces.MultiDiscrete([2, 3]), BOX_ACTION])
 def test_distributions_of_the_deployment_policy_are_those_of_training(action: Any) -> None:
     made = network(action=action)
-    policy = TrainedPolicy(made, clip=False)
+    policy = TrainedPolicy(made, "clip", clip=False)
     time_step = batch(policy, VECTOR)
     step = policy.action(time_step, seed=1)
     start = getattr(action, "start", 0)
@@ -219,6 +225,21 @@ def test_distributions_of_the_deployment_policy_are_those_of_training(action: An
     torch.testing.assert_close(distribution.log_prob(step.action), expected.log_probs)
     greedy = GreedyPolicy(policy)
     torch.testing.assert_close(greedy.action(time_step).action, distribution.mode)
+
+
+def test_scaled_actions_have_the_density_of_the_environment() -> None:
+    """Of numbers that are twice as far apart the density is half as large; greedy is the scaled mean."""
+    space = spaces.Box(np.array([0, -np.inf], np.float32), np.array([4, np.inf], np.float32))
+    made = network(action=space)
+    policy, stored = TrainedPolicy(made, clip=False), TrainedPolicy(made, "clip", clip=False)
+    time_step = batch(policy, VECTOR)
+    action, raw = (one.action(time_step, seed=1).action for one in (policy, stored))
+    torch.testing.assert_close(action, torch.stack([2 + 2 * raw[:, 0], raw[:, 1]], 1))
+    densities = [one.distribution(time_step).action.log_prob(own) for one, own in ((policy, action), (stored, raw))]
+    torch.testing.assert_close(densities[0], densities[1] - np.log(2.0))
+    torch.testing.assert_close(
+        GreedyPolicy(policy).action(time_step).action, policy.distribution(time_step).action.mode
+    )
 
 
 def test_squashed_actions_lie_in_their_bounds_and_have_a_density() -> None:

@@ -33,7 +33,7 @@ class Window(Generic[Reading]):
 
     def __init__(self, instrument: Instrument[Reading], run: RunConfig):
         self._instrument, self._run = instrument, run
-        self.warm_up_s = min(LONGEST_WARM_UP_S, run.train_for_seconds / 4)
+        self.warm_up_s = min(LONGEST_WARM_UP_S, run.time_limit_s / 4)
         self._due_s: float | None = None
         self._readings: list[Reading] = []
 

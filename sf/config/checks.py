@@ -105,6 +105,13 @@ def _combinations(config: Config) -> list[str]:
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
             "Exchange them."
         )
+    schedules = {"lr_schedule=linear": learner.lr_schedule == "linear", "ppo_clip_anneal=True": learner.ppo_clip_anneal}
+    if any(schedules.values()) and config.run.frame_limit == config.run.time_limit_s == math.inf:
+        names = " and ".join(name for name, is_set in schedules.items() if is_set)
+        problems.append(
+            f"{names}: what shrinks to zero by the end of the run needs an end. Give --train_for_env_steps or "
+            "--train_for_seconds, or leave the schedule out."
+        )
     if config.run.serial_mode and learner.num_learners > 1:
         problems.append(
             f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
@@ -221,9 +228,10 @@ def _images(config: Config, info: EnvInfo) -> None:
 
 def _bounds(config: Config, info: EnvInfo) -> list[str]:
     numbers = [column for column in info.action.columns if not column.num_choices]
-    if config.rollout.action_bounds == "clip" or all(math.isfinite(c.low) and math.isfinite(c.high) for c in numbers):
+    if config.rollout.action_bounds != "tanh" or all(math.isfinite(c.low) and math.isfinite(c.high) for c in numbers):
         return []
     return [
         f"action_bounds=tanh squashes actions into their bounds, but {info.env_id} has actions without finite bounds: "
-        f"{info.action}. Use --action_bounds=clip, or gymnasium.wrappers.RescaleAction in the environment."
+        f"{info.action}. Use --action_bounds=scale, which only clips those, or gymnasium.wrappers.RescaleAction in the "
+        "environment."
     ]

@@ -29,6 +29,8 @@ PAPER: Values = {
     "normalize_input": False,
     "normalize_returns": False,
     "value_bootstrap": False,
+    "action_bounds": "clip",
+    "statistics_initial_count": 1e-4,
 }
 """What all presets of the paper share."""
 

@@ -6,6 +6,7 @@ None as a default means that `sf.config.resolve` chooses the value from the envi
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,10 +48,10 @@ class RunConfig:
     """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
     cuda_graphs: bool = False
     """Let inference workers on CUDA replay their forward passes as graphs; not measured on a GPU yet."""
-    train_for_env_steps: Annotated[int, AT_LEAST_1] = 10_000_000_000
-    """Stop after this many environment frames, the frames before a resume included."""
-    train_for_seconds: Annotated[int, AT_LEAST_1] = 10_000_000_000
-    """Stop after this many seconds."""
+    train_for_env_steps: Annotated[int, AT_LEAST_1] | None = None
+    """Stop after this many environment frames, the frames before a resume included; None sets no such limit."""
+    train_for_seconds: Annotated[int, AT_LEAST_1] | None = None
+    """Stop this many seconds after the training has begun, or has been resumed; None sets no such limit."""
     stop_at_reward: float | None = None
     """Stop when the mean return of the last stop_at_reward_episodes episodes reaches this value."""
     stop_at_reward_episodes: Annotated[int, AT_LEAST_1] = 100
@@ -67,6 +68,16 @@ class RunConfig:
     """Seconds between two points of the averaged curves in TensorBoard."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100
     """Number of newest episodes and reports that the averaged curves cover."""
+
+    @property
+    def frame_limit(self) -> float:
+        """`train_for_env_steps`, infinite where there is none."""
+        return math.inf if self.train_for_env_steps is None else self.train_for_env_steps
+
+    @property
+    def time_limit_s(self) -> float:
+        """`train_for_seconds`, infinite where there is none."""
+        return math.inf if self.train_for_seconds is None else self.train_for_seconds
 
     @property
     def experiment_dir(self) -> Path:
@@ -101,10 +112,11 @@ class RolloutConfig:
     """Count simulated frames instead of steps in reports, limits and curves."""
     reward_scale: Annotated[float, ABOVE_0] = 1.0
     """Rewards are multiplied by this before training; reported returns are not."""
-    reward_clip: Annotated[float, ABOVE_0] = 1000.0
-    """Scaled rewards are limited to plus and minus this."""
-    action_bounds: Literal["clip", "tanh"] = "clip"
-    """How Box actions are kept in their bounds: clipped, or squashed by tanh, which needs finite bounds."""
+    reward_clip: Annotated[float, ABOVE_0] | None = None
+    """Scaled rewards are limited to plus and minus this; None limits nothing."""
+    action_bounds: Literal["scale", "clip", "tanh"] = "scale"
+    """How Box actions are kept in their bounds: scale maps -1 to 1 to bounds that are finite, and clips; clip does only
+    that; tanh squashes, which needs finite bounds."""
 
     @property
     def frames_per_step(self) -> int:
@@ -199,7 +211,7 @@ class LearnerConfig:
     ppo_clip_form: Literal["symmetric", "reciprocal"] = "symmetric"
     """Reciprocal clips the ratio to 1/(1+e) and 1+e instead, after limiting it to 0.05 and 20 (Sample Factory)."""
     ppo_clip_anneal: bool = False
-    """Let both clip ranges shrink to zero over train_for_env_steps."""
+    """Let both clip ranges shrink to zero by the end of the run, see lr_schedule."""
     target_kl: Annotated[float, AT_LEAST_0] = 0.0
     """End an iteration after the epoch whose last minibatch has moved the policy further than this; 0 never does."""
     ppo_clip_value: Annotated[float, AT_LEAST_0] = 1.0
@@ -213,7 +225,8 @@ class LearnerConfig:
     learning_rate: Annotated[float, ABOVE_0] = 5e-4
     """Step size of Adam."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
-    """How the learning rate changes: not at all, to zero over train_for_env_steps, or with the policy's change."""
+    """How the learning rate changes: not at all, to zero by the end of the run (train_for_env_steps or
+    train_for_seconds, whichever is nearer), or with the policy's change."""
     lr_schedule_kl_threshold: Annotated[float, ABOVE_0] = 0.008
     """KL divergence that the adaptive schedules aim at."""
     lr_adaptive_min: Annotated[float, ABOVE_0] = 1e-6
@@ -236,6 +249,8 @@ class LearnerConfig:
     """1 for the sample deviation of the advantages, 0 for that of the population."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of their discounted sums, then limit them to plus and minus 10."""
+    statistics_initial_count: Annotated[float, AT_LEAST_0] = 0.0
+    """Samples that the mean 0 and deviation 1 count for with which running statistics begin; 0 takes the first data."""
     value_bootstrap: bool = True
     """Continue the return of a truncated episode with the value of its final observation."""
     with_vtrace: bool = False

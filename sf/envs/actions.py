@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from sf.arena import Array
+from sf.spaces import ActionBounds, scale_of
 
 Converter = Callable[[Array], Sequence[Any]]
 """From [rows, columns] to one action per row."""
 
 
-def action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Converter:
+def action_converter(space: Any, bounds: ActionBounds) -> Converter:
     """A function from stored actions, [rows] or [rows, D], to what the environments execute, one per row.
 
-    The stored action stays as it was drawn, because its log-probability belongs to it. Numbers of a Box are clipped to
-    its bounds or squashed into them by tanh.
+    The stored action stays as it was drawn, because its log-probability belongs to it. Numbers of a Box are scaled from
+    -1 to 1 to its bounds and clipped, or only clipped, or squashed by tanh.
     """
     from gymnasium import spaces
 
@@ -28,7 +29,7 @@ def action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Converter:
     return lambda actions: _rows(space, convert(actions))
 
 
-def vector_action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Callable[[Array], Any]:
+def vector_action_converter(space: Any, bounds: ActionBounds) -> Callable[[Array], Any]:
     """Like `action_converter`, to one nest of arrays [rows, ...] for all environments; the space is that of one.
 
     They share no memory with the stored actions, so that an environment which writes into its actions changes nothing.
@@ -41,7 +42,7 @@ def vector_action_converter(space: Any, bounds: Literal["clip", "tanh"]) -> Call
     return _converter(space, bounds, 0)[0]
 
 
-def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple[Callable[[Array], Any], int]:
+def _converter(space: Any, bounds: ActionBounds, first: int) -> tuple[Callable[[Array], Any], int]:
     """The function for the columns of a space that begin at `first`, and the first column after them."""
     from gymnasium import spaces
 
@@ -60,7 +61,7 @@ def _converter(space: Any, bounds: Literal["clip", "tanh"], first: int) -> tuple
     shape, dtype = tuple(space.shape), space.dtype
     end = first + int(np.prod(shape))
     if isinstance(space, spaces.Box):
-        to_bounds = _squash(space) if bounds == "tanh" else _clip(space)
+        to_bounds = {"scale": _scale, "clip": _clip, "tanh": _squash}[bounds](space)
     else:
         to_bounds = _shift(space.start if isinstance(space, spaces.MultiDiscrete) else 0)
     return lambda actions: to_bounds(actions[:, first:end].reshape(-1, *shape)).astype(dtype, copy=False), end
@@ -84,6 +85,14 @@ def _shift(start: Any) -> Callable[[Array], Array]:
 def _clip(space: Any) -> Callable[[Array], Array]:
     low, high = space.low, space.high
     return lambda numbers: np.clip(numbers, low, high)
+
+
+def _scale(space: Any) -> Callable[[Array], Array]:
+    middle, half = scale_of(space.low, space.high)
+    clip = _clip(space)
+    if not middle.any() and (half == 1).all():
+        return clip
+    return lambda numbers: clip(middle + half * numbers)
 
 
 def _squash(space: Any) -> Callable[[Array], Array]:

@@ -21,6 +21,7 @@ from sf.envs.contract import (
     nonfinite_observation,
     nonfinite_reward,
 )
+from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, with_mask
 from sf.envs.step_time import StepTime, Stopwatch, queued_s
 from sf.errors import EnvCrashed, EnvError
@@ -38,6 +39,8 @@ class FirstLook(NamedTuple):
     step_time: StepTime
     notes: list[str]
     """Sentences about what is no error and may be one."""
+    coarse: Mapping[str, str]
+    """Leaves with numbers for which float32 is too coarse, see `Digits`."""
     made_in_s: float
     """How long the constructor took, with the imports, but without the time in which others had the core."""
     num_timed: int = 1
@@ -85,7 +88,7 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     if not notes:
         with blamed_on(info.env_id, "close"):
             env.close()
-    return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, made_in_s)
+    return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, player.digits.coarse(), made_in_s)
 
 
 def crash_note(when: str, crash: EnvCrashed) -> str:
@@ -109,6 +112,7 @@ class _Player:
         """
         self.env, self.info, self.drop_nonfinite = env, info, drop_nonfinite
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
+        self.digits = Digits(info)
         self.observations: list[Any] = []
         self._begin_episode(_reset(env, info, seed=SEED))
         self.watch = Stopwatch()
@@ -117,7 +121,7 @@ class _Player:
         """One step, and a reset where the episode is over."""
         env, info = self.env, self.info
         stored = np.stack([random_action(info, observation, self.random) for observation in self.observations])
-        actions = action_converter(env.action_space, "clip")(stored)
+        actions = action_converter(env.action_space, "scale")(stored)
         self.watch.steps += 1
         with blamed_on(info.env_id, "step"), self.watch.running():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
@@ -144,6 +148,7 @@ class _Player:
             if problem := nonfinite_observation(observation, self.info):
                 return problem
             self.bounds.look(observation)
+            self.digits.look(observation)
         return ""
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from sf.config import RunConfig
 from sf.errors import CheckpointError
 from sf.learner import checkpoint
 from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
-from sf.spaces import EnvInfo
+from sf.spaces import ActionBounds, EnvInfo
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Loaded:
     policies: list[Policy]
     """By policy id; they act on stored observations."""
     info: EnvInfo
-    action_bounds: Literal["clip", "tanh"]
+    action_bounds: ActionBounds
     run: RunConfig | None
     """Of the experiment; None for a saved policy, which does not remember its environment's arguments."""
     titles: list[str]

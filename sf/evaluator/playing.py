@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from sf.progress import Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
-from sf.spaces import EnvInfo
+from sf.spaces import ActionBounds, EnvInfo
 
 MAX_ENVS = 64
 """That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32; the more there
@@ -47,7 +46,7 @@ class Play:
         info: EnvInfo,
         num_episodes: int,
         seed: int,
-        action_bounds: Literal["clip", "tanh"] = "clip",
+        action_bounds: ActionBounds = "scale",
         max_envs: int = MAX_ENVS,
         progress: Progress | None = None,
     ) -> None:
@@ -125,7 +124,7 @@ def play(
     info: EnvInfo,
     num_episodes: int,
     seed: int,
-    action_bounds: Literal["clip", "tanh"] = "clip",
+    action_bounds: ActionBounds = "scale",
 ) -> list[Episodes]:
     """What each policy reached in one evaluation; the arguments are those of `Play`."""
     playing = Play(policies, source, info, num_episodes, seed, action_bounds)

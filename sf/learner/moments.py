@@ -12,6 +12,10 @@ PIECE_ELEMENTS = 2**20
 """Numbers that are looked at at a time."""
 
 
+SMALLEST = torch.finfo(torch.float64).tiny
+"""In place of a number of samples by which is divided."""
+
+
 class Moments(NamedTuple):
     """Of samples [N, *shape]; float64, the variance is that of the population."""
 
@@ -34,11 +38,12 @@ def moments_of(samples: Tensor) -> Moments:
 
 
 def merged(a: Moments, b: Moments) -> Moments:
-    """The moments of two sets together, of which one has samples (Chan et al. 1979)."""
+    """The moments of two sets together (Chan et al. 1979); all 0 if neither has samples."""
     delta = b.mean - a.mean
     total = a.size + b.size
-    squares = a.variance * a.size + b.variance * b.size + delta.square() * (a.size * b.size / total)
-    return Moments(total, a.mean + delta * (b.size / total), squares / total)
+    divisor = total.clamp_min(SMALLEST)
+    squares = a.variance * a.size + b.variance * b.size + delta.square() * (a.size * b.size / divisor)
+    return Moments(total, a.mean + delta * (b.size / divisor), squares / divisor)
 
 
 def _moments_of_piece(samples: Tensor) -> Moments:

@@ -23,16 +23,17 @@ class RewardScaling:
     a policy keeps the sums of its own rows, and the variance is that of the rows of all.
     """
 
-    def __init__(self, num_streams: int, gamma: float, peers: Peers = ALONE) -> None:
+    def __init__(self, num_streams: int, gamma: float, peers: Peers = ALONE, initial_count: float = 0.0) -> None:
         """Starts with sums of 0.
 
         Args:
             num_streams: environment rows that rewards come from.
             gamma: discount.
             peers: the other learners.
+            initial_count: see `RunningMoments`.
         """
         self.gamma, self._peers = gamma, peers
-        self.moments = RunningMoments((), torch.device("cpu"))
+        self.moments = RunningMoments((), torch.device("cpu"), initial_count)
         self._sums = np.zeros(num_streams)
         self._remembered: tuple[list[Tensor], Array] = [], self._sums
 
@@ -64,6 +65,8 @@ class RewardScaling:
         shares = [[moment.tolist() for moment in share] for share in self._peers.gather(*own)]
         for t in range(len(rewards)):
             for sizes, means, variances in shares:
+                if not sizes[t]:
+                    continue
                 # The merge of `RunningMoments`, in plain numbers because it happens once per step.
                 size, delta, total = sizes[t], means[t] - mean, count + sizes[t]
                 variance = (variance * count + variances[t] * size + delta * delta * count * size / total) / total

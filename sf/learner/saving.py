@@ -74,7 +74,7 @@ class Saver:
             return 0
         differences = [
             difference
-            for part in (("env",), ("config", "model"))
+            for part in (("env",), ("config", "model"), ("config", "rollout", "action_bounds"))
             for difference in data_differences(_part(self.description, part), _part(newest.data, part), ".".join(part))
         ]
         if differences:

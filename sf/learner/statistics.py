@@ -11,9 +11,6 @@ from sf.learner.moments import Moments, merged, moments_of
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic
 
-INITIAL_COUNT = 1e-4
-"""Weight of the initial mean 0 and variance 1."""
-
 
 class RunningMoments:
     """Mean and variance of everything seen so far, in float64.
@@ -21,10 +18,17 @@ class RunningMoments:
     Batches are merged by the parallel formula of Chan et al. (1979); the variance is that of the population.
     """
 
-    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, ...], device: torch.device, initial_count: float = 0.0) -> None:
+        """Begins with mean 0 and variance 1.
+
+        Args:
+            shape: of one sample.
+            device: of the moments.
+            initial_count: samples that the first mean and variance count for; with 0 the first data replace them.
+        """
         self.mean = torch.zeros(shape, dtype=torch.float64, device=device)
         self.variance = torch.ones(shape, dtype=torch.float64, device=device)
-        self.count = torch.full((), INITIAL_COUNT, dtype=torch.float64, device=device)
+        self.count = torch.full((), initial_count, dtype=torch.float64, device=device)
 
     def update(self, samples: Tensor, peers: Peers = ALONE) -> None:
         """Take in samples of [N, *shape], those of all learners."""
@@ -42,14 +46,15 @@ class Statistics:
     trains, and a version of the policy never changes its statistics.
     """
 
-    def __init__(self, policy: ActorCritic, peers: Peers = ALONE) -> None:
+    def __init__(self, policy: ActorCritic, peers: Peers = ALONE, initial_count: float = 0.0) -> None:
         self._peers = peers
         device = policy.flat.device
         self._normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
         if policy.return_normalizer is not None:
             self._normalizers["returns"] = policy.return_normalizer
         self.moments = {
-            name: RunningMoments(tuple(norm.mean.shape), device) for name, norm in self._normalizers.items()
+            name: RunningMoments(tuple(norm.mean.shape), device, initial_count)
+            for name, norm in self._normalizers.items()
         }
 
     @torch.no_grad()

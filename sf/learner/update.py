@@ -81,8 +81,12 @@ class Update:
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
-        self.statistics = Statistics(policy, peers)
-        self.reward_scaling = RewardScaling(num_streams, config.gamma, peers) if config.normalize_rewards else None
+        self.statistics = Statistics(policy, peers, config.statistics_initial_count)
+        self.reward_scaling = (
+            RewardScaling(num_streams, config.gamma, peers, config.statistics_initial_count)
+            if config.normalize_rewards
+            else None
+        )
         self._schedule = learning_rate(config)
         self._clip_factor = 1.0
         self.num_skipped = 0

@@ -75,11 +75,13 @@ class Learner:
             ResourceError: there is no accelerator.
         """
         topology, info, arena = commons.topology, commons.info, commons.arena
-        self.policy_id, self.doorbell = policy_id, bells.learners[index]
+        self.policy_id, self.index, self.doorbell = policy_id, index, bells.learners[index]
         self.bells, self.control = bells, control
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
-        self.frames_wanted = config.run.train_for_env_steps
+        self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
+        self.began_s = math.inf
+        """When the first dataset of this start was there."""
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
@@ -155,7 +157,7 @@ class Learner:
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
         self.update.want_summary = self._wants_summary(now)
-        self.update.set_progress(self._progress())
+        self.update.set_progress(self._progress(now))
         was_trained_on = False
         try:
             for step in self.update.steps(batch):
@@ -193,10 +195,21 @@ class Learner:
         self.update.load_state_dict(first)
         return int(frames)
 
-    def _progress(self) -> float:
-        """(u - 1) / U for iteration u of U, counted in frames; one that comes after the U-th is like it."""
-        num_iterations = max(1, self.frames_wanted // (self.frames_per_iteration * self.num_policies))
-        return min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
+    def _progress(self, now: float) -> float:
+        """The part of the run, 0 to 1, that lies before this iteration, by the limit that ends it first.
+
+        By frames it is (u - 1) / U for iteration u of U, and one that comes after the U-th is like it. By time it is
+        that of the first learner, because all must agree.
+        """
+        by_frames = 0.0
+        if self.frames_wanted < math.inf:
+            num_iterations = max(1.0, self.frames_wanted // (self.frames_per_iteration * self.num_policies))
+            by_frames = min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
+        if self.time_limit_s == math.inf:
+            return by_frames
+        self.began_s = min(self.began_s, now)
+        (by_time,) = self.peers.sum(0.0 if self.index else min(1.0, (now - self.began_s) / self.time_limit_s))
+        return max(by_frames, by_time)
 
     # What follows is done by the first learner of a policy only.
 

@@ -67,7 +67,7 @@ class Monitor:
         self._faults: Callable[[], Mapping[str, float]] = dict
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
-        self._lag_is_high = False
+        self._lag_is_high = self._rewards_are_clipped = False
         self._standstill = Standstill(samples_per_iteration(config))
 
     def watch(self, pids: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, float]]) -> None:
@@ -79,7 +79,7 @@ class Monitor:
         self._first = snapshot
         self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
         self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
-        wanted = self._config.run.train_for_env_steps
+        wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
             self._console.line(
                 f"{snapshot.frames} frames were learned before, and --train_for_env_steps={wanted} counts them. Raise "
@@ -98,6 +98,7 @@ class Monitor:
         if self._summary_timer.is_due(snapshot.time_s):
             self._write_scalars(snapshot)
         self._warn_of_lag(snapshot)
+        self._tell_of_clipped_rewards(snapshot)
         if sentence := self._standstill.look(snapshot):
             self._console.line(sentence)
         if self._draw_timer.is_due(snapshot.time_s):
@@ -196,6 +197,8 @@ class Monitor:
             scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
             if index == 0:  # of the whole run
                 scalars |= self._faults()
+                if self._config.rollout.reward_clip is not None:
+                    scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
             self._scalars.write(index, policy.frames, scalars)
 
     def _warn_of_lag(self, snapshot: Snapshot) -> None:
@@ -208,6 +211,16 @@ class Monitor:
             f"Warning: the average policy lag is {lag:.1f} optimizer steps; above 20 to 30 learning often suffers. One "
             f"sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer --num_epochs or "
             "fewer --num_envs_per_worker lower the lag, --async_rl=False bounds it."
+        )
+
+    def _tell_of_clipped_rewards(self, snapshot: Snapshot) -> None:
+        if self._rewards_are_clipped or snapshot.clipped_rewards == 0:
+            return
+        self._rewards_are_clipped = True
+        self._console.line(
+            f"Warning: --reward_clip={self._config.rollout.reward_clip:g} has limited "
+            f"{100 * snapshot.clipped_rewards:.2g} % of the rewards so far; shown returns are not limited. The share "
+            "at each moment is the curve stats/clipped_rewards."
         )
 
     def _draw(self, first: Snapshot, snapshot: Snapshot) -> None:

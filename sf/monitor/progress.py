@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ class ProgressBar:
     """Shows how far the run is, the time left, reward, rate and lag. It has no thread; every update draws it."""
 
     def __init__(self, run: RunConfig, console: Console | None = None) -> None:
-        self._frame_limit, self._time_limit_s = run.train_for_env_steps, run.train_for_seconds
+        self._frame_limit, self._time_limit_s = run.frame_limit, run.time_limit_s
         self._progress = Progress(
             BarColumn(bar_width=24),
             TaskProgressColumn(),
@@ -42,8 +43,8 @@ class ProgressBar:
         parts = [f"{frames:,} frames", f"{fps:,.0f} FPS", *(f"reward {reward:.1f}" for reward in rewards.values())]
         parts += [f"lag {lag:.1f}"] if lag >= 0 else []
         done = max(frames / self._frame_limit, elapsed_s / self._time_limit_s)
-        has_end = self._frame_limit < RunConfig.train_for_env_steps or self._time_limit_s < RunConfig.train_for_seconds
-        total = 1.0 if has_end else None  # nothing to count down to with the default limits
+        has_end = min(self._frame_limit, self._time_limit_s) < math.inf
+        total = 1.0 if has_end else None  # nothing to count down to without a limit
         self._progress.update(self._task, description=", ".join(parts), total=total, completed=min(done, 1.0))
         self._progress.refresh()
 

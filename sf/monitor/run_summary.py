@@ -36,6 +36,7 @@ def run_summary(
             }
             for index, policy in enumerate(last.policies)
         ],
+        **({} if config.rollout.reward_clip is None else {"clipped_rewards": last.clipped_rewards}),
         "seconds": {name: dict(activities) for name, activities in seconds.items()},
     }
 

@@ -55,6 +55,8 @@ class Snapshot:
     """Monotonic."""
     policies: tuple[PolicySnapshot, ...]
     """By policy id."""
+    clipped_rewards: float = 0.0
+    """Share of the rewards since this start that `reward_clip` has limited."""
 
     @property
     def frames(self) -> int:

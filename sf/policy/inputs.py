@@ -53,8 +53,9 @@ class _OneHot(nn.Module):
 
 
 class Numbers(nn.Module):
-    """A Box leaf: scaled by constants, then by running statistics, then clipped.
+    """A Box leaf: scaled by running statistics and clipped, or else scaled by constants.
 
+    Running statistics make up for any shift and scale, so that of `obs_scale` only the unit of their epsilon remains.
     uint8 images have known limits, so they are only divided by 255 (or by `obs_scale` where that is set), unless
     `scale_pixels` is off.
     """
@@ -67,26 +68,30 @@ class Numbers(nn.Module):
         self.subtract = config.obs_subtract_mean
         self.scale = 255.0 if pixels and config.obs_scale == 1.0 else config.obs_scale
         self.clip = config.obs_clip
-        self.normalizer = Normalizer(leaf.shape) if config.normalize_input and not pixels else None
+        is_normalized = config.normalize_input and not pixels
+        self.normalizer = Normalizer(leaf.shape, self.scale, leaf.is_wide) if is_normalized else None
         self._normalize = None if self.normalizer is None else self.normalizer.normalize
-        self.to_float = leaf.dtype != "float32"
+        self.shifted_dtype = torch.float64 if leaf.is_wide else torch.float32
         self.flat = layout is None and len(leaf.shape) != 1
         self.add_channels, self.channels_last = layout == "HW", layout == "HWC"
 
     def forward(self, raw: Tensor) -> Tensor:
         """[B, *shape] of any type to floats, [B, size] or [B, channels, height, width]."""
-        x = raw.to(torch.float32) if self.to_float else raw
-        if self.subtract != 0.0:
-            x = x - self.subtract
-        if self.scale != 1.0:
-            x = x / self.scale if x is raw else x.div_(self.scale)  # a second copy of images takes as long as the first
-        if self._normalize is not None:
-            x = self._normalize(x).clamp_(-self.clip, self.clip)
+        x = self._scaled(raw) if self._normalize is None else self._normalize(raw).clamp_(-self.clip, self.clip)
         if self.flat:
             return x.reshape(x.shape[0], *self.shape)  # not -1, which no rows leave open
         if self.channels_last:
             return x.movedim(-1, 1)
         return x.unsqueeze(1) if self.add_channels else x
+
+    def _scaled(self, raw: Tensor) -> Tensor:
+        x = raw
+        if self.subtract != 0.0:
+            x = x.to(self.shifted_dtype) - self.subtract
+        x = x.to(torch.float32)
+        if self.scale != 1.0:
+            x = x / self.scale if x is raw else x.div_(self.scale)  # a second copy of images takes as long as the first
+        return x
 
 
 def _prepared_shape(leaf: LeafSpec, layout: str | None) -> tuple[int, ...]:

@@ -17,21 +17,37 @@ class Normalizer(nn.Module):
 
     mean: Tensor
     std: Tensor
+    mean_rest: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], unit: float = 1.0, is_wide: bool = False) -> None:
+        """Changes nothing until it has statistics.
+
+        Args:
+            shape: of one sample.
+            unit: what the epsilon of the variance is measured in.
+            is_wide: whether float32 may lose digits of the numbers. Then they are shifted in float64, by a mean with
+                the digits that `mean` has lost in `mean_rest`.
+        """
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("std", torch.ones(shape))
+        self._epsilon, self._is_wide = VARIANCE_EPSILON * unit**2, is_wide
         self._statistics = (self.mean, self.std)
+        if is_wide:
+            self.register_buffer("mean_rest", torch.zeros(shape))
 
     def set_moments(self, mean: Tensor, variance: Tensor) -> None:
         """Take over statistics of shape `shape`, of any float type."""
         self.mean.copy_(mean)
-        self.std.copy_(torch.sqrt(variance + VARIANCE_EPSILON))
+        if self._is_wide:
+            self.mean_rest.copy_(mean - self.mean)
+        self.std.copy_(torch.sqrt(variance + self._epsilon))
 
     def normalize(self, x: Tensor) -> Tensor:
-        """(x - mean) / sqrt(variance + 1e-8) for x of [..., *shape]; a new tensor."""
+        """(x - mean) / sqrt(variance + 1e-8 unit²) for x of [..., *shape]; a new tensor, float32."""
         mean, std = self._statistics
+        if self._is_wide:
+            return torch.sub(x.to(torch.float64), mean).sub_(self.mean_rest).to(torch.float32).div_(std)
         return torch.sub(x, mean).div_(std)
 
     def denormalize(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +27,7 @@ from sf.policy.specs import (
     spec_of_observation,
 )
 from sf.policy.steps import CollectInfo, PolicyStep, TimeStep
-from sf.spaces import ActionColumn, ActionPart, EnvInfo
-
-ActionBounds = Literal["clip", "tanh"]
+from sf.spaces import ActionBounds, ActionColumn, ActionPart, EnvInfo, scale_of
 
 
 class CollectPolicy(Policy):
@@ -85,14 +83,14 @@ class CollectPolicy(Policy):
 class TrainedPolicy(Policy):
     """The policy for use: observations as the environment gives them, actions as it takes them.
 
-    Numbers of a Box are clipped to its bounds, or squashed into them if that is how the policy was trained. The memory
-    is a dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
+    Numbers of a Box are scaled to its bounds, clipped to them or squashed into them, as in training. The memory is a
+    dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
     `emit_log_probability` asks for it. Takes one time step, or a batch of them.
     """
 
     masks_in_network = True
 
-    def __init__(self, network: ActorCritic, action_bounds: ActionBounds = "clip", **options: Any) -> None:
+    def __init__(self, network: ActorCritic, action_bounds: ActionBounds = "scale", **options: Any) -> None:
         """Acts with a network.
 
         Args:
@@ -183,6 +181,9 @@ class TrainedPolicy(Policy):
         if self.action_bounds == "tanh":
             low, high = (bound.reshape(part.shape) for bound in self._bounds(columns, dtype))
             return SquashedNormal(mean, std, low, high, rank)
+        if self.action_bounds == "scale":
+            middle, half = (x.reshape(part.shape) for x in self._scale(columns, dtype))
+            mean, std = middle + half * mean, half * std
         normal = Normal(mean, std, validate_args=False)
         return Independent(normal, rank, validate_args=False) if rank else normal
 
@@ -220,7 +221,12 @@ class TrainedPolicy(Policy):
         parts, first = {}, 0
         for part, specs in self.parts:
             own = columns[:, first : first + len(specs)].to(getattr(torch, part.dtype))
-            if self.action_bounds == "tanh" and not specs[0].num_choices:
+            if specs[0].num_choices:
+                pass
+            elif self.action_bounds == "scale":
+                middle, half = self._scale(specs, own.dtype)
+                own = middle + half * own
+            elif self.action_bounds == "tanh":
                 low, high = self._bounds(specs, own.dtype)
                 own = (high + low) / 2 + (high - low) / 2 * own.tanh()
             parts[part.path] = own.reshape(-1, *part.shape)
@@ -230,6 +236,13 @@ class TrainedPolicy(Policy):
     def _bounds(self, columns: tuple[ActionColumn, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         low, high = [column.low for column in columns], [column.high for column in columns]
         return torch.tensor(low, dtype=dtype, device=self.device), torch.tensor(high, dtype=dtype, device=self.device)
+
+    def _scale(self, columns: tuple[ActionColumn, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """See `scale_of`."""
+        middle, half = scale_of([column.low for column in columns], [column.high for column in columns])
+        return torch.tensor(middle, dtype=dtype, device=self.device), torch.tensor(
+            half, dtype=dtype, device=self.device
+        )
 
     def _unbatched(self, time_step: TimeStep, step: PolicyStep) -> PolicyStep:
         return step if time_step.step_type.dim() else map_leaves(lambda leaf: leaf[0], step)

@@ -11,7 +11,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from sf.process import shortened
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
 from sf.rollout.observations import ObservationWriter, RangeCheck
-from sf.spaces import EnvInfo
+from sf.spaces import ActionBounds, EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
 FALSE = np.False_
@@ -74,7 +74,7 @@ def make_env_batch(
     seeds: Sequence[int],
     final_observations: dict[str, Array],
     has_final_observation: Array,
-    action_bounds: Literal["clip", "tanh"],
+    action_bounds: ActionBounds,
     progress: Progress | None = None,
     repeatable: bool = False,
 ) -> EnvBatch:
@@ -107,7 +107,7 @@ class _Batch:
         seeds: Sequence[int],
         final_observations: dict[str, Array],
         has_final_observation: Array,
-        action_bounds: Literal["clip", "tanh"],
+        action_bounds: ActionBounds,
         progress: Progress | None,
         repeatable: bool,
     ):
@@ -244,14 +244,6 @@ def _told(call: str, error: Exception) -> str:
 class SingleAgentBatch(_Batch):
     """Gymnasium environments; environment i is row i."""
 
-    def __init__(self, *args: Any):
-        """As for `make_env_batch`."""
-        super().__init__(*args)
-        size, space = self.write.vector_size, self.envs[0].observation_space
-        is_double = size > 0 and space.dtype == np.float64 and self.info.observations["obs"].dtype == "float32"
-        self.doubles = {"obs": np.zeros((len(self.envs), size))} if is_double else None
-        """Where vectors of float64, as simulators like to return, are kept until all of them are cast at once."""
-
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self.write(observations, index, seen)
 
@@ -263,9 +255,8 @@ class SingleAgentBatch(_Batch):
         ended: list[Ended] = []
         received: list[float] = []
         write, row, is_vector = self.write, -1, bool(self.write.vector_size)
-        into = self.doubles or observations
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
-        vectors = into["obs"].reshape(-1).data if is_vector else memoryview(b"")
+        vectors = observations["obs"].reshape(-1).data if is_vector else memoryview(b"")
         word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
         if self.history is not None:
             self.history.add(actions)
@@ -291,12 +282,9 @@ class SingleAgentBatch(_Batch):
                         continue
                     except (TypeError, ValueError):
                         pass  # something else, which may still be stored without loss
-                write(into, row, observation)
+                write(observations, row, observation)
         except Exception as error:
             self.fail("step", row, error)
-        if into is not observations:
-            with np.errstate(over="ignore"):  # what becomes infinite is found where NaN is
-                observations["obs"][...] = into["obs"]
         self.check_ranges("step", observations)
         rewards[:] = received
         return ended

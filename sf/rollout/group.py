@@ -42,7 +42,7 @@ class Group:
     ):
         self.index = index
         self.config = config
-        self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip < np.inf
+        self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip is not None
         self.slots, self.requests, self.envs = slots, requests, envs
         self.random, self.record = random, record
         self.on_request, self.on_full, self.on_episode = on_request, on_full, on_episode
@@ -155,7 +155,9 @@ class Group:
     def _shape(self, rewards: Array) -> None:
         """All of a trajectory at once, which costs as much as one step of it."""
         rewards *= self.config.reward_scale
-        np.clip(rewards, -self.config.reward_clip, self.config.reward_clip, out=rewards)
+        if (limit := self.config.reward_clip) is not None:
+            self.record["clipped"] += np.count_nonzero(np.abs(rewards) > limit)
+            np.clip(rewards, -limit, limit, out=rewards)
 
     def _end_episodes(self, slot: int, t: int, ended: list[Ended]) -> None:
         for end in ended:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from sf.errors import EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
 from sf.rollout.observations import EntryCheck, RangeCheck
-from sf.spaces import EnvInfo, action_spec, observation_leaves
+from sf.spaces import ActionBounds, EnvInfo, action_spec, observation_leaves
 
 
 class VectorBatch:
@@ -42,7 +42,7 @@ class VectorBatch:
         seed: int,
         final_observations: dict[str, Array],
         has_final_observation: Array,
-        action_bounds: Literal["clip", "tanh"],
+        action_bounds: ActionBounds,
         progress: Progress | None = None,
     ):
         from gymnasium.vector import AutoresetMode
