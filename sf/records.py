@@ -23,6 +23,7 @@ INFERENCE_COUNTERS = (
     "forwards",
     "refreshes",
     "refresh_seconds",
+    "weights_version",
     "wait",
     "gather",
     "forward",

@@ -281,6 +281,7 @@ Counters = dict[str, float]
 
 def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool) -> PolicySnapshot:
     total = {name: sum(counters[name] for counters in inferences) for name in inferences[0]}
+    newest = max(inferences, key=lambda counters: counters["refreshes"])
     return PolicySnapshot(
         frames=int(learner["env_steps"]),
         new_frames=int(learner["env_steps"] - learner["first_env_steps"]),
@@ -293,6 +294,9 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool)
         forwards=int(total["forwards"]),
         forward_s=total["forward"],
         wait_s=total["wait"],
+        refreshes=int(newest["refreshes"]),
+        weights_version=int(newest["weights_version"]),
+        refresh_s=newest["refresh_seconds"] / max(1.0, newest["refreshes"]),
         stats=_memory_of_accelerators(learner, inferences),
     )
 

@@ -55,6 +55,43 @@ def test_a18_lag_of_the_newest_minibatch_is_shown(start: Start) -> None:
     assert lags == ["(min: -1.0, avg: -1.0, max: -1.0)", "(min: 3.0, avg: 3.0, max: 3.0)"]
 
 
+def test_a17_one_line_between_two_reports_for_ten_refreshes_and_more(start: Start, oracles: dict[str, Any]) -> None:
+    """The oracle, and several intervals in a row: refreshes count on where no line was due."""
+    for case in oracles["A17"]["cases"][1:]:
+        run = start()
+        run.go(0.5)
+        run.policy = PolicySnapshot(refreshes=case["inputs"]["refreshes"])
+        run.go(9)
+        assert len(run.tape.lines("Updated weights")) == case["expected"]["lines"]
+    run, told = start(), []
+    for refreshes, version in ((0, 0), (9, 8), (10, 9), (10, 9), (37, 40), (39, 42), (40, 43)):
+        before = len(run.tape.lines("Updated weights"))
+        run.policy = PolicySnapshot(refreshes=refreshes, weights_version=version, refresh_s=0.0015)
+        run.go(5)
+        told += [line for line in run.tape.lines("Updated weights")[before:]]
+    assert all(re.fullmatch(oracles["A17"]["regex"], line) for line in told)
+    assert [line.partition("] Updated")[2] for line in told] == [
+        f" weights for policy 0, policy_version {version} (0.0015)" for version in (9, 40, 43)
+    ]
+
+
+def test_a_short_run_ends_with_a_report_of_its_own(start: Start) -> None:
+    """Less than five seconds, and one that ends at the moment of a report."""
+    run = start()
+    run.go(2)
+    run.monitor.poll(run.snapshot(), [episode(1.25)])
+    run.finish()
+    reports, rewards = run.tape.lines("Fps is"), run.tape.lines("Avg episode reward")
+    assert ["Total num frames: 200." in line for line in reports] == [False, True]
+    assert "(10 sec: 100.0" in reports[-1]
+    assert len(rewards) == 1
+    run = start()
+    run.go(5.5)
+    run.now -= 0.5
+    run.finish()
+    assert len(run.tape.lines("Fps is")) == 2
+
+
 def test_a20_frames_count_the_frameskip_and_samples_do_not(start: Start, oracles: dict[str, Any]) -> None:
     run = start()
     for second in range(11):
@@ -92,7 +129,7 @@ def test_a15_last_lines_say_what_was_collected_and_where_time_went(start: Start)
     run = start()
     run.go(10)
     run.finish()
-    *_, table, first, second, third, verdict, slots, collected = run.tape.lines()
+    *_, table, first, second, third, verdict, slots, collected, outcome = run.tape.lines()
     assert table == "Time shares:"
     assert first == "  rollout-0      step  75.0%  wait  25.0%"
     assert second == "  inference-0-0  wait  75.0%  forward  25.0%"
@@ -100,6 +137,7 @@ def test_a15_last_lines_say_what_was_collected_and_where_time_went(start: Start)
     assert verdict.startswith("The environments hold the run back")
     assert slots == "Slots: 7 allocated = 4 learned + 1 discarded (1 worker died) + 2 free"
     assert collected.endswith("] Collected {0: 1000}, FPS: 100.0")
+    assert outcome.endswith(" frames in 10.0 s. The run has ended: train_for_env_steps reached.")
 
 
 def test_fault_e5_lost_output_does_not_change_the_exit_code() -> None:

@@ -82,7 +82,8 @@ def test_monitor_on_a_terminal_keeps_the_bar_below_the_lines(tmp_path: Path) -> 
     assert process.wait() == 0
     assert "Total num frames: 500" in shown
     assert "500 frames, 100 FPS" in shown
-    assert shown.rstrip().endswith("Collected {0: 900}, FPS: 100.0")
+    assert "Collected {0: 900}, FPS: 100.0\r\n" in shown
+    assert shown.rstrip().endswith("The run has ended: done.")
 
 
 def test_line_of_another_process_takes_the_place_of_the_bar() -> None:

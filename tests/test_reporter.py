@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sf.learner.reporter import (
-    REFRESHES_PER_LINE,
     FpsWindows,
     Throughput,
     collected_line,
+    outcome_line,
     prefix,
     report_line,
     reward_line,
@@ -67,11 +67,30 @@ def test_a17_weight_line_to_the_character(oracles: dict[str, Any]) -> None:
     assert groups(oracles["A17"], line) == oracles["A17"]["cases"][0]["expected"]
 
 
-def test_a17_every_tenth_refresh_has_a_line(oracles: dict[str, Any]) -> None:
-    for case in oracles["A17"]["cases"][1:]:
-        refreshes = case["inputs"]["refreshes"]
-        lines = sum(count % REFRESHES_PER_LINE == 0 for count in range(1, refreshes + 1))
-        assert lines == case["expected"]["lines"]
+@pytest.mark.parametrize(
+    ("rewards", "frames", "new_frames", "why", "line"),
+    [
+        (
+            {0: (476.214, 100)}, 250_709, 250_709, "stop_at_reward reached",
+            "Reached a mean return of 476.214 over 100 episodes after 250,709 frames in 1.2 s. The run has ended: "
+            "stop_at_reward reached.",
+        ),
+        (
+            {0: (-1.5, 1), 1: (0.0, 7)}, 900, 400, "stopped by SIGINT",
+            "Reached a mean return of -1.500 over 1 episode with policy 0 and a mean return of 0.000 over 7 episodes "
+            "with policy 1 after 900 frames, 400 of them since this start, in 1.2 s. The run has ended: stopped by "
+            "SIGINT.",
+        ),
+        (
+            {}, 64, 64, "EnvCrashed: Toy-v0 raised.\nIts traceback: ...",
+            "No episode has ended after 64 frames in 1.2 s. The run has ended: EnvCrashed: Toy-v0 raised.",
+        ),
+    ],
+)  # fmt: skip
+def test_outcome_says_what_was_reached_at_what_price_and_why_it_ended(
+    rewards: Any, frames: int, new_frames: int, why: str, line: str
+) -> None:
+    assert outcome_line(rewards, frames, new_frames, 1.234, why) == line
 
 
 def test_a19_windows_look_back_2_12_and_60_reports(oracles: dict[str, Any]) -> None:

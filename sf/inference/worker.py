@@ -22,12 +22,12 @@ from sf.config import ModelConfig
 from sf.doorbell import Doorbell
 from sf.inference.actor import Actor, Answers
 from sf.inference.small_actor import SmallActor
-from sf.learner.reporter import REFRESHES_PER_LINE, weight_line
-from sf.monitor.console import Console
 from sf.records import inference_record
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
+REFRESHES_PER_NOTE = 10
+"""Times that new weights are taken between two looks at the memory of an accelerator."""
 
 
 class Task(NamedTuple):
@@ -85,8 +85,6 @@ class InferenceWorker:
         topology, info = commons.topology, commons.info
         self.policy_id = policy_id
         self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
-        self.console = Console()
-        self.speaks = index == 0 or not topology.workers_act  # else there would be as many lines as rollout workers
         entropy = [commons.seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
@@ -155,12 +153,10 @@ class InferenceWorker:
                 self.actor.expect_weights(self.weights)
             self.version = self.weights.read(self.actor.take_weights)
             self.record["refresh_seconds"] += time.perf_counter() - started
-            self.record["refreshes"] += 1
-            if (refreshes := int(self.record["refreshes"])) % REFRESHES_PER_LINE == 0 and self.speaks:
-                seconds = self.record["refresh_seconds"] / refreshes
-                self.console.line(weight_line(self.policy_id, self.version, seconds))
-            if refreshes % REFRESHES_PER_LINE == 1:
+            if self.record["refreshes"] % REFRESHES_PER_NOTE == 0:
                 self.actor.note_memory(self.record)
+            self.record["refreshes"] += 1
+            self.record["weights_version"] = self.version
             self.record.lap("weights")
         return newest != NOTHING_PUBLISHED
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 REPORT_INTERVAL_S = 5.0
 REFRESHES_PER_LINE = 10
-"""An inference worker logs every tenth time that it picks up weights."""
+"""There is a line when an inference worker has picked up weights for the tenth, twentieth, ... time since the last."""
 
 FPS_WINDOWS = (2, 12, 60)
 """Reports that the three rates of the report line look back: 10, 60 and 300 seconds."""
@@ -52,13 +52,44 @@ def reward_line(rewards: Mapping[int, float]) -> str:
 
 
 def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:
-    """What an inference worker says on every tenth refresh."""
+    """How new the weights are that act.
+
+    Args:
+        policy_id: of the policy.
+        version: of the weights that an inference worker has.
+        mean_copy_s: mean seconds in which it takes new ones.
+    """
     return f"Updated weights for policy {policy_id}, policy_version {version} ({mean_copy_s:.4f})"
 
 
 def collected_line(frames: Mapping[int, int], fps: float) -> str:
     """The line at the end: frames of each policy, and the rate over the whole run since this start."""
     return f"Collected {dict(frames)}, FPS: {fps:.1f}"
+
+
+def outcome_line(
+    rewards: Mapping[int, tuple[float, int]], frames: int, new_frames: int, seconds: float, why: str
+) -> str:
+    """The last line: what was reached, at what price, and why the run ended.
+
+    Args:
+        rewards: policy to its mean return, and the number of its last episodes over which that is; without the
+            policies that have finished none.
+        frames: all frames, of all policies.
+        new_frames: those since this start.
+        seconds: of wall time since this start.
+        why: such as "stop_at_reward reached".
+    """
+    several = len(rewards) > 1 or 0 not in rewards
+    reached = [
+        f"a mean return of {mean:.3f} over {episodes} episode{'s' if episodes > 1 else ''}"
+        + (f" with policy {policy}" if several else "")
+        for policy, (mean, episodes) in sorted(rewards.items())
+    ]
+    before = "" if new_frames == frames else f", {new_frames:,} of them since this start,"
+    first_line = why.partition("\n")[0].rstrip(".")
+    what = f"Reached {' and '.join(reached)}" if reached else "No episode has ended"
+    return f"{what} after {frames:,} frames{before} in {seconds:.1f} s. The run has ended: {first_line}."
 
 
 class FpsWindows:

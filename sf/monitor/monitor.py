@@ -14,12 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration, steps_per_round
-from sf.learner.reporter import REPORT_INTERVAL_S, FpsWindows, Throughput, collected_line, report_line, reward_line
+from sf.learner.reporter import (
+    REFRESHES_PER_LINE,
+    REPORT_INTERVAL_S,
+    FpsWindows,
+    Throughput,
+    collected_line,
+    outcome_line,
+    report_line,
+    reward_line,
+    weight_line,
+)
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
-from sf.monitor.episodes import EpisodeWindows
+from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
@@ -63,10 +73,13 @@ class Monitor:
         self._scalars = ScalarLog(experiment_dir, self._console.line)
         self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
         self._summary_timer = Timer(config.run.experiment_summaries_interval)
+        self._refreshes_told = [0 for _ in policies]
+        """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
         self._faults: Callable[[], Mapping[str, float]] = dict
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
+        self._reported_s = -math.inf
         self._lag_is_high = self._rewards_are_clipped = False
         self._standstill = Standstill(samples_per_iteration(config))
 
@@ -147,7 +160,8 @@ class Monitor:
         first, last = self._first, self._newest
         assert first is not None
         assert last is not None
-        self._record(last)
+        if self._reported_s != last.time_s:
+            self._report(last)
         self._write_scalars(last)
         self._scalars.close()
         self.close()
@@ -163,6 +177,18 @@ class Monitor:
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         self._console.line(collected_line(frames, summary["fps"]))
+        self._console.line(self._outcome(first, last, exit_reason))
+
+    def _outcome(self, first: Snapshot, last: Snapshot, exit_reason: str) -> str:
+        run, wanted = self._config.run, REWARD_EPISODES
+        if run.stop_at_reward is not None:
+            wanted = run.stop_at_reward_episodes
+        means = {
+            policy: (mean, min(wanted, self.episodes.num_kept(policy)))
+            for policy, mean in self.episodes.mean_rewards(wanted).items()
+        }
+        new_frames = sum(policy.new_frames for policy in last.policies)
+        return outcome_line(means, last.frames, new_frames, last.time_s - first.time_s, exit_reason)
 
     def close(self) -> None:
         """Gives the terminal back; `finish` does it too."""
@@ -174,6 +200,8 @@ class Monitor:
 
     def _report(self, snapshot: Snapshot) -> None:
         """The lines that come every 5 s."""
+        self._reported_s = snapshot.time_s
+        self._tell_of_weights(snapshot)
         self._record(snapshot)
         throughput = [policy.value() for policy in self._throughput]
         samples = sum(policy.samples for policy in snapshot.policies)
@@ -181,6 +209,13 @@ class Monitor:
         self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
         if rewards := self.episodes.mean_rewards():
             self._console.line(reward_line(rewards))
+
+    def _tell_of_weights(self, snapshot: Snapshot) -> None:
+        for policy_id, policy in enumerate(snapshot.policies):
+            tens = policy.refreshes // REFRESHES_PER_LINE
+            if tens > self._refreshes_told[policy_id]:
+                self._refreshes_told[policy_id] = tens
+                self._console.line(weight_line(policy_id, policy.weights_version, policy.refresh_s))
 
     def _record(self, snapshot: Snapshot) -> None:
         self._fps.record(snapshot.time_s, snapshot.frames)
@@ -205,6 +240,7 @@ class Monitor:
         lag = max(policy.lag.avg for policy in snapshot.policies)
         if self._lag_is_high or lag <= HIGH_LAG:
             return
+        self._reported_s = -math.inf
         self._lag_is_high = True
         steps = float(steps_per_round(self._config, self._num_agents))
         self._console.line(

@@ -43,6 +43,12 @@ class PolicySnapshot:
     """Seconds spent in forward passes since this start."""
     wait_s: float = 0.0
     """Seconds spent waiting for requests since this start."""
+    refreshes: int = 0
+    """How often the inference worker that has taken new weights most often did so since this start."""
+    weights_version: int = 0
+    """Version of the weights that it has."""
+    refresh_s: float = 0.0
+    """Mean seconds in which it takes them."""
     stats: Mapping[str, float] = field(default_factory=dict)
     """Further values for the group `stats` in TensorBoard, such as gpu_mem_learner."""
 
