@@ -90,7 +90,7 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
 def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference: int) -> None:
     """A worker that stands still for three seconds: others train on, or wait for it where they must."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"
-    often = "--rollout=2", "--batch_size=16", f"--policy_workers_per_policy={inference}"
+    often = "--rollout=2", "--batch_size=16", "--num_batches_per_epoch=2", f"--policy_workers_per_policy={inference}"
     with running(tmp_path, *flags, *often, mode) as command:
         wait_for_training(command)
         slow = command.named("sf-rollout-1")[0]

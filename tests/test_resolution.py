@@ -28,7 +28,7 @@ class TestDefaults:
         assert envs is not None
         assert workers * envs == 64
         assert workers <= min(cores, 32)
-        assert resolved.learner.batch_size == 64 * 32 // resolved.learner.num_batches_per_epoch
+        assert (resolved.learner.batch_size, resolved.learner.num_batches_per_epoch) == (256, 8)
         check(resolved, env_info())
         check(replace(resolved, run=replace(resolved.run, async_rl=False)), env_info())
 
@@ -147,7 +147,37 @@ class TestDefaults:
 
     def test_batch_size_is_the_share_of_one_policy(self) -> None:
         resolved = resolve(make(run={"num_policies": 2}), env_info(num_agents=2), cores=2)
-        assert resolved.learner.batch_size == 64 * 2 * 32 // 2 // resolved.learner.num_batches_per_epoch
+        assert (resolved.learner.batch_size, resolved.learner.num_batches_per_epoch) == (256, 8)
+        config = make(run={"num_policies": 2}, learner={"num_batches_per_epoch": 4})
+        assert resolve(config, env_info(num_agents=2), cores=2).learner.batch_size == 512
+
+    @pytest.mark.parametrize(
+        ("envs", "settings", "expected"),
+        [
+            (4, {}, (128, 1)),
+            (8, {}, (256, 1)),
+            (15, {}, (480, 1)),
+            (16, {}, (256, 2)),
+            (20, {}, (320, 2)),  # 640 are no two of 256 and a rest
+            (40, {}, (256, 5)),
+            (56, {}, (256, 7)),
+            (512, {}, (2048, 8)),
+            (40, {"model": {"use_rnn": True}}, (256, 5)),
+            (24, {"model": {"use_rnn": True}, "rollout": {"rollout": 50}}, (300, 4)),
+            (44, {"model": {"use_rnn": True}}, (352, 4)),  # 11 trajectories each
+            (44, {}, (352, 4)),
+            (16, {"learner": {"batch_size": 128}}, (128, 4)),
+            (16, {"learner": {"batch_size": 300}}, (300, 1)),
+            (16, {"learner": {"batch_size": 4096}}, (4096, 1)),
+            (16, {"learner": {"num_batches_per_epoch": 4}}, (128, 4)),
+            (16, {"learner": {"batch_size": 64, "num_batches_per_epoch": 16}}, (64, 16)),
+        ],
+    )
+    def test_minibatches_are_up_to_eight_of_at_least_256(self, envs: int, settings: Any, expected: Any) -> None:
+        """And of whole trajectories where the policy has a memory; what is given stays."""
+        rollout = {"num_workers": 1, "num_envs_per_worker": envs} | settings.pop("rollout", {})
+        learner = resolve(make(rollout=rollout, **settings), env_info(), cores=2).learner
+        assert (learner.batch_size, learner.num_batches_per_epoch) == expected
 
     def test_batch_size_that_cannot_be_derived_is_explained(self) -> None:
         config = make(learner={"num_batches_per_epoch": 3})

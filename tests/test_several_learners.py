@@ -25,12 +25,14 @@ from tests.lab import make_config
 
 SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--num_learners=2")
 INFERENCE = pytest.mark.parametrize("inference", ["--policy_workers_per_policy=1", "--policy_workers_per_policy=0"])
+EIGHT_STEPS = ("--num_epochs=4", "--num_batches_per_epoch=2")
+"""On each sampling round of 256 transitions."""
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
 
 
 @INFERENCE
 def test_cx2_two_learners_train_and_end_well(tmp_path: Path, inference: str) -> None:
-    finished = run(tmp_path, *SMALL, inference, "--train_for_env_steps=15000")
+    finished = run(tmp_path, *SMALL, *EIGHT_STEPS, inference, "--train_for_env_steps=15000")
     assert finished.code == 0, finished.err
     assert finished.err == ""
     assert "learner-0-1" in finished.out
@@ -63,7 +65,8 @@ def test_fault_h5_cx2_a_run_continues_with_another_number_of_learners(tmp_path: 
     frames, versions = 0, [0]
     for num_learners in (2, 1):
         frames += 2000
-        finished = run(tmp_path, *SMALL[:-1], f"--num_learners={num_learners}", f"--train_for_env_steps={frames}")
+        flags = *EIGHT_STEPS, f"--num_learners={num_learners}", f"--train_for_env_steps={frames}"
+        finished = run(tmp_path, *SMALL[:-1], *flags)
         assert finished.code == 0, finished.err
         versions.append(summary_of(tmp_path)["policies"][0]["policy_version"])
         assert frames <= summary_of(tmp_path)["frames"] < frames + 1000

@@ -105,7 +105,7 @@ class PlainPPO:
         returns = advantages + batch.values.double()
         num_trajectories = batch.values.shape[1]
         for _ in range(self.config.num_epochs):
-            for columns in np.array_split(np.arange(num_trajectories), self.config.num_batches_per_epoch):
+            for columns in np.array_split(np.arange(num_trajectories), self.config.num_minibatches):
                 self.step(batch, advantages, returns, torch.from_numpy(columns))
 
     def step(self, batch: Batch, advantages: Tensor, returns: Tensor, columns: Tensor) -> None:

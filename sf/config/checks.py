@@ -94,7 +94,8 @@ def _combinations(config: Config) -> list[str]:
             f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "
             f"groups in turn, so they need the same size: use --num_envs_per_worker={near}, or --worker_num_splits=1."
         )
-    if learner.batch_size is not None and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):
+    are_given = learner.batch_size is not None and learner.num_batches_per_epoch is not None
+    if are_given and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):
         problems.append(
             f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
             f"transitions are no whole number of trajectories of rollout={rollout.rollout} steps. Use a --batch_size "
@@ -155,7 +156,7 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
     samples, per_round = samples_per_iteration(config), samples_per_round(config, info.num_agents)
     agents = f" x {info.num_agents} agents" if info.num_agents > 1 else ""
     share = f" / num_policies={policies}" if policies > 1 else ""
-    fitting = per_round / learner.num_batches_per_epoch
+    fitting = per_round / learner.num_minibatches
     advice = f"use --batch_size={fitting}" if fitting.denominator == 1 else "change --num_batches_per_epoch"
     return [
         f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
@@ -188,7 +189,7 @@ def _shares(config: Config) -> list[str]:
 
 def _memory(config: Config) -> list[str]:
     """Minibatches of a policy with memory are whole trajectories (row C35 of the PPO details)."""
-    learners, parts = config.learner.num_learners, config.learner.num_batches_per_epoch
+    learners, parts = config.learner.num_learners, config.learner.num_minibatches
     trajectories = trajectories_per_dataset(config) // learners
     if not config.model.use_rnn or trajectories % parts == 0:
         return []

@@ -101,6 +101,7 @@ CLASSIC_FAST: Values = {
     "num_batches_per_epoch": 2,
     "num_epochs": 4,
     "learning_rate": 1e-3,
+    "exploration_loss_coeff": 0.003,
     "gamma": 0.98,
     "gae_lambda": 0.8,
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sf.config.roles import Config, RolloutConfig
+from sf.config.roles import Config, LearnerConfig, RolloutConfig
 from sf.config.sizes import rows_per_group, samples_per_round
 from sf.errors import ConfigError
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NUM_ENVS = 64
 """Environments over all workers, whatever the machine: learning must not depend on the number of cores."""
+MOST_MINIBATCHES, LEAST_MINIBATCH = 8, 256
+"""What was searched for, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
 MAX_DEFAULT_WORKERS = 32
 LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
@@ -47,12 +50,31 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         config = _sized(config, cores, step)
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, run=replace(config.run, seed=seed))
-    if config.learner.batch_size is not None:
-        return config
-    batch_size = samples_per_round(config, info.num_agents) / config.learner.num_batches_per_epoch
+    return replace(config, learner=_with_minibatches(config, info))
+
+
+def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
+    """With the size and the number of minibatches: those of one sampling round, where neither says more."""
+    learner, samples = config.learner, samples_per_round(config, info.num_agents)
+    if learner.num_batches_per_epoch is None:
+        number = _number_of_minibatches(config, samples)
+        if learner.batch_size is not None:
+            number = max(1, int(samples / learner.batch_size))
+        learner = replace(learner, num_batches_per_epoch=number)
+    if learner.batch_size is not None:
+        return learner
+    batch_size = samples / learner.num_minibatches
     if batch_size.denominator != 1:
-        raise ConfigError([_batch_size_problem(config, info)])
-    return replace(config, learner=replace(config.learner, batch_size=int(batch_size)))
+        raise ConfigError([_batch_size_problem(replace(config, learner=learner), info)])
+    return replace(learner, batch_size=int(batch_size))
+
+
+def _number_of_minibatches(config: Config, samples: Fraction) -> int:
+    """The most that are equal and large enough; those of a policy with memory are whole trajectories of a learner."""
+    trajectories = samples / config.rollout.rollout / config.learner.num_learners
+    whole = trajectories if config.model.use_rnn else samples
+    most = min(MOST_MINIBATCHES, int(samples / LEAST_MINIBATCH))
+    return next((number for number in range(most, 1, -1) if (whole / number).denominator == 1), 1)
 
 
 def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:

@@ -194,9 +194,10 @@ class LearnerConfig:
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
     num_learners: Annotated[int, AT_LEAST_1] = 1
     """Learner processes for each policy, which share every batch and average their gradients."""
-    num_batches_per_epoch: Annotated[int, AT_LEAST_1] = 2
-    """Minibatches in one batch."""
-    num_epochs: Annotated[int, AT_LEAST_1] = 4
+    num_batches_per_epoch: Annotated[int, AT_LEAST_1] | None = None
+    """Minibatches in one batch; None makes as many of batch_size as one sampling round has, or without a batch_size up
+    to 8 of at least 256 transitions."""
+    num_epochs: Annotated[int, AT_LEAST_1] = 2
     """Passes over each batch."""
     num_batches_to_accumulate: Annotated[int, AT_LEAST_1] = 2
     """Batches that may wait or train before collection pauses, in asynchronous mode."""
@@ -218,11 +219,11 @@ class LearnerConfig:
     """Largest change of a value in one iteration that is rewarded by the value loss; 0 switches clipping off."""
     value_loss_coeff: Annotated[float, AT_LEAST_0] = 0.5
     """Weight of the value loss."""
-    exploration_loss_coeff: Annotated[float, AT_LEAST_0] = 0.003
+    exploration_loss_coeff: Annotated[float, AT_LEAST_0] = 0.01
     """Weight of the entropy bonus."""
     kl_loss_coeff: Annotated[float, AT_LEAST_0] = 0.0
     """Weight of a penalty on the KL divergence from the policy that acted."""
-    learning_rate: Annotated[float, ABOVE_0] = 5e-4
+    learning_rate: Annotated[float, ABOVE_0] = 7e-4
     """Step size of Adam."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
     """How the learning rate changes: not at all, to zero by the end of the run (train_for_env_steps or
@@ -263,6 +264,13 @@ class LearnerConfig:
     """Compile the network for training when it begins, which takes from seconds to minutes."""
     strict: bool = False
     """Stop with an error if a policy that has not changed since acting finds other probabilities than it acted with."""
+
+    @property
+    def num_minibatches(self) -> int:
+        """`num_batches_per_epoch` where it is filled in, see `sf.config.resolve`."""
+        if self.num_batches_per_epoch is None:
+            raise ValueError("num_batches_per_epoch is None; it follows from a resolved configuration.")
+        return self.num_batches_per_epoch
 
 
 @dataclass(frozen=True)

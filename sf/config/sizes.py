@@ -37,7 +37,7 @@ def samples_per_iteration(config: Config) -> int:
     learner = config.learner
     if learner.batch_size is None:
         raise ValueError("batch_size is None; sizes follow from a resolved configuration.")
-    return learner.batch_size * learner.num_batches_per_epoch
+    return learner.batch_size * learner.num_minibatches
 
 
 def sync_ratio(config: Config, num_agents: int) -> Fraction:
@@ -50,7 +50,7 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 
     In synchronous mode with one round per iteration the largest lag is F - 1 and the mean is (F - 1) / 2.
     """
-    steps_per_iteration = config.learner.num_epochs * config.learner.num_batches_per_epoch
+    steps_per_iteration = config.learner.num_epochs * config.learner.num_minibatches
     return steps_per_iteration / sync_ratio(config, num_agents)
 
 

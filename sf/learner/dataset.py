@@ -73,7 +73,7 @@ def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transi
 
 def with_vtrace(transitions: Transitions, batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
     """The same transitions with advantages and targets by V-trace under the present weights."""
-    log_probs, all_values = _evaluate(batch, policy, config.num_batches_per_epoch)
+    log_probs, all_values = _evaluate(batch, policy, config.num_minibatches)
     values, bootstrap_values = all_values[:-1], all_values[-1]
     targets, advantages = vtrace(
         batch.behavior_log_probs,

@@ -131,7 +131,7 @@ class Update:
             if self.config.with_vtrace and len(transitions):
                 transitions = with_vtrace(transitions, batch, self.policy, self.config)
             parts = selection.deal(
-                self.config.num_batches_per_epoch, self.config.shuffle_minibatches, self.policy.state_size > 0
+                self.config.num_minibatches, self.config.shuffle_minibatches, self.policy.state_size > 0
             )
             for index, part in enumerate(parts):
                 lags = [age + self.version - first_version for age in part.ages]
