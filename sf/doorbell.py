@@ -19,13 +19,15 @@ class Doorbell:
 
     def __init__(self, fd: int | None = None):
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+        self._poll = select.poll()  # not select, which knows descriptors below 1024 only
+        self._poll.register(self.fd, select.POLLIN)
 
     def ring(self) -> None:
         os.eventfd_write(self.fd, 1)
 
     def wait(self, timeout_s: float) -> bool:
         """Sleeps until somebody rings, at most `timeout_s` seconds; says whether anybody did."""
-        if not select.select([self.fd], [], [], timeout_s)[0]:  # poll would round the time up to a millisecond
+        if not self._poll.poll(1000 * timeout_s):  # rounded up to a whole millisecond
             return False
         self.clear()
         return True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from multiprocessing.connection import Connection
@@ -85,6 +87,23 @@ def test_ring_before_the_wait_is_remembered() -> None:
     bell.ring()
     assert bell.wait(0)
     assert not bell.wait(0)
+
+
+def test_bell_may_have_a_descriptor_beyond_1024() -> None:
+    """As in a run with many workers, for which the limit is raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        low = os.eventfd(0, os.EFD_NONBLOCK)
+        bell = Doorbell(fcntl.fcntl(low, fcntl.F_DUPFD, 2000))
+        os.close(low)
+        assert bell.fd >= 2000
+        assert not bell.wait(0.001)
+        bell.ring()
+        assert bell.wait(1.0)
+        del bell
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _hold(arena: Arena, up: Connection) -> None:
