@@ -119,7 +119,6 @@ class FreeEnvs:
     A short sleep in the middle of each trajectory gives a learner on the same core its turn.
     """
 
-    counts_episodes = False
     fillers = NO_ROWS
     num_steps = 0
 

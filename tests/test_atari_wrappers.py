@@ -159,9 +159,9 @@ def test_c16_raw_score_comes_with_the_end_of_the_game_only() -> None:
         while not terminated:
             _, reward, terminated, _, info = env.step(2)
             assert reward == 1
-        scores.append(info.get("episode", {}).get("r"))
-        env.reset()
-    assert scores == [None, None, 7.0 * 30]
+        scores.append((info.get("episode_continues"), info.get("episode", {}).get("r")))
+        assert "episode_continues" not in env.reset()[1]
+    assert scores == [(True, None), (True, None), (None, 7.0 * 30)]
 
 
 @pytest.mark.parametrize(("last_death", "score"), [(11, 77.0), (12, 84.0), (13, 91.0)])
@@ -175,7 +175,9 @@ def test_c16_score_of_a_game_that_ends_within_a_reset_is_in_the_info_of_that_res
     while not terminated:
         *_, terminated, _, info = env.step(0)
     assert "episode" not in info
-    assert env.reset()[1]["episode"]["r"] == score
+    assert info["episode_continues"] is True
+    info = env.reset()[1]
+    assert (info["episode"]["r"], info["episode_continues"]) == (score, False)
     assert (console.left, console.log.count("reset")) == (2, 2), "the next game has begun"
 
 

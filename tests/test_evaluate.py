@@ -89,14 +89,14 @@ class TestCounting:
         assert sorted(episodes.rewards) == [1, 2, 3, 4, 5, 6, 7]
 
     def test_shares_differ_by_one_at_most(self) -> None:
-        tally = Tally(num_episodes=5, num_envs=2, policy_ids=np.zeros(2, np.int64), from_info=False)
+        tally = Tally(num_episodes=5, num_envs=2, policy_ids=np.zeros(2, np.int64))
         for _ in range(9):
             tally.add(np.array([1.0, 10.0], np.float32), [end(0), end(1)])
         assert tally.is_complete
         assert sorted(tally.episodes[0].rewards) == [1.0, 1.0, 1.0, 10.0, 10.0]
 
     def test_reward_of_an_unfinished_episode_does_not_count(self) -> None:
-        tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64), from_info=False)
+        tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
         for rows in ([], [0], [], []):
             tally.add(np.ones(1, np.float32), [end(row) for row in rows])
         assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2])], False)

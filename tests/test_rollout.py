@@ -362,9 +362,7 @@ def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> N
 
 
 class EndsWithinReset(gymnasium.Env[Any, Any]):
-    """Counts its episodes itself; every second one ends within the reset after the end of a trajectory."""
-
-    counts_episodes = True
+    """Ends a trajectory early in every second step; its episode then ends within the reset."""
 
     def __init__(self) -> None:
         self.observation_space, self.action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
@@ -372,11 +370,11 @@ class EndsWithinReset(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         within = self.ends % 2 == 1
-        return np.zeros(1, np.float32), {"episode": {"r": 7.0, "l": 3}} if within else {}
+        return np.zeros(1, np.float32), {"episode": {"r": 7.0, "l": 3}, "episode_continues": False} if within else {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.ends += 1
-        info = {"episode": {"r": 5.0, "l": 1}} if self.ends % 2 == 0 else {}
+        info = {"episode_continues": True} if self.ends % 2 else {"episode": {"r": 5.0, "l": 1}}
         return np.zeros(1, np.float32), 1.0, True, False, info
 
 

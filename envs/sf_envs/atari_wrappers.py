@@ -2,8 +2,9 @@
 
 From the inside out: no-op start, action repeat, life loss, fire on reset, picture, sign of the reward, frames.
 
-After a lost life a reset plays some frames of the same game, and these can end it. No step reports that end, so the
-info of that reset has the score of the game, as info["episode"].
+After a lost life info["episode_continues"] is True. The reset plays some frames of the same game, and these can end it.
+No step reports that end, so the info of that reset has info["episode_continues"] = False, and the score of the game as
+info["episode"].
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 
 Frame: TypeAlias = npt.NDArray[np.uint8]
 Step: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -34,12 +37,14 @@ def _play(env: Any, action: int, reset_arguments: dict[str, Any]) -> tuple[Any, 
     if not (terminated or truncated):
         return observation, info
     observation, next_info = env.reset(**reset_arguments)
-    return observation, _with_score(next_info, info)
+    return observation, _with_end(next_info, {EPISODE_CONTINUES: False} | info)
 
 
-def _with_score(info: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
-    """`info` with the score of the game that `earlier` reports, if it reports one."""
-    return info | {"episode": earlier["episode"]} if "episode" in earlier else info
+def _with_end(info: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """`info` with the end and the score of the game that `earlier` reports, if it reports them."""
+    if earlier.get(EPISODE_CONTINUES, True):
+        return info
+    return info | {key: earlier[key] for key in (EPISODE, EPISODE_CONTINUES) if key in earlier}
 
 
 class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -99,7 +104,8 @@ class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._game_is_over = terminated or truncated
         lives = self._lives_left()
-        terminated = terminated or 0 < lives < self._lives
+        if not self._game_is_over and 0 < lives < self._lives:
+            terminated, info = True, info | {EPISODE_CONTINUES: True}
         self._lives = lives
         return observation, float(reward), terminated, truncated, info
 
@@ -129,7 +135,7 @@ class FireStart(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(**kwargs)
         for action in (FIRE, SECOND):
             observation, after = _play(self.env, action, kwargs)
-            info = _with_score(after, info)
+            info = _with_end(after, info)
         return observation, info
 
 

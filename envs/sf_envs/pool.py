@@ -8,13 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf_envs.members import unknown_member
 
 
 class Single(gymnasium.Env[Any, Any]):
     """The one environment of a pool of size one. Raw scores of whole games come in info["episode"]."""
 
-    counts_episodes = True
+    is_repeatable = False  # because every reset with another seed makes a new pool, of Atari games in 0.2 s
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._name, self._kwargs = name, kwargs
@@ -46,8 +47,10 @@ class Single(gymnasium.Env[Any, Any]):
         info: dict[str, Any] = {}
         if terminated[0] or truncated[0]:
             self._game_goes_on = not (truncated[0] or found.get("terminated", terminated)[0])
-            if not self._game_goes_on:
-                info["episode"] = {"r": self._score, "l": self._length}
+            if self._game_goes_on:
+                info[EPISODE_CONTINUES] = True
+            else:
+                info[EPISODE] = {"r": self._score, "l": self._length}
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 
     def close(self) -> None:
@@ -84,7 +87,6 @@ class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
     Raw scores of whole games come in info["episode"], in the form of Gymnasium's RecordEpisodeStatistics.
     """
 
-    counts_episodes = True
     metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012  # as Gymnasium has it
 
     def __init__(self, name: str, num_envs: int, seed: int, **kwargs: Any) -> None:
@@ -119,8 +121,10 @@ class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._is_over = terminated | truncated
         ends_game = self._is_over & (truncated | np.asarray(found.get("terminated", terminated), bool))
         infos: dict[str, Any] = {}
+        if self._is_over.any():
+            infos[EPISODE_CONTINUES] = self._is_over & ~ends_game
         if ends_game.any():
-            infos = {"episode": {"r": self._scores.copy(), "l": self._lengths.copy()}, "_episode": ends_game}
+            infos |= {EPISODE: {"r": self._scores.copy(), "l": self._lengths.copy()}, f"_{EPISODE}": ends_game}
             self._scores[ends_game] = self._lengths[ends_game] = 0
         return observation, reward, terminated, truncated, infos
 

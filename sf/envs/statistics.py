@@ -1,17 +1,9 @@
-"""Whether an environment counts its episodes itself."""
+"""What an environment may say in `info` about its episodes. Episodes are counted here, whatever it says."""
 
 from __future__ import annotations
 
-from typing import Any
-
-
-def counts_episodes(env: Any) -> bool:
-    """Whether Gymnasium's RecordEpisodeStatistics is among the wrappers, so that info["episode"] has the raw scores.
-
-    An environment without that wrapper can say so with the attribute `counts_episodes`.
-    """
-    while env is not None:
-        if type(env).__name__ == "RecordEpisodeStatistics" or getattr(type(env), "counts_episodes", False):
-            return True
-        env = getattr(env, "env", None)
-    return False
+EPISODE_CONTINUES = "episode_continues"
+"""True at the end of a trajectory that is not the end of the episode, as at a lost life: the next reset goes on with
+the same game. If the game ends within that reset, no step reports it, so the info of that reset has False here."""
+EPISODE = "episode"
+"""Raw return ``r`` and length ``l`` of an episode that is over, as Gymnasium's RecordEpisodeStatistics gives them."""

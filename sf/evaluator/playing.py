@@ -93,9 +93,7 @@ class Play:
         """Begins an evaluation."""
         self._generator.manual_seed(self.seed)
         self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
-        self.tally = Tally(
-            self.num_episodes, self.num_envs, self._policy_ids, self._envs.counts_episodes, self._num_blocks
-        )
+        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks)
         self._envs.reset(self._observations)
 
     def step(self) -> None:
@@ -140,23 +138,20 @@ def play(
 class Tally:
     """Sums up rewards row by row and keeps the episodes that count."""
 
-    def __init__(
-        self, num_episodes: int, num_envs: int, policy_ids: Array, from_info: bool, num_blocks: int = 1
-    ) -> None:
+    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array, num_blocks: int = 1) -> None:
         """Deals the episodes to the environments.
 
         Args:
             num_episodes: of each block of environments.
             num_envs: environments of a block.
             policy_ids: [rows] the policy that acts for each row; the rows of an environment lie side by side.
-            from_info: whether the environments count episodes themselves, see `Scores`.
             num_blocks: of environments.
         """
         self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
         share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
         self._remaining = np.array(share * num_blocks)
-        self._scores = Scores(len(policy_ids), from_info)
+        self._scores = Scores(len(policy_ids))
 
     @property
     def is_complete(self) -> bool:

@@ -19,7 +19,7 @@ from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, number
-from sf.envs.statistics import counts_episodes
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.monitor.console import Console
 from sf.process import shortened
@@ -50,8 +50,6 @@ class Ended(NamedTuple):
 class EnvBatch(Protocol):
     """Some environments that advance together; `observations` are [rows, ...] arrays to write into."""
 
-    counts_episodes: bool
-    """Whether the environments say in `info` which episodes count and what they reached."""
     fillers: Array
     """Rows whose last step did nothing but reset, see `VectorBatch`."""
 
@@ -129,9 +127,8 @@ class _Batch:
         self.places = [slice(row * size, row * size + size) for row in self.rows]
         """Of the vector of each row in that of all rows, where an observation is one."""
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
-        self.counts_episodes = counts_episodes(self.envs[0])
-        # Who counts episodes itself ends some of them early, as at a lost life, and then a reset is no beginning.
-        self.history = History(seeds) if repeatable and not self.counts_episodes else None
+        is_repeatable = repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
+        self.history = History(seeds) if is_repeatable else None
         self.fillers = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
@@ -296,14 +293,17 @@ class SingleAgentBatch(_Batch):
         if not terminated:
             self.keep_final(row, observation)
         info = dict(info)  # before the reset may clear it
+        continues = info.get(EPISODE_CONTINUES)
+        if continues:
+            self.history = None  # a reset with a seed of its own would begin another game
         try:
             observation, reset_info = self.reset_one(row)
         except EnvError:
             raise  # the step says whose it is
         except Exception as error:
             self.fail("reset", row, error)
-        if self.counts_episodes and "episode" in reset_info:  # a game can end within the reset after a lost life
-            info = {**reset_info, **info}
+        if continues:  # a game can end within the reset after a lost life
+            info |= {key: reset_info[key] for key in (EPISODE, EPISODE_CONTINUES) if key in reset_info}
         ended.append(Ended(row, terminated, truncated, info))
         return observation
 

@@ -57,7 +57,7 @@ class Group:
         self.slots_filled = int(slots.filled[self.own_slots].sum())
         self.ended = False
         self.policies = np.zeros(topology.rows, np.int64)
-        self.scores = Scores(topology.rows, envs.counts_episodes)
+        self.scores = Scores(topology.rows)
 
     def advance(self) -> bool:
         """Takes the next step if it can be taken now; says whether anything was done."""

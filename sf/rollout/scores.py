@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sf.arena import Array
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvError
 from sf.rollout.env_batch import Ended
 
@@ -18,19 +19,13 @@ Number = TypeVar("Number", int, float)
 class Scores:
     """Sums up the rewards of each row from one end of an episode to the next.
 
-    Environments that count their episodes themselves, with Gymnasium's RecordEpisodeStatistics below wrappers that
-    change rewards or end episodes early, are believed: what they call an episode counts, with its raw return, and a
-    mere end of a trajectory, such as a lost life, does not.
+    Every end counts once, unless info["episode_continues"] says that the game goes on, as after a lost life. What
+    Gymnasium's RecordEpisodeStatistics puts into info["episode"] at that end replaces the sum, because it may lie below
+    wrappers that change rewards. Where it is missing, as below a time limit, the sum counts.
     """
 
-    def __init__(self, rows: int, from_info: bool):
-        """Starts at zero.
-
-        Args:
-            rows: agents that advance together.
-            from_info: whether the environments count by themselves.
-        """
-        self.from_info = from_info
+    def __init__(self, rows: int):
+        """Starts at zero with `rows` agents that advance together."""
         self.steps = 0
         self.returns, self.started_at = np.zeros(rows), [0] * rows
 
@@ -59,23 +54,23 @@ class Scores:
         self.returns = np.array(state["returns"])
 
     def end(self, end: Ended) -> tuple[float, int, float] | None:
-        """Return, length and true objective of the episode of a row that has ended; None if it does not count.
+        """Return, length and true objective of the episode of a row whose trajectory has ended; None if it goes on.
 
         Raises:
             EnvError: its info has something else in place of a number.
         """
+        if end.info.get(EPISODE_CONTINUES):
+            return None
         reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]
         self.returns[end.row], self.started_at[end.row] = 0, self.steps
-        if self.from_info:
-            episode = end.info.get("episode")
-            if episode is None:
-                return None
+        episode = end.info.get(EPISODE)
+        if isinstance(episode, Mapping) and {"r", "l"} <= episode.keys():
             reward, length = _number(float, episode, "r"), _number(int, episode, "l")
         return reward, length, _number(float, end.info, "true_objective", reward)
 
 
-def _number(kind: Callable[[Any], Number], info: Any, key: str, default: float | None = None) -> Number:
-    value = info.get(key, default) if isinstance(info, Mapping) else info
+def _number(kind: Callable[[Any], Number], info: Mapping[str, Any], key: str, default: float | None = None) -> Number:
+    value = info.get(key, default)
     with suppress(Exception):
         return kind(value)
     with suppress(Exception):

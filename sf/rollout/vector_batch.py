@@ -23,7 +23,6 @@ from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
-from sf.envs.statistics import counts_episodes
 from sf.errors import EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
@@ -56,7 +55,6 @@ class VectorBatch:
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
-        self.counts_episodes = counts_episodes(self.env)
         self.check_entries, self.ranges = EntryCheck(info), RangeCheck(info)
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
