@@ -330,9 +330,8 @@ class TestProbe:
                 "Bad returned a list of 1 values from step, expected a list of 2 entries, one for each agent, in every",
             ),
             (
-                ([np.zeros(2)] * 2, [1.0] * 2, [True, False], [False] * 2, [{}, {}]),
-                "Bad returned terminated=[True, False] from step, expected the same for all 2 agents. An episode ends "
-                "for all of them in the same step.",
+                ([np.zeros(2)] * 2, [1.0] * 2, [True, None], [False] * 2, [{}, {}]),
+                "Bad returned terminated=None from step, expected True or False.",
             ),
         ],
     )

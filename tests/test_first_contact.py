@@ -6,14 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from sf.envs import EnvSource, probe, register_env
+from sf.errors import EnvError
 from sf.evaluator.playing import play
 from sf.records import EpisodeRing
+from sf.rollout.env_batch import make_env_batch
+from sf.slots import NO_POLICY
 from tests import first_contact_envs as envs
 from tests.lab import make_lab, step_until
 from tests.test_evaluate import acting
+from tests.test_rollout import Player
+
+COPIED = "policy_id", "rewards", "terminated", "truncated", "final_values"
 
 
 @pytest.mark.parametrize("vectorization", ["none", "native"])
@@ -43,3 +51,114 @@ def test_evaluation_counts_the_same_episodes(make: Any) -> None:
     (episodes,) = play([acting(info)], source, info, num_episodes=5, seed=0)
     assert set(zip(episodes.rewards, episodes.lengths, strict=True)) == {envs.COUNTED[make]}
     assert len(episodes.rewards) == 5
+
+
+@pytest.mark.parametrize("ending", envs.ENDINGS)
+def test_every_agent_ends_with_its_own_flag(ending: str, tmp_path: Path) -> None:
+    """Its steps after that belong to no policy, until all agents have ended and the environment is reset."""
+    arguments, expected = envs.ENDINGS[ending]
+    register_env("Walkers", partial(envs.walkers, **arguments))
+    lab = make_lab(tmp_path, "Walkers", num_envs_per_worker=2, rollout=5)
+    worker, player, ring = lab.build("rollout-0"), Player(lab), EpisodeRing(lab.arena, 0)
+    length = max(step for step, _ in expected.values())
+    steps: list[dict[str, Any]] = []
+    while len(steps) < 20:
+        assert worker.step() | player.step()
+        for slot in lab.slots.waiting_for(0):
+            slots = lab.slots
+            for t in range(5) if lab.shared.topology.group_of_slot(slot) == 0 else ():
+                own = {name: getattr(slots, name)[slot, t].copy() for name in COPIED}
+                steps.append(own | {"after": slots.observations["obs"][slot, t + 1].copy()})
+            slots.take(slot, 0)
+            slots.release(slot, 0)
+    for index, (step, flag) in enumerate(expected.values()):
+        for number, one in enumerate(steps):
+            t = number % length + 1
+            assert one["policy_id"][index] == (0 if t <= step else NO_POLICY)
+            assert one["rewards"][index] == (t if t <= step else 0)
+            assert bool(one["terminated"][index]) == (t > step or (t == step and flag == "terminated"))
+            assert bool(one["truncated"][index]) == (t == step and flag == "truncated")
+            if one["truncated"][index]:
+                assert one["final_values"][index] == step, "the value of its own last observation"
+            seen = [0, index, t] if t < step else [0, index, 0] if t == length else [0, 0, 0]
+            assert one["after"][index].tolist() == seen
+    scores = {(episode.reward, episode.length) for episode in ring.new_episodes()}
+    assert scores == {(step * (step + 1) / 2, step) for step, _ in expected.values()}
+    worker.close()
+
+
+@pytest.mark.parametrize("ending", ["stays listed", "leaves", "leaves without a flag"])
+def test_agents_that_end_apart_are_trained_and_evaluated(ending: str, tmp_path: Path) -> None:
+    """With a policy each, which are dealt anew when all of them have ended."""
+    arguments, expected = envs.ENDINGS[ending]
+    register_env("Walkers", partial(envs.walkers, **arguments))
+    lab = make_lab(tmp_path, "Walkers", num_envs_per_worker=4, rollout=8, num_policies=2, use_rnn=True)
+    roles = lab.build_all()
+    step_until(roles, lambda: all(role.update.version >= 3 for role in roles[:2]))
+    for learner in roles[:2]:
+        assert all(torch.isfinite(variable).all() for variable in learner.network.variables().values())
+    for role in roles:
+        role.close()
+    source = EnvSource("Walkers", arguments, envs.walkers)
+    info = probe(source)
+    played = play([acting(info), acting(info)], source, info, num_episodes=4, seed=0)
+    assert [episodes.lengths for episodes in played] == [[step] * 4 for step, _ in expected.values()]
+
+
+def walking(source: EnvSource) -> tuple[Any, dict[str, Any]]:
+    """A batch of one environment that keeps a history, and room for what it shows."""
+    info, rows = probe(EnvSource("Walkers", {}, envs.walkers)), np.zeros((2, 3), np.float32)
+    final = {"obs": rows.copy()}, np.zeros(2, bool)
+    return make_env_batch(source, info, [0], *final, "clip", repeatable=True), {"obs": rows}
+
+
+def test_replayed_environment_knows_which_agents_have_ended() -> None:
+    source = EnvSource("Walkers", envs.ENDINGS["stays listed"][0], envs.walkers)
+    (batch, rows), (resumed, again) = walking(source), walking(source)
+    batch.reset(rows)
+    for _ in range(3):
+        batch.step(np.zeros(2, np.int64), rows, np.zeros(2, np.float32))
+    resumed.replay(batch.history, again)
+    assert again["obs"].tolist() == rows["obs"].tolist() == [[0, 0, 0], [0, 1, 3]]
+    assert [one.row for one in resumed.step(np.zeros(2, np.int64), again, np.zeros(2, np.float32))] == [1]
+    assert resumed.fillers.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            {"ends": {12: envs.BOTH_CUT}, "leaves": {12: "ab"}, "silent": "a"},
+            "Walkers, environment 0, step(): step returned no last observation for a, whose value it needs because it "
+            "was truncated. Return one for each agent that has acted.",
+        ),
+        ({"silent": "a"}, "reset returned no observation for a, expected one for each of ['a', 'b']. All agents must"),
+    ],
+)
+def test_missing_observations_of_agents_are_named(arguments: dict[str, Any], told: str) -> None:
+    source = EnvSource("Walkers", arguments, envs.walkers)
+    batch, rows = walking(source)
+    if "ends" not in arguments:
+        batch.envs[0].env.reset = lambda **_: ({"b": np.zeros(3, np.float32)}, {})
+
+    def play() -> None:
+        batch.reset(rows)
+        for _ in range(12):
+            batch.step(np.zeros(2, np.int64), rows, np.zeros(2, np.float32))
+
+    with pytest.raises(EnvError) as caught:
+        play()
+    assert told in str(caught.value)
+
+
+def test_rewards_after_the_end_of_an_agent_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    source = EnvSource("Walkers", {"ends": {2: {"a": "terminated"}}, "late_reward": 0.5}, envs.walkers)
+    batch, rows = walking(source)
+    batch.reset(rows)
+    rewards = np.zeros(2, np.float32)
+    for _ in range(7):
+        batch.step(np.zeros(2, np.int64), rows, rewards)
+    assert rewards.tolist() == [0.0, 7.0]
+    told = capsys.readouterr().out
+    assert "Walkers, environment 0, gave agents rewards after their end, {0: 0.5} (step 1 of this kind" in told
+    assert told.count("after their end") == 3, "steps 1, 2 and 4"

@@ -14,13 +14,15 @@ from sf_envs.members import unknown_member
 class Parallel:
     """A parallel environment after the multi-agent protocol; agent names become positions.
 
-    All agents need the same spaces and end in the same step, because they share a trajectory.
+    All agents need the same spaces and take part from the start. Each ends with its own flags; one that leaves `agents`
+    without a flag counts as truncated.
     """
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.agents: list[str] = list(env.possible_agents)
         self.num_agents = len(self.agents)
+        self._over: set[str] = set()
         if self.num_agents < 2:
             raise EnvError(f"{env} has the agents {self.agents}, expected at least 2 of them.")
         self.observation_space = env.observation_space(self.agents[0])
@@ -36,26 +38,44 @@ class Parallel:
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[list[Any], list[Any]]:
         observations, infos = self.env.reset(seed=seed, options=options)
+        missing = [agent for agent in self.agents if agent not in observations]
+        if missing:
+            raise EnvError(
+                f"reset returned no observation for {', '.join(missing)}, expected one for each of {self.agents}. All "
+                "agents must take part from the start; supersuit.black_death_v3 shows zeros to those that do not."
+            )
+        self._over.clear()
         return [observations[agent] for agent in self.agents], [infos.get(agent, {}) for agent in self.agents]
 
-    def step(self, actions: list[Any]) -> tuple[list[Any], list[float], list[bool], list[bool], list[Any]]:
-        observations, rewards, terminated, _, infos = self.env.step(dict(zip(self.agents, actions, strict=True)))
-        if self.env.agents and len(self.env.agents) < self.num_agents:
-            gone = sorted(set(self.agents) - set(self.env.agents))
-            raise EnvError(
-                f"{', '.join(gone)} left before {', '.join(self.env.agents)}. All agents of an episode must end "
-                "together; use supersuit.black_death_v3, which lets them stay without acting."
-            )
-        over = not self.env.agents
-        ended = [over and bool(terminated[agent]) for agent in self.agents]
-        cut = over and not all(ended)
-        return (
-            [observations[agent] for agent in self.agents],
-            [float(rewards[agent]) for agent in self.agents],
-            [False] * self.num_agents if cut else ended,
-            [cut] * self.num_agents,
-            [infos.get(agent, {}) for agent in self.agents],
-        )
+    def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+        acting = {agent: action for agent, action in zip(self.agents, actions, strict=True) if agent in self.env.agents}
+        result = self.env.step(acting)
+        rows = [self._row(agent, *result) for agent in self.agents]
+        observations, rewards, terminated, truncated, infos = map(list, zip(*rows, strict=True))
+        return observations, rewards, terminated, truncated, infos
+
+    def _row(
+        self,
+        agent: str,
+        observations: dict[str, Any],
+        rewards: dict[str, Any],
+        terminated: dict[str, Any],
+        truncated: dict[str, Any],
+        infos: dict[str, Any],
+    ) -> tuple[Any, Any, Any, Any, Any]:
+        """What one agent gets; after its end, see `sf.envs`, only its reward is looked at."""
+        if agent in self._over:
+            return None, rewards.get(agent, 0.0), False, False, {}
+        ended, cut = terminated.get(agent, False), truncated.get(agent, False)
+        if agent not in self.env.agents and not ended:
+            cut = True
+        if agent not in rewards or (agent not in observations and not ended):
+            what = "reward" if agent not in rewards else "last observation" if cut else "observation"
+            why = ", whose value it needs because it was truncated" if what == "last observation" else ""
+            raise EnvError(f"step returned no {what} for {agent}{why}. Return one for each agent that has acted.")
+        if ended or cut:
+            self._over.add(agent)
+        return observations.get(agent), rewards[agent], ended, cut, infos.get(agent, {})
 
     def render(self) -> Any:
         return self.env.render()

@@ -14,9 +14,10 @@ One agent is the special case of the *multi-agent protocol*. An environment with
     reset(seed=..., options=...) -> (observations, infos)
     step(actions) -> (observations, rewards, terminated, truncated, infos)
 
-where every item is a list with one entry per agent. An episode ends for all agents in the same step: in that step all
-entries of `terminated` are true, or all of `truncated`. The caller then resets. Such an environment is no
-`gymnasium.Env` and comes from `register_env` or from a package's table.
+where every item is a list with one entry per agent. An agent ends with its own flags, `terminated` or `truncated`. The
+episode goes on until every agent has ended, and then the caller resets. Until then the list keeps an entry for an agent
+that has ended before the others: it is acted for, and whatever comes for it is ignored. Such an environment comes from
+`register_env` or from a package's table.
 
 Imports neither torch nor, until an environment is looked up, gymnasium.
 """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,19 @@ def describe(env: Any, env_id: str) -> EnvInfo:
             return EnvInfo(env_id, num_agents, leaves, action, getattr(env, "puts_mask_from_info", False))
         except EnvError as error:
             raise EnvError(f"{env_id}: {error}") from error
+
+
+def without_mask(info: EnvInfo) -> EnvInfo:
+    """What an environment promises of its final observations: the end of an episode has no next move, so no mask."""
+    leaves = {name: leaf for name, leaf in info.observations.items() if name != ACTION_MASK}
+    return replace(info, observations=leaves) if leaves else info
+
+
+def unmasked(observation: Any) -> Any:
+    """An observation without its mask, which may be missing."""
+    if isinstance(observation, Mapping) and ACTION_MASK in observation:
+        return {key: part for key, part in observation.items() if key != ACTION_MASK}
+    return observation
 
 
 def check_observation(observation: Any, info: EnvInfo) -> None:
@@ -244,26 +258,46 @@ def number(reward: Any, who: str = "it") -> float:
     return float(array.item())
 
 
-def check_step(result: Any, info: EnvInfo) -> tuple[list[Any], list[float], bool]:
+def is_nonzero(reward: Any) -> bool:
+    """Whether it is a number other than 0."""
+    array = any_array(reward)
+    return array.size == 1 and array.dtype.kind in "fiub" and array.item() != 0
+
+
+class Step(NamedTuple):
+    """What a step has returned, one entry per agent."""
+
+    observations: list[Any]
+    """Not yet checked."""
+    rewards: list[float]
+    terminated: list[bool]
+    truncated: list[bool]
+    infos: list[Any]
+
+
+def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     """Refuse what `step` may not return.
 
-    Returns:
-        One observation per agent, not yet checked, one reward per agent, and whether the episode has ended.
+    Args:
+        result: what it has returned.
+        info: of the environment.
+        gone: agents that have ended before; whatever comes for them reads as None, 0 and False.
     """
     who = info.env_id
     check_tuple(result, "step", who)
-    observations, rewards, terminated, truncated, _ = (_per_agent(part, info, "step") for part in result)
-    numbers = [number(reward, who) for reward in rewards]
-    over = False
-    for name, values in (("terminated", terminated), ("truncated", truncated)):
-        flags = [flag(value, name, who) for value in values]
-        if any(flags) != all(flags):
-            raise EnvError(
-                f"{who} returned {name}={list(values)} from step, expected the same for all {info.num_agents} "
-                "agents. An episode ends for all of them in the same step."
-            )
-        over = over or any(flags)
-    return list(observations), numbers, over
+    parts = (_per_agent(part, info, "step") for part in result)
+    nothing: tuple[Any, ...] = (None, 0.0, False, False, {})
+    observations, rewards, terminated, truncated, infos = (
+        [none if agent in gone else one for agent, one in enumerate(part)]
+        for part, none in zip(parts, nothing, strict=True)
+    )
+    return Step(
+        observations,
+        [number(reward, who) for reward in rewards],
+        [flag(value, "terminated", who) for value in terminated],
+        [flag(value, "truncated", who) for value in truncated],
+        infos,
+    )
 
 
 def check_reset(result: Any, info: EnvInfo) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from sf.envs.contract import (
     describe,
     nonfinite_observation,
     nonfinite_reward,
+    unmasked,
+    without_mask,
 )
 from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, with_mask
@@ -114,38 +116,56 @@ class _Player:
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
         self.digits = Digits(info)
         self.observations: list[Any] = []
+        self.gone: set[int] = set()
+        """Agents that have ended before the others."""
         self._begin_episode(_reset(env, info, seed=SEED))
         self.watch = Stopwatch()
 
     def step(self) -> None:
         """One step, and a reset where the episode is over."""
         env, info = self.env, self.info
-        stored = np.stack([random_action(info, observation, self.random) for observation in self.observations])
+        seen = [None if agent in self.gone else one for agent, one in enumerate(self.observations)]
+        stored = np.stack([random_action(info, observation, self.random) for observation in seen])
         actions = action_converter(env.action_space, "scale")(stored)
         self.watch.steps += 1
         with blamed_on(info.env_id, "step"), self.watch.running():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
-        self.observations, rewards, is_over = check_step(result, info)
-        _refuse_ignored_mask(result[4] if info.num_agents > 1 else [result[4]], info, "step")
-        problem = self._look()
-        for found in (problem, *(nonfinite_reward(reward, info) for reward in rewards)):
+        step = check_step(result, info, self.gone)
+        _refuse_ignored_mask(step.infos, info, "step")
+        self.observations = step.observations
+        ended = {agent for agent in range(info.num_agents) if step.terminated[agent]}
+        cut = {agent for agent in range(info.num_agents) if step.truncated[agent]} - ended
+        problem = self._look(ignored=self.gone | ended, final=cut)
+        for found in (problem, *(nonfinite_reward(reward, info) for reward in step.rewards)):
             if found and not self.drop_nonfinite:
                 raise EnvError(f"{found} {FINITE_OR_DROPPED}")
-        if is_over or problem:
+        self.gone |= ended | cut
+        if len(self.gone) == info.num_agents or problem:
             with self.watch.running():
                 result = _reset(env, info)
             self._begin_episode(result)
 
     def _begin_episode(self, result: tuple[Any, Any]) -> None:
         self.observations = check_reset(result, self.info)
+        self.gone.clear()
         if problem := self._look():
             raise EnvError(f"{problem} It is the first one of an episode. Correct or clip it in the environment.")
 
-    def _look(self) -> str:
-        """At the present observations; what is non-finite in them."""
-        for observation in self.observations:
-            check_observation(observation, self.info)
-            if problem := nonfinite_observation(observation, self.info):
+    def _look(self, ignored: Set[int] = frozenset(), final: Set[int] = frozenset()) -> str:
+        """At the present observations; what is non-finite in them.
+
+        Args:
+            ignored: agents whose observations are thrown away.
+            final: agents whose observations are only valued, which takes no mask.
+        """
+        for agent, observation in enumerate(self.observations):
+            if agent in ignored:
+                continue
+            info = self.info
+            if agent in final:
+                info, observation = without_mask(info), unmasked(observation)
+            check_observation(observation, info)
+            if problem := nonfinite_observation(observation, info):
                 return problem
             self.bounds.look(observation)
             self.digits.look(observation)
@@ -188,9 +208,10 @@ def _refuse_ignored_mask(infos: Any, info: EnvInfo, call: str) -> None:
 
 
 def random_action(info: EnvInfo, observation: Any, random: np.random.Generator) -> Array:
-    """A stored action that the mask, if there is one, allows."""
+    """A stored action that the mask, if there is one, allows; any action where there is no observation."""
     spec, numbers, first = info.action, [], 0
-    mask = np.asarray(observation[ACTION_MASK]) if ACTION_MASK in info.observations else None
+    has_mask = ACTION_MASK in info.observations and observation is not None
+    mask = np.asarray(observation[ACTION_MASK]) if has_mask else None
     for column in spec.columns:
         if column.num_choices:
             legal = np.arange(column.num_choices)

@@ -170,7 +170,8 @@ class Tally:
             episodes = self.episodes[self._policy_ids[end.row]]
             episodes.rewards.append(score[0])
             episodes.lengths.append(score[1])
-            over.add(env)
+            if end.is_last:
+                over.add(env)
         self._remaining[sorted(over)] -= 1
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
-from sf.envs.contract import check_tuple, flag, number
+from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.monitor.console import Console
@@ -45,13 +45,15 @@ class Ended(NamedTuple):
     terminated: bool
     truncated: bool
     info: Mapping[str, Any]
+    is_last: bool = True
+    """Whether the environment begins a new episode; other agents go on without one that ends before them."""
 
 
 class EnvBatch(Protocol):
     """Some environments that advance together; `observations` are [rows, ...] arrays to write into."""
 
     fillers: Array
-    """Rows whose last step did nothing but reset, see `VectorBatch`."""
+    """Rows whose last step was no transition: it only reset, see `VectorBatch`, or the agent had ended before."""
 
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
@@ -206,10 +208,15 @@ class _Batch:
             try:
                 seen = env.reset(seed=history.seed(index))[0]
                 for action in history.actions[index]:
-                    seen = env.step(self.env_action(action))[0]
+                    result = env.step(self.env_action(action))
+                    self.replayed(index, result)
+                    seen = result[0]
                 self.write_seen(observations, index, seen)
             except Exception as error:
                 self.fail("replay", index, error)
+
+    def replayed(self, index: int, result: Any) -> None:
+        """Takes note of a step that an environment has repeated."""
 
     def env_action(self, action: Array) -> Any:
         """What one environment takes, from the stored actions of its agents."""
@@ -309,7 +316,19 @@ class SingleAgentBatch(_Batch):
 
 
 class MultiAgentBatch(_Batch):
-    """Environments with several agents; agent a of environment i is row i * num_agents + a."""
+    """Environments with several agents; agent a of environment i is row i * num_agents + a.
+
+    The episode of an environment is over when all of its agents have ended. What comes for an agent that has ended
+    before the others is not looked at: its row shows a blank observation, and its steps are fillers.
+    """
+
+    def __init__(self, *args: Any):
+        """As for `make_env_batch`."""
+        super().__init__(*args)
+        self.gone: list[set[int]] = [set() for _ in self.envs]
+        """Agents of each environment that have ended while others go on."""
+        self.late_rewards = 0
+        """Steps in which such agents got other rewards than 0."""
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         agents, index = self.info.num_agents, -1
@@ -318,16 +337,20 @@ class MultiAgentBatch(_Batch):
         env_actions = list(self.to_env_actions(actions))
         if self.history is not None:
             self.history.add(actions.reshape(len(self.envs), agents, *actions.shape[1:]))
+        self.fillers = self._rows_of_gone() if any(self.gone) else NO_ROWS
         try:
             for index, env in enumerate(self.envs):
-                first = index * agents
+                first, gone = index * agents, self.gone[index]
                 self.progress.enter(Phase.STEP, index)
                 result = env.step(env_actions[first : first + agents])
                 check_tuple(result, "step")
                 seen, reward, terminated, truncated, infos = result
                 self._expect_one_per_agent("rewards", reward)
+                if gone:
+                    reward = self._without_late(index, reward)
                 received.extend([one if isinstance(one, float) else number(one) for one in reward])
-                terminated, truncated = self._flags("terminated", terminated), self._flags("truncated", truncated)
+                terminated = self._flags("terminated", terminated, gone)
+                truncated = self._flags("truncated", truncated, gone)
                 if True in terminated or True in truncated:
                     seen = self._end(index, seen, terminated, truncated, infos, ended)
                 self.write_seen(observations, index, seen)
@@ -337,34 +360,71 @@ class MultiAgentBatch(_Batch):
         rewards[:] = received
         return ended
 
+    def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
+        self.gone[index].clear()
+        super().start(index, seed, observations)
+
     def _end(
         self, index: int, seen: Any, terminated: list[bool], truncated: list[bool], infos: Any, ended: list[Ended]
     ) -> Any:
-        """Records the end of an episode of all agents and returns the first observations of the next one."""
-        over = [terminal or cut for terminal, cut in zip(terminated, truncated, strict=True)]
-        if not all(over):
-            raise EnvError(f"an episode ends for all agents in the same step, but the flags were {over}.")
+        """Records the ends of agents; returns the first observations of the next episode if none of them goes on."""
         for name, values in (("observations", seen), ("infos", infos)):
             self._expect_one_per_agent(name, values)
-        for agent, info in enumerate(infos):
+        gone, num_agents = self.gone[index], self.info.num_agents
+        over = [agent for agent in range(num_agents) if terminated[agent] or truncated[agent]]
+        is_last = len(over) + len(gone) == num_agents
+        for agent in over:
+            info, row = infos[agent], index * num_agents + agent
             if not isinstance(info, Mapping):
                 raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
-            row = index * self.info.num_agents + agent
-            ended.append(Ended(row, terminated[agent], truncated[agent], dict(info)))
+            ended.append(Ended(row, terminated[agent], truncated[agent], dict(info), is_last))
+            if info.get(EPISODE_CONTINUES):
+                self.history = None  # a reset with a seed of its own would begin another game
             if not terminated[agent]:
                 self.keep_final(row, seen[agent])
-        return self.reset_one(index)[0]
+        if is_last:
+            gone.clear()
+            return self.reset_one(index)[0]
+        gone.update(over)
+        return seen
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self._expect_one_per_agent("observations", seen)
         for agent, observation in enumerate(seen):
-            self.write(observations, index * self.info.num_agents + agent, observation)
+            row = index * self.info.num_agents + agent
+            if agent in self.gone[index]:
+                self.write.blank(observations, row)
+            else:
+                self.write(observations, row, observation)
+
+    def replayed(self, index: int, result: Any) -> None:
+        for flags in result[2:4]:
+            self.gone[index].update(agent for agent, is_over in enumerate(flags) if is_over)
 
     def env_action(self, action: Array) -> Any:
         return list(self.to_env_actions(action))
 
-    def _flags(self, name: str, values: Any) -> list[bool]:
+    def _rows_of_gone(self) -> Array:
+        agents = self.info.num_agents
+        return np.array([index * agents + agent for index, gone in enumerate(self.gone) for agent in sorted(gone)])
+
+    def _without_late(self, index: int, rewards: Any) -> list[Any]:
+        """The rewards with 0 for agents that have ended before; says so where that loses something."""
+        late = {agent: rewards[agent] for agent in self.gone[index] if is_nonzero(rewards[agent])}
+        self.late_rewards += bool(late)
+        if late and self.late_rewards.bit_count() == 1:  # ever more rarely
+            self.console.line(
+                f"Warning: {self.info.env_id}, environment {index}, gave agents rewards after their end, {late} "
+                f"(step {self.late_rewards} of this kind in its group). They count for nothing. Let an agent that can "
+                "still earn something end with the others."
+            )
+        return [0.0 if agent in self.gone[index] else reward for agent, reward in enumerate(rewards)]
+
+    def _flags(self, name: str, values: Any, gone: set[int]) -> list[bool]:
+        """One per agent; False for those that have ended before."""
         self._expect_one_per_agent(name, values)
+        if gone:
+            values = [agent not in gone and one for agent, one in enumerate(values)]
         return [one if one is False else flag(one, name) for one in values]
 
     def _expect_one_per_agent(self, name: str, values: Any) -> None:

@@ -130,7 +130,7 @@ class Group:
         self._ask(slot)
 
     def _mark_fillers(self, slot: int, t: int, rows: Array) -> None:
-        """Steps that only reset belong to no policy, so nobody trains on them; the memory begins anew after them."""
+        """Steps that are no transitions belong to no policy: no learner trains on them. The memory begins anew then."""
         self.slots.policy_id[slot, t, rows] = NO_POLICY
         self.slots.terminated[slot, t, rows] = True
         self.scores.skip(rows)
@@ -168,7 +168,7 @@ class Group:
                 self.on_episode(Episode(int(self.policies[row]), *score))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
-            self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended}))
+            self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
 
     def _draw_policies(self, first_rows: Sequence[int]) -> None:
         """Deals the policies to the agents of each environment that starts an episode, in random order."""

@@ -29,6 +29,7 @@ class ObservationWriter:
         is_vector = not others and not leaf.path and not leaf.categories and len(leaf.shape) == 1
         self.vector_size = leaf.shape[0] if is_vector else 0
         """Length of an observation that is one array of rank 1; 0 for all others."""
+        self.blanks = blank_observation(info)
 
     def __call__(self, out: dict[str, Array], row: int, observation: Any) -> None:
         """Writes one observation into `out[name][row]`.
@@ -43,6 +44,24 @@ class ObservationWriter:
             out[name][row] = value
         if self.check_entries.sizes:
             self.check_entries(observation)
+
+    def blank(self, out: dict[str, Array], rows: int | Array) -> None:
+        """Writes into rows that no policy needs what any policy can read."""
+        for name, values in self.blanks.items():
+            out[name][rows] = values
+
+
+def blank_observation(info: EnvInfo) -> dict[str, Array]:
+    """By leaf, of its shape: zeros, the first categories, and a mask that allows everything."""
+    blanks = {}
+    for name, leaf in info.observations.items():
+        values = np.zeros(leaf.shape, leaf.dtype)
+        if leaf.categories:
+            values[...] = np.reshape(leaf.starts, leaf.shape)
+        elif name == ACTION_MASK:
+            values[...] = 1
+        blanks[name] = values
+    return blanks
 
 
 class EntryCheck:
