@@ -9,7 +9,7 @@ The facts are plain numbers and texts, so that they travel to spawned processes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf, isfinite, prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +43,9 @@ ACTION_MASK = "action_mask"
 """Name of the leaf that says which choices are legal; no network reads it."""
 
 ROOT_LEAF = "obs"
+
+WHITE = 255
+"""Of most pictures."""
 
 SMALLEST_IMAGE_SIDE = 36
 """What the larger convolutions need; smaller grids are read as vectors."""
@@ -86,6 +89,8 @@ class LeafSpec:
     """What the environment calls the first category of each element; they are stored as they come."""
     path: tuple[str | int, ...] = ()
     """Keys and indices that lead from the observation to the leaf."""
+    brightest: int = field(default=WHITE, compare=False)
+    """Upper bound of a picture that is stored as uint8, by which it is divided; no environment is refused for it."""
 
     def __str__(self) -> str:
         """For messages."""
@@ -239,6 +244,9 @@ class EnvInfo:
         data = asdict(self)
         # A list, because files sort the keys of objects and the network reads the leaves in their order.
         data["observations"] = [{"name": name, **leaf} for name, leaf in data["observations"].items()]
+        for leaf in data["observations"]:
+            if leaf["brightest"] == WHITE:  # so that checkpoints of early 0.1 can be gone on from
+                del leaf["brightest"]
         for column in data["action"]["columns"]:
             for bound in ("low", "high"):
                 column[bound] = column[bound] if isfinite(column[bound]) else str(column[bound])
@@ -259,6 +267,7 @@ class EnvInfo:
                 tuple(leaf["categories"]),
                 tuple(leaf["starts"]),
                 tuple(leaf["path"]),
+                int(leaf.get("brightest", WHITE)),
             )
             for leaf in stored
         }
@@ -327,7 +336,15 @@ def _leaf(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> LeafSpec:
             f"{what} has dtype {space.dtype}, but observations are one of {', '.join(STORED_DTYPES)}. "
             "Convert it with gymnasium.wrappers.TransformObservation."
         )
-    return LeafSpec(_lengths(space.shape, what), dtype, path=path)
+    return LeafSpec(_lengths(space.shape, what), dtype, path=path, brightest=_brightest(space))
+
+
+def _brightest(space: gymnasium.Space[Any]) -> int:
+    """What the bounds say of a picture of uint8 or of booleans; `WHITE` for everything else."""
+    dtype = np.dtype(space.dtype)
+    if dtype not in (np.uint8, np.bool_) or len(space.shape or ()) not in (2, 3):
+        return WHITE
+    return max(1, int(getattr(space, "high", np.ones(1)).max()))
 
 
 def _lengths(shape: tuple[int, ...], what: str) -> tuple[int, ...]:

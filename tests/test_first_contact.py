@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
+from sf.config import ModelConfig
 from sf.envs import EnvSource, probe, register_env
 from sf.errors import EnvError
 from sf.evaluator.playing import play
+from sf.policy import ActorCritic
 from sf.records import EpisodeRing
 from sf.rollout.env_batch import make_env_batch
 from sf.slots import NO_POLICY
+from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
 from tests.lab import make_lab, step_until
 from tests.test_evaluate import acting
 from tests.test_rollout import Player
 
+BITS: Any = spaces.Box(0, 1, (40, 48), np.dtype(bool))
 COPIED = "policy_id", "rewards", "terminated", "truncated", "final_values"
 
 
@@ -162,3 +168,29 @@ def test_rewards_after_the_end_of_an_agent_are_told(capsys: pytest.CaptureFixtur
     told = capsys.readouterr().out
     assert "Walkers, environment 0, gave agents rewards after their end, {0: 0.5} (step 1 of this kind" in told
     assert told.count("after their end") == 3, "steps 1, 2 and 4"
+
+
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (BITS, 1),
+        (spaces.Box(0, 1, (40, 48, 2), np.uint8), 1),
+        (spaces.Box(0, 15, (1, 40, 48), np.uint8), 15),
+        (spaces.Box(0, 255, (40, 48), np.uint8), 255),
+        (spaces.Box(0, np.array([1, 200, 9], np.uint8) * np.ones((40, 48, 1), np.uint8), dtype=np.uint8), 200),
+    ],
+    ids=str,
+)
+def test_picture_is_divided_by_the_upper_bound_of_its_space(space: Any, divisor: int) -> None:
+    info = EnvInfo("test", 1, observation_leaves(space), ActionSpec.discrete(2))
+    policy = ActorCritic(info, ModelConfig())
+    picture = torch.from_numpy(np.stack([space.high])).to(torch.uint8)
+    assert policy.inputs({"obs": picture})["obs"].max() == pytest.approx(float(space.high.max()) / divisor)
+    assert not policy.observation_normalizers, "as its bounds are known"
+    again = EnvInfo.from_json(json.loads(json.dumps(info.to_json())))
+    assert again.observations["obs"].brightest == divisor, "a saved policy reads as it was trained"
+
+
+def test_description_of_pictures_of_255_is_that_of_older_checkpoints() -> None:
+    pictures = spaces.Dict({"a": spaces.Box(0, 255, (40, 48), np.uint8), "b": spaces.Box(0, 9, (3,), np.uint8)})
+    assert "brightest" not in str(EnvInfo("x", 1, observation_leaves(pictures), ActionSpec.discrete(2)).to_json())

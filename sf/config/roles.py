@@ -169,7 +169,7 @@ class ModelConfig:
     obs_scale: Annotated[float, ABOVE_0] = 1.0
     """Observations are divided by this after the subtraction."""
     scale_pixels: bool = True
-    """Divide uint8 images by 255, or by obs_scale where that is not 1; False treats them like other numbers."""
+    """Divide uint8 images by their upper bound, or by obs_scale if it is not 1; False treats them as other numbers."""
     obs_clip: Annotated[float, ABOVE_0] = 10.0
     """Normalized observations are limited to plus and minus this."""
     adaptive_stddev: bool = False

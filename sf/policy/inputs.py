@@ -56,8 +56,8 @@ class Numbers(nn.Module):
     """A Box leaf: scaled by running statistics and clipped, or else scaled by constants.
 
     Running statistics make up for any shift and scale, so that of `obs_scale` only the unit of their epsilon remains.
-    uint8 images have known limits, so they are only divided by 255 (or by `obs_scale` where that is set), unless
-    `scale_pixels` is off.
+    Images of uint8 and of booleans have known limits, so they are only divided by their upper bound (or by `obs_scale`
+    where that is set), unless `scale_pixels` is off.
     """
 
     def __init__(self, leaf: LeafSpec, config: ModelConfig) -> None:
@@ -66,7 +66,7 @@ class Numbers(nn.Module):
         self.shape = _prepared_shape(leaf, layout)
         pixels = config.scale_pixels and layout is not None and leaf.dtype == "uint8"
         self.subtract = config.obs_subtract_mean
-        self.scale = 255.0 if pixels and config.obs_scale == 1.0 else config.obs_scale
+        self.scale = float(leaf.brightest) if pixels and config.obs_scale == 1.0 else config.obs_scale
         self.clip = config.obs_clip
         is_normalized = config.normalize_input and not pixels
         self.normalizer = Normalizer(leaf.shape, self.scale, leaf.is_wide) if is_normalized else None
