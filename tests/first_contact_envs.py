@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformReward
 from sf_envs.counter import Counter
 from sf_envs.zoo import Parallel
@@ -179,6 +179,113 @@ ENDINGS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, str]]]] = {
     ),
 }
 """Arguments of the walkers, and the step and the flag with which each of them ends."""
+
+
+MASKED_SPACE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.Box(-9, 9, (1,))})
+NO_MASKS: dict[str, Any] = {
+    "none legal": np.zeros(2, np.float32),
+    "NaN": np.full(2, np.nan, np.float32),
+    "None": None,
+    "missing": ...,
+}
+
+
+class NoNextMove(gymnasium.Env[Any, Any]):
+    """Episodes of three steps, whose end comes without a mask that anything could be drawn from.
+
+    Args:
+        odd: key of `NO_MASKS`, of the last observation.
+        truncated: whether the episode is cut.
+        in_info: the mask is in info and not in the observation.
+        late: the number that a last observation shows; NaN where it must not be looked at.
+    """
+
+    def __init__(self, odd: str, truncated: bool = False, in_info: bool = False, late: float = 3.0) -> None:
+        self.odd, self.truncated, self.in_info, self.late = odd, truncated, in_info, late
+        self.observation_space = MASKED_SPACE["seen"] if in_info else MASKED_SPACE
+        self.action_space = spaces.Discrete(2)
+        self.steps = 0
+
+    def seen(self) -> tuple[Any, dict[str, Any]]:
+        mask = NO_MASKS[self.odd] if self.steps == 3 else np.ones(2, np.float32)
+        masks = {} if mask is ... else {"action_mask": mask}
+        seen = np.array([self.late if self.steps == 3 else self.steps], np.float32)
+        return (seen, masks) if self.in_info else ({"seen": seen} | masks, {})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self.seen()
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation, info = self.seen()
+        over = self.steps == 3
+        return observation, 1.0, over and not self.truncated, over and self.truncated, info
+
+
+class PairWithoutNextMove:
+    """The same with two agents."""
+
+    num_agents = 2
+
+    def __init__(self, **arguments: Any) -> None:
+        self.envs = [NoNextMove(**arguments) for _ in range(2)]
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+
+    def reset(self, **_: Any) -> Any:
+        return tuple(map(list, zip(*(env.reset() for env in self.envs), strict=True)))
+
+    def step(self, actions: Any) -> Any:
+        return tuple(map(list, zip(*(env.step(0) for env in self.envs), strict=True)))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class ManyWithoutNextMove(VectorEnv[Any, Any, Any]):
+    """The same many at once, one step after the other, so that their episodes end in different steps."""
+
+    def __init__(self, num_envs: int, mode: AutoresetMode, **arguments: Any) -> None:
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
+        self.envs = [NoNextMove(**arguments) for _ in range(num_envs)]
+        self.single_observation_space, self.single_action_space = MASKED_SPACE, spaces.Discrete(2)
+        self.over = [False] * num_envs
+
+    def shown(self, rows: list[Any]) -> Any:
+        masks = [row.get("action_mask") for row in rows]
+        whole = all(isinstance(mask, np.ndarray) for mask in masks)
+        return {"seen": np.stack([row["seen"] for row in rows]), "action_mask": np.stack(masks) if whole else masks}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        rows = options["reset_mask"] if options else [True] * self.num_envs
+        for index, env in enumerate(self.envs):
+            if rows[index]:
+                env.reset()
+                env.steps = 0 if options else index % 3
+        return self.shown([env.seen()[0] for env in self.envs]), {}
+
+    def step(self, actions: Any) -> Any:
+        mode = self.metadata["autoreset_mode"]
+        rows = []
+        infos: dict[str, Any] = {}
+        for index, env in enumerate(self.envs):
+            if mode == AutoresetMode.NEXT_STEP and self.over[index]:
+                rows.append((env.reset()[0], 0.0, False, False))
+            else:
+                rows.append(env.step(0)[:4])
+        self.over = [row[2] or row[3] for row in rows]
+        if mode == AutoresetMode.SAME_STEP:
+            infos = {"final_obs": [row[0] for row in rows], "_final_obs": np.array(self.over)}
+            rows = [
+                (env.reset()[0], *row[1:]) if over else row
+                for env, row, over in zip(self.envs, rows, self.over, strict=True)
+            ]
+        observations, *columns = (list(column) for column in zip(*rows, strict=True))
+        return self.shown(observations), *map(np.array, columns), infos
+
+
+def many_without_next_move(num_envs: int, mode: AutoresetMode, **arguments: Any) -> ManyWithoutNextMove:
+    return ManyWithoutNextMove(num_envs, mode, **arguments)
 
 
 def walkers(**arguments: Any) -> Parallel:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from sf.config import ModelConfig
 from sf.envs import EnvSource, probe, register_env
@@ -19,6 +20,7 @@ from sf.evaluator.playing import play
 from sf.policy import ActorCritic
 from sf.records import EpisodeRing
 from sf.rollout.env_batch import make_env_batch
+from sf.rollout.vector_batch import VectorBatch
 from sf.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
@@ -194,3 +196,37 @@ def test_picture_is_divided_by_the_upper_bound_of_its_space(space: Any, divisor:
 def test_description_of_pictures_of_255_is_that_of_older_checkpoints() -> None:
     pictures = spaces.Dict({"a": spaces.Box(0, 255, (40, 48), np.uint8), "b": spaces.Box(0, 9, (3,), np.uint8)})
     assert "brightest" not in str(EnvInfo("x", 1, observation_leaves(pictures), ActionSpec.discrete(2)).to_json())
+
+
+@pytest.mark.parametrize("truncated", [False, True], ids=["terminated", "truncated"])
+@pytest.mark.parametrize("odd", envs.NO_MASKS)
+@pytest.mark.parametrize("kind", ["single", "info", "agents", *AutoresetMode.__members__])
+def test_end_of_a_game_has_no_next_move(kind: str, odd: str, truncated: bool) -> None:
+    """So its mask is not looked at; a truncated observation is valued, and nothing at all of a terminated one is."""
+    arguments = {"odd": odd, "truncated": truncated, "late": 3.0 if truncated else np.nan, "in_info": kind == "info"}
+    made: Any = envs.PairWithoutNextMove if kind == "agents" else envs.NoNextMove
+    info = probe(EnvSource("Game", arguments, made))
+    final, observations = (
+        {name: np.zeros((4, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()} for _ in range(2)
+    )
+    has_final, rewards, place = np.zeros(4, bool), np.zeros(4, np.float32), "seen" if kind != "info" else "obs"
+    batch: Any
+    if kind in AutoresetMode.__members__:
+        mode = {"mode": AutoresetMode[kind]}
+        source = EnvSource("Game", arguments | mode, made, vector_factory=envs.many_without_next_move)
+        batch = VectorBatch(source, info, 4, 0, final, has_final, "clip")
+    else:
+        batch = make_env_batch(
+            EnvSource("Game", arguments, made), info, range(4 // info.num_agents), final, has_final, "clip"
+        )
+    batch.reset(observations)
+    for _ in range(12):
+        for one in batch.step(np.zeros(4, np.int64), observations, rewards):
+            assert has_final[one.row] == truncated
+            assert (one.terminated, one.truncated) == (not truncated, truncated)
+            if truncated:
+                assert final[place][one.row] == 3
+                assert (final["action_mask"][one.row] == 1).all()
+        assert np.isfinite(observations[place]).all(), "nothing of what is thrown away reaches a policy"
+        assert (observations["action_mask"] == 1).all()
+        has_final[:] = False

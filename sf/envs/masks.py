@@ -50,19 +50,24 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **kwargs: Any) -> Any:
         observation, info = self.env.reset(**kwargs)
-        return self._with_mask(observation, info), info
+        return self._with(observation, self._mask(info)), info
 
     def step(self, action: Any) -> Any:
-        observation, *rest, info = self.env.step(action)
-        return self._with_mask(observation, info), *rest, info
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        # The end of an episode has no next move, and environments report anything there, or nothing.
+        is_over = (terminated is not False or truncated is not False) and np.any([terminated, truncated])
+        mask = np.ones(sum(self._choices), np.int8) if is_over else self._mask(info)
+        return self._with(observation, mask), reward, terminated, truncated, info
 
-    def _with_mask(self, observation: Any, info: Any) -> dict[str, Any]:
+    def _with(self, observation: Any, mask: Array) -> dict[str, Any]:
+        return {**(observation if self._is_dict else {ROOT_LEAF: observation}), ACTION_MASK: mask}
+
+    def _mask(self, info: Any) -> Array:
         if ACTION_MASK not in info:
             raise EnvError(
                 f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info)}."
             )
-        mask = flat_mask(info[ACTION_MASK], self._choices)
-        return {**(observation if self._is_dict else {ROOT_LEAF: observation}), ACTION_MASK: mask}
+        return flat_mask(info[ACTION_MASK], self._choices)
 
 
 def flat_mask(mask: Any, choices: Sequence[int]) -> Array:

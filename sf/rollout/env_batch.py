@@ -25,7 +25,7 @@ from sf.monitor.console import Console
 from sf.process import shortened
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
-from sf.rollout.observations import ObservationWriter, RangeCheck
+from sf.rollout.observations import FinalObservations, ObservationWriter, RangeCheck
 from sf.spaces import ActionBounds, EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
@@ -125,6 +125,7 @@ class _Batch:
             self.progress.enter(Phase.INIT, index)
             self.envs.append(source.make_checked(info))
         self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
+        self.finals = FinalObservations(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size
         self.places = [slice(row * size, row * size + size) for row in self.rows]
         """Of the vector of each row in that of all rows, where an observation is one."""
@@ -189,11 +190,7 @@ class _Batch:
 
     def keep_final(self, row: int, observation: Any) -> None:
         """Keeps the final observation of a truncated row, whose value is still to be computed."""
-        self.write(self.final_observations, row, observation)
-        if self.ranges.is_needed:
-            written = {name: array[row : row + 1] for name, array in self.final_observations.items()}
-            if bad := self.ranges.bad_row(written):
-                raise bad.error
+        self.finals.write(self.final_observations, row, observation)
         self.has_final_observation[row] = True
 
     def check_ranges(self, call: str, observations: dict[str, Array]) -> None:

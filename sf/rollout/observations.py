@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.arena import Array
-from sf.envs.contract import check_categories, check_keys, check_mask, entries, first_choices, leaf_array, leaf_value
+from sf.envs.contract import (
+    check_categories,
+    check_keys,
+    check_mask,
+    entries,
+    first_choices,
+    leaf_array,
+    leaf_value,
+    unmasked,
+    without_mask,
+)
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
 
@@ -137,3 +147,36 @@ class RangeCheck:
             check_categories(observations[name][row], leaf, f"it returned an observation {name!r}")
         if self.has_mask:
             check_mask(observations[ACTION_MASK][row], self.info.action)
+
+
+class FinalObservations:
+    """Those of truncated episodes, which are only valued: no move follows, so whatever comes as a mask is ignored."""
+
+    def __init__(self, info: EnvInfo):
+        self.has_mask, self.info = ACTION_MASK in info.observations, without_mask(info)
+        self.check_entries, self.ranges = EntryCheck(self.info), RangeCheck(self.info)
+        self._write = ObservationWriter(self.info)
+
+    def write(self, out: dict[str, Array], row: int, observation: Any) -> None:
+        """Writes one of them into `out[name][row]`, with a mask that allows everything.
+
+        Raises:
+            EnvError: another part of it does not fit its space.
+        """
+        self._write(out, row, self.unmasked(observation))
+        self.allow_all(out, row)
+        if bad := self.bad_row({name: array[row : row + 1] for name, array in out.items()}):
+            raise bad.error
+
+    def unmasked(self, observation: Any) -> Any:
+        """The observation without its mask."""
+        return unmasked(observation) if self.has_mask else observation
+
+    def allow_all(self, out: dict[str, Array], rows: int | Array) -> None:
+        """Writes the mask of some rows."""
+        if self.has_mask:
+            out[ACTION_MASK][rows] = 1
+
+    def bad_row(self, observations: dict[str, Array]) -> BadRow | None:
+        """The first of some rows, [rows, ...] per leaf, with a fault; None if there is none."""
+        return self.ranges.bad_row(observations) if self.ranges.is_needed else None

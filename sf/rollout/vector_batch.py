@@ -26,8 +26,8 @@ from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vec
 from sf.errors import EnvError, text_of
 from sf.progress import Phase, Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
-from sf.rollout.observations import EntryCheck, RangeCheck
-from sf.spaces import ActionBounds, EnvInfo, action_spec, observation_leaves
+from sf.rollout.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
+from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo, action_spec, observation_leaves
 
 
 class VectorBatch:
@@ -55,7 +55,8 @@ class VectorBatch:
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
-        self.check_entries, self.ranges = EntryCheck(info), RangeCheck(info)
+        self.check_entries, self.ranges, self.finals = EntryCheck(info), RangeCheck(info), FinalObservations(info)
+        self.blanks = blank_observation(info)
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
         self._reset_next = NO_ROWS
@@ -92,11 +93,10 @@ class VectorBatch:
             Ended(row, bool(terminated[row]), bool(truncated[row]), self._info(infos, row)) for row in rows.tolist()
         ]
         self._keep_final(observation, [one for one in ended if not one.terminated])
+        self._reset_next = NO_ROWS if self.never_resets or self.resets_in_same_step else rows
         if self.never_resets:
             observation = self._reset(options={"reset_mask": over})
-        elif not self.resets_in_same_step:
-            self._reset_next = rows
-        self._write(observations, observation)
+        self._write(observations, observation, self._reset_next)
         return ended
 
     def close(self) -> None:
@@ -135,19 +135,28 @@ class VectorBatch:
         rows = [one.row for one in cut]
         if not rows:
             return
-        own = {one.row: self._final_observation(one) for one in cut} if self.resets_in_same_step else {}
-        for name, leaf in self.info.observations.items():
-            kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
-            for row, final in own.items():
-                kept[row] = leaf_array(leaf_value(final, leaf), leaf, what)
-            if not own:
-                kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
-        for row, final in own.items():
-            self.check_entries(final, f"a final observation of environment {row}")
-        if not own:
-            self.check_entries(observation, "a final observation")
-        self._check_ranges({name: array[rows] for name, array in self.final_observations.items()}, rows)
+        if self.resets_in_same_step:
+            for row, final in {one.row: self._final_observation(one) for one in cut}.items():
+                self._keep_final_of_row(row, self.finals.unmasked(final))
+        else:
+            self._keep_final_of_rows(rows, self.finals.unmasked(observation))
+        self.finals.allow_all(self.final_observations, np.array(rows))
+        if bad := self.finals.bad_row({name: array[rows] for name, array in self.final_observations.items()}):
+            raise EnvError(f"{self.info.env_id}, environment {rows[bad.row]}: {bad.error}")
         self.has_final_observation[rows] = True
+
+    def _keep_final_of_row(self, row: int, final: Any) -> None:
+        for name, leaf in self.finals.info.observations.items():
+            what = f"{self.info.env_id} returned a final observation {name!r}"
+            self.final_observations[name][row] = leaf_array(leaf_value(final, leaf), leaf, what)
+        self.finals.check_entries(final, f"a final observation of environment {row}")
+
+    def _keep_final_of_rows(self, rows: list[int], observation: Any) -> None:
+        """Of the observations of all environments."""
+        for name, leaf in self.finals.info.observations.items():
+            kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
+            kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]
+        self.finals.check_entries(observation, "a final observation")
 
     def _final_observation(self, one: Ended) -> Any:
         if "final_obs" not in one.info:
@@ -158,11 +167,16 @@ class VectorBatch:
             )
         return one.info["final_obs"]
 
-    def _write(self, observations: dict[str, Array], observation: Any) -> None:
+    def _write(self, observations: dict[str, Array], observation: Any, over: Array = NO_ROWS) -> None:
+        """Writes what is seen; nothing of rows whose episode is over, because no policy needs their last action."""
         for name, leaf in self.info.observations.items():
-            out = observations[name]
+            out, what = observations[name], f"{self.info.env_id} returned an observation {name!r}"
             array = leaf_value(observation, leaf) if leaf.path else observation
-            out[...] = vector_leaf_array(array, leaf, len(out), f"{self.info.env_id} returned an observation {name!r}")
+            if len(over) and name == ACTION_MASK:
+                array = _with_rows(array, over, self.blanks[name])
+            out[...] = vector_leaf_array(array, leaf, len(out), what)
+            if len(over):
+                out[over] = self.blanks[name]
         self.check_entries(observation)
         self._check_ranges(observations, range(len(out)))
 
@@ -180,6 +194,16 @@ class VectorBatch:
             )
         rewards[...] = array
         rewards[self.fillers] = 0.0
+
+
+def _with_rows(values: Any, rows: Array, value: Array) -> Any:
+    """Values of many environments that are no array yet, with `value` in some rows."""
+    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
+        return values
+    listed = list(values)
+    for row in rows.tolist():
+        listed[row] = value
+    return listed
 
 
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
