@@ -39,7 +39,7 @@ def test_fault_b13_entries_that_the_space_does_not_have(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["single", "agents"])
-@pytest.mark.parametrize("seen", [(np.zeros(2, np.float32),) * 3, np.zeros((2, 2), np.float32)], ids=["3", "array"])
+@pytest.mark.parametrize("seen", [(np.zeros(2, np.float32),) * 3, np.zeros((3, 2), np.float32)], ids=["3", "array"])
 def test_fault_b13_no_tuple_of_as_many_as_the_space_has(kind: str, seen: Any) -> None:
     space, good = spaces.Tuple([spaces.Box(-1, 1, (2,))] * 2), (np.zeros(2, np.float32),) * 2
     assert "but its observation space has [0, 1]" in refusal(kind, observation_space=space, good=good, observation=seen)

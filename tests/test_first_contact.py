@@ -25,8 +25,10 @@ from sf.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
 from tests.lab import make_lab, step_until
+from tests.late_envs import GOOD_STEPS, Played
 from tests.test_evaluate import acting
 from tests.test_rollout import Player
+from tests.toy_envs import Toy
 
 BITS: Any = spaces.Box(0, 1, (40, 48), np.dtype(bool))
 COPIED = "policy_id", "rewards", "terminated", "truncated", "final_values"
@@ -230,3 +232,27 @@ def test_end_of_a_game_has_no_next_move(kind: str, odd: str, truncated: bool) ->
         assert np.isfinite(observations[place]).all(), "nothing of what is thrown away reaches a policy"
         assert (observations["action_mask"] == 1).all()
         has_final[:] = False
+
+
+ROWS = spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)])])
+PAIR = spaces.Tuple([spaces.Box(-1, 1, (2,))] * 2)
+HALF = np.full(2, 0.5, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["single", "agents"])
+@pytest.mark.parametrize(
+    ("space", "seen"),
+    [(ROWS, [1, [HALF, 2]]), (ROWS, (1, [HALF, 2])), (ROWS, [1, (HALF, 2)]), (PAIR, np.array([HALF] * 2))],
+    ids=["list", "inner list", "outer list", "array"],
+)
+def test_list_is_taken_where_the_space_is_a_tuple(kind: str, space: Any, seen: Any) -> None:
+    assert space.contains(seen), "as Gymnasium takes it"
+    as_tuple = (1, (HALF, 2)) if space is ROWS else (HALF, HALF)
+    played = Played(kind, observation_space=space, good=as_tuple, observation=seen)
+    played.step(GOOD_STEPS)
+    expected = {name: array.copy() for name, array in played.observations.items()}
+    played.step()
+    for name, array in played.observations.items():
+        assert array.any()
+        assert (array == expected[name]).all()
+    assert probe(EnvSource("Rows", {"observation_space": space, "observation": seen}, Toy)).observations.keys()

@@ -97,7 +97,7 @@ def check_keys(observation: Any, info: EnvInfo, kind: str = "an observation") ->
     """Refuse a nest with missing or additional entries."""
     for path, keys in entries(info).items():
         node = reduce(lambda part, key: part[key], path, observation)
-        found = set(node) if isinstance(node, Mapping) else set(range(len(node))) if isinstance(node, tuple) else None
+        found = set(node) if isinstance(node, Mapping) else set(range(len(node))) if is_row(node) else None
         if found != keys:
             where = f" at {'/'.join(map(str, path))!r}" if path else ""
             shown = f"with the keys {sorted(found, key=str)}" if found is not None else f"of type {type(node).__name__}"
@@ -105,6 +105,11 @@ def check_keys(observation: Any, info: EnvInfo, kind: str = "an observation") ->
                 f"{info.env_id} returned {kind}{where} {shown}, but its observation space has "
                 f"{sorted(keys, key=str)}. Return exactly those."
             )
+
+
+def is_row(value: Any) -> bool:
+    """Whether it may stand for an element of a Tuple space: a tuple, a list or an array, as Gymnasium has it."""
+    return isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def leaf_value(observation: Any, leaf: LeafSpec) -> Any:

@@ -94,7 +94,7 @@ class EntryCheck:
             nest = observation
             for key in path:
                 nest = nest[key]
-            if not isinstance(nest, (dict, tuple)) or len(nest) != size:
+            if not isinstance(nest, (dict, tuple, list)) or len(nest) != size:
                 check_keys(observation, self.info, kind)
 
 
