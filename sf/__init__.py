@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sf.api import TrainResult, train
     from sf.envs import register_env
+    from sf.envs.masks import MaskFromInfo
     from sf.models import register_model
     from sf.policy import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["TrainResult", "__version__", "load_policy", "register_env", "register_model", "train"]
+__all__ = ["MaskFromInfo", "TrainResult", "__version__", "load_policy", "register_env", "register_model", "train"]
 
 _HOMES = {
+    "MaskFromInfo": "sf.envs.masks",
     "TrainResult": "sf.api",
     "load_policy": "sf.policy",
     "register_env": "sf.envs",

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import AffineTransform, Normal, TanhTransform, TransformedDistribution
 
+import sf
 from sf.config import ModelConfig
 from sf.envs.actions import action_converter
 from sf.envs.contract import describe
@@ -303,6 +304,24 @@ def test_b26_the_plain_loop(model: dict[str, Any]) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Taxi-v4"])
+def test_b26_the_plain_loop_on_tables(env_id: str) -> None:
+    """They look up the action in a dict; the mask of Taxi comes in info."""
+    env = gymnasium.make(env_id)
+    if env_id == "Taxi-v4":
+        env = sf.MaskFromInfo(env)
+    policy = NumpyPolicy(TrainedPolicy(ActorCritic(describe(env, env_id), ModelConfig())))
+    time_step = TimeStep.first(env.reset(seed=0)[0])
+    for _ in range(300):
+        if time_step.step_type == 2:
+            break
+        action = policy.action(time_step).action
+        assert {int(action): "found"}[action] == "found"
+        time_step = TimeStep.after(*env.step(action)[:4])
+    assert time_step.step_type == 2
+    env.close()
+
+
 @pytest.mark.parametrize("space", [BOX_ACTION, spaces.Discrete(3), spaces.Dict(a=spaces.Discrete(2), b=BOX_ACTION)])
 def test_b29_numpy_policy_takes_and_gives_single_arrays(space: Any) -> None:
     inner = TrainedPolicy(network(action=space, use_rnn=True))
@@ -310,7 +329,8 @@ def test_b29_numpy_policy_takes_and_gives_single_arrays(space: Any) -> None:
     policy.action(TimeStep.first(np.zeros(3, np.float32)[::-1]), policy.get_initial_state(), seed=np.int64(5))  # type: ignore[arg-type]
     step = policy.action(TimeStep.first(np.zeros(3)), policy.get_initial_state(), seed=5)
     for array, spec in zip(leaves(step.action), leaves(inner.action_spec), strict=True):
-        assert isinstance(array, np.ndarray)
+        is_choice = spec.shape == () and not spec.dtype.is_floating_point
+        assert isinstance(array, np.int64 if is_choice else np.ndarray)
         assert array.shape == spec.shape
     assert step.state["hidden"].shape == (1, 6)
     with pytest.raises(ValueError, match=r"observation.* has shape \[1, 4\], expected \[3\]"):

@@ -15,7 +15,7 @@ from sf.policy.steps import PolicyStep, TimeStep
 
 
 class NumpyPolicy:
-    """Takes one NumPy time step at a time and gives back NumPy arrays; the batch of one is added and taken away."""
+    """Takes one NumPy time step at a time and gives back NumPy arrays and integers, all without a batch dimension."""
 
     def __init__(self, policy: Policy) -> None:
         """Wraps a policy; it is shared, not copied."""
@@ -24,6 +24,9 @@ class NumpyPolicy:
 
     def action(self, time_step: TimeStep, policy_state: Nest = (), seed: Seed = None) -> PolicyStep:
         """Choose an action, see `Policy.action`; arrays and numbers have no batch dimension.
+
+        A choice without a shape, as of a Discrete space, is a NumPy integer: a key of a dict, as tables of environments
+        need it, which an array is not.
 
         Raises:
             ValueError, TypeError: what goes in does not fit its spec.
@@ -51,4 +54,5 @@ class NumpyPolicy:
 
 
 def _first_of_batch(tensor: Tensor) -> Any:
-    return (tensor.detach() if tensor.requires_grad else tensor).numpy()[0, ...]
+    array = (tensor.detach() if tensor.requires_grad else tensor).numpy()
+    return array[0] if array.ndim == 1 and array.dtype.kind == "i" else array[0, ...]
