@@ -181,6 +181,45 @@ ENDINGS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, str]]]] = {
 """Arguments of the walkers, and the step and the flag with which each of them ends."""
 
 
+class TupleOfBits(gymnasium.Env[Any, Any]):
+    """Two agents in one environment: Tuple spaces, a list of rewards, one flag; agent i earns its bit.
+
+    Args:
+        flags: whether they come one per agent as well.
+        shared: whether one reward counts for all.
+        odd: whether the second agent has another action space.
+    """
+
+    def __init__(self, flags: bool = False, shared: bool = False, odd: bool = False) -> None:
+        self.flags, self.shared = flags, shared
+        self.observation_space = spaces.Tuple([spaces.Discrete(2)] * 2)
+        self.action_space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3 if odd else 2)])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return (0, 1), {}
+
+    def step(self, actions: Any) -> Any:
+        assert isinstance(actions, tuple)
+        assert self.action_space.contains(actions)
+        self.steps += 1
+        over = self.steps == 4
+        rewards = 1.0 if self.shared else [0.0, 1]
+        return (0, 1), rewards, False, [over] * 2 if self.flags else over, {}
+
+
+gymnasium.register("TupleOfBits-v0", entry_point="tests.first_contact_envs:TupleOfBits")
+
+
+class OwnNumAgents(Counter):
+    """An ordinary environment with a field of this name."""
+
+    def __init__(self, num_agents: Any) -> None:
+        super().__init__(episode_steps=4)
+        self.num_agents = num_agents
+
+
 MASKED_SPACE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.Box(-9, 9, (1,))})
 NO_MASKS: dict[str, Any] = {
     "none legal": np.zeros(2, np.float32),

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from sf_envs.echo import TwoAgentEcho
 
 from sf.envs import EnvSource, find_env, probe, probe_and_time, register_env, registry
 from sf.errors import EnvError
@@ -45,6 +46,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         return name
 
     return write
+
+
+class Nobody(TwoAgentEcho):
+    """An environment without agents."""
+
+    num_agents = 0
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *tables: Any) -> None:
@@ -354,8 +361,8 @@ class TestProbe:
         assert message.endswith("Unprintable: <exception str() failed>")
 
     def test_environment_without_agents_is_refused(self) -> None:
-        register_env("Nobody", Toy)
-        assert refusal("Nobody", num_agents=0) == "Nobody has num_agents=0, expected at least 1."
+        register_env("Nobody", Nobody)
+        assert refusal("Nobody") == "Nobody has num_agents=0, expected at least 1."
 
     def test_wrong_argument_is_blamed_on_the_constructor(self) -> None:
         assert "CartPole-v1 raised TypeError in the constructor." in refusal("CartPole-v1", gravitas=9.8)

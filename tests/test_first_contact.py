@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sf.config import ModelConfig
-from sf.envs import EnvSource, probe, register_env
+from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import EnvError
 from sf.evaluator.playing import play
 from sf.policy import ActorCritic
@@ -256,3 +256,48 @@ def test_list_is_taken_where_the_space_is_a_tuple(kind: str, space: Any, seen: A
         assert array.any()
         assert (array == expected[name]).all()
     assert probe(EnvSource("Rows", {"observation_space": space, "observation": seen}, Toy)).observations.keys()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"flags": True}, {"shared": True}], ids=str)
+def test_several_agents_in_one_gymnasium_environment_become_rows(arguments: dict[str, Any], tmp_path: Path) -> None:
+    env_id = "multiagent/tests.first_contact_envs:TupleOfBits-v0"
+    lab = make_lab(tmp_path, env_id, env_kwargs=json.dumps(arguments), num_envs_per_worker=2, rollout=8)
+    roles, ring = lab.build_all(), EpisodeRing(lab.arena, 0)
+    step_until(roles, lambda: roles[0].record["iterations"] >= 3)
+    seen = {(episode.reward, episode.length) for episode in ring.new_episodes()}
+    assert seen == ({(4.0, 4)} if "shared" in arguments else {(0.0, 4), (4.0, 4)})
+    for role in roles:
+        role.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "told"),
+    [
+        (
+            "multiagent/tests.first_contact_envs:TupleOfBits-v0",
+            {"odd": True},
+            "Agents 0 and 1 have different action spaces",
+        ),
+        ("multiagent/CartPole-v1", {}, "expected two Tuples with an entry for each of at least 2 agents. Use it"),
+        (
+            "tests.first_contact_envs:TupleOfBits-v0",
+            {},
+            "TupleOfBits-v0 returned the reward [0.0, 1] from step, expected a finite number. Several agents: use "
+            "--env=multiagent/ID if its spaces are Tuples with an entry per agent, or follow the multi-agent protocol, "
+            'see "Several agents" in docs/environments. Several objectives: weigh them, for example with '
+            "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward)).",
+        ),
+    ],
+)
+def test_several_rewards_are_told_their_way(env_id: str, arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(EnvError) as caught:
+        probe(find_env(env_id, arguments))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("num_agents", [3, 0, None, "three"])
+def test_field_num_agents_of_an_ordinary_environment_means_nothing(num_agents: Any) -> None:
+    source = EnvSource("Own", {"num_agents": num_agents}, envs.OwnNumAgents)
+    info = probe(source)
+    assert info.num_agents == 1
+    assert source.make_checked(info).num_agents == num_agents

@@ -11,6 +11,7 @@ ENVIRONMENTS = {
     "sf/Counter-v0": "sf_envs.counter:Counter",
     "sf/Remember-v0": "sf_envs.remember:Remember",
     "sf/Couriers-v0": "sf_envs.couriers:Couriers",
+    "multiagent/*": "sf_envs.multiagent:make",
     "atari/*": "sf_envs.atari:make",
     "mujoco/*": "sf_envs.control:make",
     "minigrid/*": "sf_envs.grids:make",

@@ -18,14 +18,20 @@ OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.G
 FINITE_OR_DROPPED = "Correct or clip it in the environment, or drop what leads to it with --on_nonfinite=drop."
 LARGEST = 1e18
 """From here on a reward or an observation counts as infinite: its square, which statistics add up, is no float32."""
+SEVERAL_REWARDS = (
+    " Several agents: use --env=multiagent/ID if its spaces are Tuples with an entry per agent, or follow the "
+    'multi-agent protocol, see "Several agents" in docs/environments. Several objectives: weigh them, for example with '
+    "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward))."
+)
 BOOL = np.dtype(bool)
 RETURNED = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
 
 
-def describe(env: Any, env_id: str) -> EnvInfo:
-    """The facts about an environment, from its spaces and its number of agents."""
+def describe(env: Any, env_id: str, num_agents: int | None = None) -> EnvInfo:
+    """The facts about an environment, from its spaces and its number of agents, if that is not known already."""
     with blamed_on(env_id, "its spaces"):
-        num_agents = int(getattr(env, "num_agents", 1))
+        if num_agents is None:
+            num_agents = int(getattr(env, "num_agents", 1))
         try:
             leaves, action = observation_leaves(env.observation_space), action_spec(env.action_space)
             return EnvInfo(env_id, num_agents, leaves, action, getattr(env, "puts_mask_from_info", False))
@@ -259,7 +265,8 @@ def number(reward: Any, who: str = "it") -> float:
             pass  # an integer of hundreds of digits
     array = any_array(reward)
     if array.size != 1 or array.dtype.kind not in "fiub":
-        raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.")
+        several = SEVERAL_REWARDS if array.size > 1 and array.dtype.kind in "fiub" else ""
+        raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.{several}")
     return float(array.item())
 
 

@@ -24,7 +24,7 @@ from sf.envs.contract import (
     without_mask,
 )
 from sf.envs.digits import Digits
-from sf.envs.source import EnvSource, with_mask
+from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch, queued_s
 from sf.errors import EnvCrashed, EnvError
 from sf.spaces import ACTION_MASK, EnvInfo
@@ -71,10 +71,7 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     start_s, queued_before_s = time.monotonic(), queued_s()
     env = source.make()
     made_in_s = time.monotonic() - start_s - (queued_s() - queued_before_s)
-    info = describe(env, source.env_id)
-    if info.num_agents < 1:
-        raise EnvError(f"{info.env_id} has num_agents={info.num_agents}, expected at least 1.")
-    result = _reset(env, info, seed=SEED)
+    info, result = _with_agents(env, source.env_id)
     if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
         env, info = _with_mask_from_info(env, info)
     player, notes = _Player(env, info, drop_nonfinite), []
@@ -170,6 +167,24 @@ class _Player:
             self.bounds.look(observation)
             self.digits.look(observation)
         return ""
+
+
+def _with_agents(env: Any, env_id: str) -> tuple[EnvInfo, Any]:
+    """What the environment is like and returns from its first reset.
+
+    An ordinary Gymnasium environment may have a field `num_agents` of its own; it is known by its info, which is one.
+    """
+    own = getattr(env, "num_agents", 1) if is_gymnasium(env) else 1
+    if own == 1:
+        info = describe(env, env_id)
+    else:
+        with blamed_on(env_id, "reset"):
+            result = env.reset(seed=SEED)
+        is_ordinary = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+        info = describe(env, env_id, num_agents=1 if is_ordinary else None)
+    if info.num_agents < 1:
+        raise EnvError(f"{info.env_id} has num_agents={info.num_agents}, expected at least 1.")
+    return info, _reset(env, info, seed=SEED)
 
 
 def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:

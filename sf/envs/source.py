@@ -102,13 +102,20 @@ class EnvSource:
         env = self.make()
         if expected.mask_from_info:
             env = with_mask(env)
-        found = describe(env, self.env_id)
+        found = describe(env, self.env_id, num_agents=1 if expected.num_agents == 1 and is_gymnasium(env) else None)
         if found != expected:
             raise EnvError(
                 f"{self.env_id} is not what it should be. Expected: {expected}. Found: {found}. All environments of a "
                 "run need the same agents and spaces, and a policy needs those that it was trained with."
             )
         return env
+
+
+def is_gymnasium(env: Any) -> bool:
+    """Whether it is a `gymnasium.Env`, whose fields mean what they like."""
+    import gymnasium
+
+    return isinstance(env, gymnasium.Env)
 
 
 def with_mask(env: Any) -> Any:
