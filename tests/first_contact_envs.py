@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
@@ -218,6 +219,51 @@ class OwnNumAgents(Counter):
     def __init__(self, num_agents: Any) -> None:
         super().__init__(episode_steps=4)
         self.num_agents = num_agents
+
+
+class Placed(Counter):
+    """Shows the two numbers that it has asked for."""
+
+    def __init__(self, sf_worker: int, sf_index: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.place = sf_worker, sf_index
+
+    def _observe(self) -> Any:
+        return np.array([*self.place, self.steps], np.float32)
+
+
+def placed(sf_index: int, **arguments: Any) -> Placed:
+    """Asks for one of them only."""
+    return Placed(-1, sf_index, **arguments)
+
+
+def many_placed(num_envs: int, sf_worker: int, sf_index: int) -> SyncVectorEnv:
+    make = [functools.partial(Placed, sf_worker, sf_index + index) for index in range(num_envs)]
+    return SyncVectorEnv(make, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+class PlacedPair(TupleOfBits):
+    """Two agents that share a place."""
+
+    def __init__(self, sf_worker: int, sf_index: int) -> None:
+        super().__init__()
+        self.place = sf_worker, sf_index
+        self.observation_space = spaces.Tuple([spaces.Box(-9, 99, (3,))] * 2)
+
+    def reset(self, **arguments: Any) -> Any:
+        super().reset(**arguments)
+        return (np.array([*self.place, 0], np.float32),) * 2, {}
+
+    def step(self, actions: Any) -> Any:
+        return (np.array([*self.place, 0], np.float32),) * 2, *super().step(actions)[1:]
+
+
+gymnasium.register(
+    "Placed-v0",
+    entry_point="tests.first_contact_envs:Placed",
+    vector_entry_point="tests.first_contact_envs:many_placed",
+)
+gymnasium.register("PlacedPair-v0", entry_point="tests.first_contact_envs:PlacedPair")
 
 
 MASKED_SPACE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.Box(-9, 9, (1,))})

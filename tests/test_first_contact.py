@@ -17,6 +17,7 @@ from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import EnvError
 from sf.evaluator.playing import play
+from sf.evaluator.worker import Evaluator
 from sf.policy import ActorCritic
 from sf.records import EpisodeRing
 from sf.rollout.env_batch import make_env_batch
@@ -301,3 +302,50 @@ def test_field_num_agents_of_an_ordinary_environment_means_nothing(num_agents: A
     info = probe(source)
     assert info.num_agents == 1
     assert source.make_checked(info).num_agents == num_agents
+
+
+@pytest.mark.parametrize(
+    ("env_id", "vectorization", "knows_worker"),
+    [
+        ("tests.first_contact_envs:Placed-v0", "none", True),
+        ("tests.first_contact_envs:Placed-v0", "native", True),
+        ("PlacedClass", "none", True),
+        ("PlacedClass", "native", True),
+        ("PlacedFunction", "none", False),
+        ("multiagent/tests.first_contact_envs:PlacedPair-v0", "none", True),
+    ],
+)
+def test_environments_that_ask_know_their_place(
+    env_id: str, vectorization: str, knows_worker: bool, tmp_path: Path
+) -> None:
+    """Every pair is there once: of the groups of two workers, and of the evaluator, which plays beside them."""
+    register_env("PlacedClass", envs.Placed, make_vec=envs.many_placed)
+    register_env("PlacedFunction", envs.placed)
+    lab = make_lab(
+        tmp_path,
+        env_id,
+        num_workers=2,
+        num_envs_per_worker=4,
+        rollout=4,
+        vectorization=vectorization,
+        eval_every_steps=10,
+        eval_episodes=3,
+    )
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[0].record["iterations"] >= 2)
+    agents = lab.shared.topology.agents_per_env
+    for group, slot in ((group, lab.shared.topology.slots_of_group(group)[0]) for group in range(4)):
+        seen = lab.slots.observations["obs"][slot, 0, ::agents, :2].tolist()
+        worker = group // 2 if knows_worker else -1
+        assert seen == [[worker, 2 * (group % 2) + index] for index in range(2)]
+    evaluator = next(role for role in roles if isinstance(role, Evaluator))
+    evaluator.play.start()
+    played = evaluator.play._observations["obs"][::agents, :2].tolist()
+    assert played == [[2 if knows_worker else -1, index] for index in range(3)]
+    for role in roles:
+        role.close()
+
+
+def test_argument_of_the_user_wins_over_the_place() -> None:
+    env = EnvSource("PlacedClass", {"sf_worker": 7}, envs.Placed, worker=3).make(index=2)
+    assert env.place == (7, 2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sf.envs.place import entry_point, place_arguments
 from sf.errors import EnvError
 
 SEVERAL = list, tuple, np.ndarray
@@ -72,12 +73,18 @@ class TupleAgents:
         return [info] * self.num_agents if isinstance(info, Mapping) else list(info)
 
 
-def make(env_id: str, **kwargs: Any) -> TupleAgents:
-    """The environment with this id of Gymnasium, or ``module:Id``; `kwargs` are its arguments.
+def make(env_id: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> TupleAgents:
+    """An environment of Gymnasium.
+
+    Args:
+        env_id: of Gymnasium, or ``module:Id``.
+        sf_worker, sf_index: passed on if the environment asks for them, see `sf.envs.place`.
+        kwargs: of the environment.
 
     Raises:
         EnvError: its spaces do not fit, see `TupleAgents`.
     """
     import gymnasium
 
+    kwargs = place_arguments(entry_point(env_id), sf_worker, sf_index) | kwargs
     return TupleAgents(gymnasium.make(env_id, disable_env_checker=True, **kwargs))

@@ -7,6 +7,7 @@ import pkgutil
 import warnings
 from typing import Any
 
+from sf.envs.place import place_arguments
 from sf.errors import EnvError
 from sf_envs.members import unknown_member
 
@@ -84,12 +85,13 @@ class Parallel:
         self.env.close()
 
 
-def make(module: str, **kwargs: Any) -> Parallel:
+def make(module: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> Parallel:
     """A parallel environment.
 
     Args:
         module: that has the function parallel_env, below pettingzoo (``sisl.multiwalker_v9``) or anywhere
             (``mpe2.simple_spread_v3``).
+        sf_worker, sf_index: passed on if that function asks for them, see `sf.envs.place`.
         kwargs: of that function.
 
     Raises:
@@ -110,7 +112,7 @@ def make(module: str, **kwargs: Any) -> Parallel:
             continue
         if not hasattr(found, "parallel_env"):
             raise EnvError(f"{name} has no parallel_env: its agents take turns. Choose one whose agents act at once.")
-        return Parallel(found.parallel_env(**kwargs))
+        return Parallel(found.parallel_env(**place_arguments(found.parallel_env, sf_worker, sf_index) | kwargs))
     raise unknown_member("pettingzoo", "PettingZoo module", module, _modules(pettingzoo))
 
 

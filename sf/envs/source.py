@@ -11,6 +11,7 @@ from typing import Any
 
 from sf.envs.blame import blamed_on
 from sf.envs.contract import describe
+from sf.envs.place import entry_point, place_arguments
 from sf.errors import EnvError
 from sf.spaces import EnvInfo
 
@@ -39,9 +40,15 @@ class EnvSource:
     """Imported before the environment is made, because they register it with Gymnasium."""
     vector_factory: Callable[..., Any] | None = None
     """Makes `num_envs` copies that step at once; None leaves it to Gymnasium's `make_vec`."""
+    worker: int = 0
+    """Of the process that makes them, see `sf.envs.place`."""
 
-    def make(self, render_mode: str | None = None) -> Any:
-        """A new environment: a `gymnasium.Env` or a multi-agent one. `render_mode` is passed on only if it is set.
+    def make(self, render_mode: str | None = None, index: int = 0) -> Any:
+        """A new environment: a `gymnasium.Env` or a multi-agent one.
+
+        Args:
+            render_mode: passed on only if it is set.
+            index: of the environment in its process, passed on if the environment asks for it, see `sf.envs.place`.
 
         Raises:
             EnvError: a package is missing, or the constructor raises.
@@ -50,6 +57,8 @@ class EnvSource:
         with blamed_on(self.env_id, "the constructor"), _missing_package_explained(self.env_id):
             for module in self.modules:
                 importlib.import_module(module)
+            asked = self.factory or entry_point(self.env_id)
+            kwargs = place_arguments(asked, self.worker, index) | kwargs
             if self.factory is not None:
                 return self.factory(**kwargs)
             import gymnasium
@@ -67,12 +76,13 @@ class EnvSource:
         spec = gymnasium.registry.get(self.env_id)
         return spec is not None and spec.vector_entry_point is not None
 
-    def make_vector(self, num_envs: int, seed: int) -> Any:
+    def make_vector(self, num_envs: int, seed: int, index: int = 0) -> Any:
         """Copies of the environment as one `gymnasium.vector.VectorEnv`.
 
         Args:
             num_envs: copies.
             seed: given to a vector factory that has an argument of this name, because some pools take it early.
+            index: of the first environment in its process, passed on if the factory asks for it.
 
         Raises:
             EnvError: a package is missing, the constructor raises, or what it returns is no VectorEnv of this size.
@@ -82,12 +92,14 @@ class EnvSource:
         with blamed_on(self.env_id, "the vectorized constructor"), _missing_package_explained(self.env_id):
             for module in self.modules:
                 importlib.import_module(module)
+            asked = self.vector_factory or entry_point(self.env_id, vector=True)
+            kwargs = place_arguments(asked, self.worker, index) | dict(self.kwargs)
             if self.vector_factory is None:
                 mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
-                env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **self.kwargs)
+                env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **kwargs)
             else:
                 takes_seed = "seed" in inspect.signature(self.vector_factory).parameters
-                env = self.vector_factory(num_envs=num_envs, **self.kwargs, **({"seed": seed} if takes_seed else {}))
+                env = self.vector_factory(num_envs=num_envs, **kwargs, **({"seed": seed} if takes_seed else {}))
         num_made = env.num_envs if isinstance(env, gymnasium.vector.VectorEnv) else 0
         if num_made != num_envs:
             found = f"{num_made} environments" if num_made else type(env).__name__
@@ -97,9 +109,9 @@ class EnvSource:
             )
         return env
 
-    def make_checked(self, expected: EnvInfo) -> Any:
+    def make_checked(self, expected: EnvInfo, index: int = 0) -> Any:
         """Like `make`, but refuses an environment that differs from the one that was looked at first."""
-        env = self.make()
+        env = self.make(index=index)
         if expected.mask_from_info:
             env = with_mask(env)
         found = describe(env, self.env_id, num_agents=1 if expected.num_agents == 1 and is_gymnasium(env) else None)

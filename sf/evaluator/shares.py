@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def evaluate(
     models, children = models_to_send(), []
     try:
         for index in range(1, num_workers):
-            arguments = entrant, source, info, shares[index], seeds[index], models
+            arguments = entrant, replace(source, worker=index), info, shares[index], seeds[index], models
             children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
         results = [_play(loaded, source, info, shares[0], seeds[0])]
         results += [child.result() for child in children]

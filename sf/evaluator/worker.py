@@ -12,6 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class Evaluator:
             policies = [GreedyPolicy(policy) for policy in policies]
         self.play = Play(
             policies,
-            source,
+            replace(source, worker=topology.num_workers),
             info,
             self.config.eval_episodes,
             int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),

@@ -76,6 +76,7 @@ def make_env_batch(
     has_final_observation: Array,
     action_bounds: ActionBounds,
     progress: Progress | None = None,
+    first_index: int = 0,
     repeatable: bool = False,
 ) -> EnvBatch:
     """One environment per seed.
@@ -88,13 +89,15 @@ def make_env_batch(
         has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
         action_bounds: how Box actions are kept in their bounds.
         progress: says which call of which environment goes on; None if nobody watches.
+        first_index: of the first environment in its process, see `sf.envs.place`.
         repeatable: keep a history, so that a resumed run can go on in the middle of episodes.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
-    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, progress, repeatable)
+    place = final_observations, has_final_observation, action_bounds, progress, first_index
+    return kind(source, info, seeds, *place, repeatable)
 
 
 class _Batch:
@@ -109,6 +112,7 @@ class _Batch:
         has_final_observation: Array,
         action_bounds: ActionBounds,
         progress: Progress | None,
+        first_index: int,
         repeatable: bool,
     ):
         self.info = info
@@ -123,7 +127,7 @@ class _Batch:
         importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
         for index in range(len(self.seeds)):
             self.progress.enter(Phase.INIT, index)
-            self.envs.append(source.make_checked(info))
+            self.envs.append(source.make_checked(info, first_index + index))
         self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
         self.finals = FinalObservations(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size

@@ -43,6 +43,7 @@ class VectorBatch:
         has_final_observation: Array,
         action_bounds: ActionBounds,
         progress: Progress | None = None,
+        first_index: int = 0,
     ):
         from gymnasium.vector import AutoresetMode
 
@@ -50,7 +51,7 @@ class VectorBatch:
         self.progress = progress or unwatched()
         self.final_observations, self.has_final_observation = final_observations, has_final_observation
         self.progress.enter(Phase.INIT)
-        self.env = source.make_vector(num_envs, seed)
+        self.env = source.make_vector(num_envs, seed, first_index)
         self._check_spaces()
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def _make_envs(
         source: makes the environments.
         sequence: from which their seeds follow.
         repeatable: whether they keep a history.
-        place: where they leave final observations and say what they do, as both kinds take it.
+        place: where they are, leave final observations and say what they do, as both kinds take it.
     """
     size = commons.topology.envs_per_group
     seeds = [int(word) for word in sequence.generate_state(size) % 2**31]
@@ -101,13 +102,15 @@ class RolloutWorker:
         slots, requests = commons.slots(), commons.requests()
         _seed_globals([commons.seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
-        for group in commons.topology.groups_of_worker(index):
+        source = replace(source, worker=index)
+        for number, group in enumerate(commons.topology.groups_of_worker(index)):
             sequence = np.random.SeedSequence([commons.seed, group, incarnation])
             place = {
                 "final_observations": {key: array[group] for key, array in slots.final_observations.items()},
                 "has_final_observation": slots.has_final_observation[group],
                 "action_bounds": config.action_bounds,
                 "progress": self.record.progress,
+                "first_index": number * commons.topology.envs_per_group,
             }
             self.groups.append(
                 Group(

@@ -1,0 +1,42 @@
+"""Which environment of a run this one is, for those that ask: ports, files and shares of data differ between them.
+
+An environment asks by a parameter of its factory or constructor:
+
+    sf_worker   of the process: rollout-3 has 3, the evaluator of a run the first number that no rollout worker has, and
+                the processes of sf-eval count from 0
+    sf_index    of the environment in its process, from 0; of the first one where many step as one
+
+No two environments that live at the same time in one run or command have the same pair. The first look at an
+environment, which ends before the others are made, has 0 and 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def place_arguments(make: Callable[..., Any] | None, worker: int, index: int) -> dict[str, int]:
+    """Those of the two arguments that a function or class names among its parameters."""
+    if make is None:
+        return {}
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # some that are written in C have none
+        return {}
+    return {name: value for name, value in (("sf_worker", worker), ("sf_index", index)) if name in parameters}
+
+
+def entry_point(env_id: str, vector: bool = False) -> Callable[..., Any] | None:
+    """What Gymnasium calls to make an environment that it knows, or many of them at once; None if that is not known."""
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    spec = gymnasium.registry.get(name)
+    found: Any = None if spec is None else spec.vector_entry_point if vector else spec.entry_point
+    return load_env_creator(found) if isinstance(found, str) else found
