@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -344,6 +345,20 @@ def test_environments_that_ask_know_their_place(
     assert played == [[2 if knows_worker else -1, index] for index in range(3)]
     for role in roles:
         role.close()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_id_that_workers_do_not_know_is_told_with_the_way_out(many: bool) -> None:
+    """Found where it is registered, and made by a process that has not run the main guard."""
+    gymnasium.register("BelowMain-v0", entry_point="tests.first_contact_envs:Placed")
+    source = find_env("BelowMain-v0")
+    del gymnasium.registry["BelowMain-v0"]
+    with pytest.raises(EnvError) as caught:
+        source.make_vector(2, seed=0) if many else source.make()
+    told = str(caught.value)
+    assert told.startswith("Gymnasium does not know BelowMain-v0 in the processes of the run, although it does in the")
+    assert 'below if __name__ == "__main__"' in told
+    assert "--env=my_module:BelowMain-v0, or call sf.register_env('BelowMain-v0', MyEnv)" in told
 
 
 def test_argument_of_the_user_wins_over_the_place() -> None:

@@ -57,6 +57,8 @@ class EnvSource:
         with blamed_on(self.env_id, "the constructor"), _missing_package_explained(self.env_id):
             for module in self.modules:
                 importlib.import_module(module)
+            if self.factory is None:
+                self._expect_registered()
             asked = self.factory or entry_point(self.env_id)
             kwargs = place_arguments(asked, self.worker, index) | kwargs
             if self.factory is not None:
@@ -92,6 +94,8 @@ class EnvSource:
         with blamed_on(self.env_id, "the vectorized constructor"), _missing_package_explained(self.env_id):
             for module in self.modules:
                 importlib.import_module(module)
+            if self.vector_factory is None:
+                self._expect_registered()
             asked = self.vector_factory or entry_point(self.env_id, vector=True)
             kwargs = place_arguments(asked, self.worker, index) | dict(self.kwargs)
             if self.vector_factory is None:
@@ -108,6 +112,24 @@ class EnvSource:
                 f"{num_envs}."
             )
         return env
+
+    def _expect_registered(self) -> None:
+        """Refuse an id that only the process knew which looked it up.
+
+        Raises:
+            EnvError: Gymnasium does not know it here.
+        """
+        import gymnasium
+
+        if self.env_id in gymnasium.registry:
+            return
+        raise EnvError(
+            f"Gymnasium does not know {self.env_id} in the processes of the run, although it does in the program that "
+            "started it. They import that program anew, without what stands in a function, in a notebook or below "
+            'if __name__ == "__main__". Call gymnasium.register at the top level of a module and name that module, '
+            f"--env=my_module:{self.env_id}, or call sf.register_env({self.env_id!r}, MyEnv) in its place, with a "
+            "class or function at the top level of a module."
+        )
 
     def make_checked(self, expected: EnvInfo, index: int = 0) -> Any:
         """Like `make`, but refuses an environment that differs from the one that was looked at first."""
