@@ -40,18 +40,20 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         ConfigError: the batch size cannot be derived.
     """
     drop_nonfinite = config.faults.on_nonfinite == "drop"
+    tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
     if not wants_step_time(config):
-        return probe_and_time(source, 0.0, drop_nonfinite)
+        return probe_and_time(source, 0.0, drop_nonfinite, tries_second)
     may_offer_vector = source.modules or source.offers_vector  # modules register more when they are imported
     if not (may_offer_vector or config.rollout.vectorization == "envpool"):
-        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)
-    look = probe_and_time(source, 0.0, drop_nonfinite)
+        return probe_and_time(source, CALIBRATION_S, drop_nonfinite, tries_second)
+    look = probe_and_time(source, 0.0, drop_nonfinite, tries_second)
     try:
         vectorization, vector_source = vectorization_of(config, source, look.info, DEFAULT_NUM_ENVS)
     except (ConfigError, EnvError):
         return look  # refused when it is known how many step as one
     if vectorization == "none":
-        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)
+        timed = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
+        return timed._replace(refuses_second=look.refuses_second)
     try:
         step_time = time_as_one(vector_source, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
     except EnvCrashed as crash:

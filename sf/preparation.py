@@ -72,19 +72,47 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     info, step = look.info, look.step_time if wants_step_time(config) else None
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
+    given = config
+    if look.refuses_second:
+        config = _with_one_each(config, info, look.refuses_second)
     resolved = resolve(config, info, len(os.sched_getaffinity(0)), step)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     check(resolved, info)
     if config.model.encoder != AUTO and not config.run.serial_mode:  # there it is built in this process
         _look_at_encoder(config, info)
-    if chosen := _chosen_flags(config, resolved):
+    if chosen := _chosen_flags(given, resolved):
         measured = [] if step is None else [_step_time(step, look.num_timed)]
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
         Console().plain(note)
     return Prepared(config, source, info, early, started_by)
+
+
+def _with_one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
+    """The configuration with one environment in each process, because there cannot be a second one.
+
+    Raises:
+        ConfigError: what the user has given asks for more than one.
+    """
+    rollout, run, evaluates = config.rollout, config.run, config.evaluation.eval_every_steps > 0
+    obstacles = {
+        f"num_envs_per_worker={rollout.num_envs_per_worker}": (rollout.num_envs_per_worker or 1) > 1,
+        f"worker_num_splits={rollout.worker_num_splits}": (rollout.worker_num_splits or 1) > 1,
+        f"serial_mode=True with num_workers={rollout.num_workers}": run.serial_mode and (rollout.num_workers or 1) > 1,
+        "serial_mode=True with eval_every_steps": run.serial_mode and evaluates,
+        f"evaluation of num_policies={run.num_policies}": evaluates and run.num_policies > info.num_agents,
+    }
+    if asked := [obstacle for obstacle, is_true in obstacles.items() if is_true]:
+        raise ConfigError(
+            [
+                f"{info.env_id} exists once per process: a second one raised {refusal}. Leave out what asks for more, "
+                f"{' and '.join(asked)}: take --num_envs_per_worker=1 --worker_num_splits=1 and more --num_workers."
+            ]
+        )
+    one = replace(rollout, num_envs_per_worker=1, worker_num_splits=1)
+    return replace(config, rollout=replace(one, num_workers=1) if run.serial_mode else one)
 
 
 def _expect_compiler(config: Config) -> None:
@@ -115,6 +143,11 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
     if not config.run.serial_mode:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
+    if look.refuses_second:
+        yield (
+            f"Each process has one {source.env_id}, because a second one beside it raised {look.refuses_second}. For "
+            "more of them raise --num_workers."
+        )
     yield from look.notes
     for name, number in look.coarse.items():
         if not info.observations[name].is_wide:

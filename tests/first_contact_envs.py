@@ -266,6 +266,36 @@ gymnasium.register(
 gymnasium.register("PlacedPair-v0", entry_point="tests.first_contact_envs:PlacedPair")
 
 
+class Once(Counter):
+    """An emulator that exists once per process.
+
+    Args:
+        by_reset: whether the reset of a second one raises, in place of its constructor.
+    """
+
+    alive = 0
+
+    def __init__(self, by_reset: bool = False) -> None:
+        super().__init__(episode_steps=4)
+        self.by_reset, self.counts = by_reset, False
+        if not by_reset:
+            self.begin()
+
+    def begin(self) -> None:
+        if Once.alive and not self.counts:
+            raise RuntimeError("only one instance per process")
+        if not self.counts:
+            Once.alive, self.counts = 1, True
+
+    def reset(self, **arguments: Any) -> Any:
+        self.begin()
+        return super().reset(**arguments)
+
+    def close(self) -> None:
+        if self.counts:
+            Once.alive, self.counts = 0, False
+
+
 MASKED_SPACE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.Box(-9, 9, (1,))})
 NO_MASKS: dict[str, Any] = {
     "none legal": np.zeros(2, np.float32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,24 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from sf_envs.counter import Counter
 
-from sf.config import ModelConfig
+from sf import preparation
+from sf.config import Config, ModelConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.errors import EnvError
-from sf.evaluator.playing import play
+from sf.errors import ConfigError, EnvError
+from sf.evaluator.playing import max_envs, play
 from sf.evaluator.worker import Evaluator
+from sf.first_look import first_look
 from sf.policy import ActorCritic
+from sf.preparation import prepare
 from sf.records import EpisodeRing
 from sf.rollout.env_batch import make_env_batch
 from sf.rollout.vector_batch import VectorBatch
 from sf.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
-from tests.lab import make_lab, step_until
+from tests.lab import make_config, make_lab, step_until
 from tests.late_envs import GOOD_STEPS, Played
 from tests.test_evaluate import acting
 from tests.test_rollout import Player
@@ -364,3 +369,64 @@ def test_id_that_workers_do_not_know_is_told_with_the_way_out(many: bool) -> Non
 def test_argument_of_the_user_wins_over_the_place() -> None:
     env = EnvSource("PlacedClass", {"sf_worker": 7}, envs.Placed, worker=3).make(index=2)
     assert env.place == (7, 2)
+
+
+REFUSED = "RuntimeError: only one instance per process"
+
+
+@pytest.mark.parametrize("by_reset", [False, True], ids=["constructor", "reset"])
+def test_second_environment_in_a_process_is_tried(by_reset: bool) -> None:
+    config = make_config("Once", num_workers=None, num_envs_per_worker=None, async_rl=True)
+    look = first_look(config, EnvSource("Once", {"by_reset": by_reset}, envs.Once))
+    assert look.refuses_second == REFUSED
+    assert not envs.Once.alive, "what was made is closed"
+    assert not first_look(config, EnvSource("Counter", {}, Counter)).refuses_second
+    one_each = replace(config, rollout=replace(config.rollout, num_envs_per_worker=1))
+    assert not first_look(one_each, EnvSource("Once", {}, envs.Once)).refuses_second, "which makes no second one"
+
+
+def test_run_has_one_environment_per_process_where_there_cannot_be_two(capsys: pytest.CaptureFixture[str]) -> None:
+    register_env("Once", envs.Once)
+    config = make_config("Once", num_workers=None, num_envs_per_worker=None, async_rl=True)
+    rollout = prepare(config).config.rollout
+    assert (rollout.num_envs_per_worker, rollout.worker_num_splits) == (1, 1)
+    said = capsys.readouterr().out
+    assert f"Each process has one Once, because a second one beside it raised {REFUSED}. For more of them raise" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"num_envs_per_worker": 4}, "what asks for more, num_envs_per_worker=4: take --num_envs_per_worker=1"),
+        ({"worker_num_splits": 2}, "what asks for more, worker_num_splits=2:"),
+        ({"serial_mode": True, "num_workers": 2}, "serial_mode=True with num_workers=2:"),
+        ({"serial_mode": True, "eval_every_steps": 9}, "serial_mode=True with eval_every_steps:"),
+        ({"eval_every_steps": 9, "num_policies": 2}, "evaluation of num_policies=2:"),
+        ({}, ""),
+        ({"serial_mode": True}, ""),
+    ],
+)
+def test_flags_that_ask_for_a_second_environment_are_refused(flags: dict[str, Any], told: str) -> None:
+    config = make_config(**({"num_workers": None, "num_envs_per_worker": None} | flags))
+    info = probe(EnvSource("Once", {}, envs.Once))
+    if told:
+        with pytest.raises(ConfigError) as caught:
+            preparation._with_one_each(config, info, REFUSED)
+        assert f"Once exists once per process: a second one raised {REFUSED}. Leave out" in str(caught.value)
+        assert told in str(caught.value)
+    else:
+        resolved = resolve(preparation._with_one_each(config, info, REFUSED), info, cores=4)
+        assert (resolved.rollout.num_envs_per_worker, resolved.groups_per_worker) == (1, 1)
+        assert resolved.rollout.num_workers == (1 if flags else 4)
+
+
+def test_evaluation_plays_one_environment_where_there_cannot_be_two() -> None:
+    source = EnvSource("Once", {}, envs.Once)
+    info = probe(source)
+    (episodes,) = play([acting(info)], source, info, num_episodes=5, seed=0)
+    assert episodes.lengths == [4] * 5
+    by_reset = EnvSource("Once", {"by_reset": True}, envs.Once)
+    alone = max_envs(Config(RunConfig("Once"), RolloutConfig(num_envs_per_worker=1)))
+    (episodes,) = play([acting(info)], by_reset, info, num_episodes=5, seed=0, max_envs=alone)
+    assert episodes.lengths == [4] * 5
+    assert not envs.Once.alive

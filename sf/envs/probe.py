@@ -26,7 +26,7 @@ from sf.envs.contract import (
 from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch, queued_s
-from sf.errors import EnvCrashed, EnvError
+from sf.errors import EnvCrashed, EnvError, text_of
 from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS = 8
@@ -49,6 +49,8 @@ class FirstLook(NamedTuple):
     """Environments that stepped as one while the time was taken."""
     refutes_vectorization: bool = False
     """Whether environments should not step as one, although they could: few would, or those that did have broken."""
+    refuses_second: str = ""
+    """What a second environment has raised beside the first one; "" if it could be made and reset."""
 
 
 def probe(source: EnvSource) -> EnvInfo:
@@ -60,13 +62,16 @@ def probe(source: EnvSource) -> EnvInfo:
     return probe_and_time(source, 0.0).info
 
 
-def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = False) -> FirstLook:
+def probe_and_time(
+    source: EnvSource, seconds: float, drop_nonfinite: bool = False, tries_second: bool = False
+) -> FirstLook:
     """The same, and how long a step takes.
 
     Args:
         source: of the environment.
         seconds: to play on after the first steps; an exception of the environment in this time ends the look, no more.
         drop_nonfinite: what a step returns may be non-finite; after such an observation a new episode begins.
+        tries_second: make and reset a second one as well, if single ones are what the run would have.
     """
     start_s, queued_before_s = time.monotonic(), queued_s()
     env = source.make()
@@ -84,10 +89,26 @@ def probe_and_time(source: EnvSource, seconds: float, drop_nonfinite: bool = Fal
     except EnvCrashed as crash:
         notes = [crash_note(f"in step {player.watch.steps}", crash)]
     step_time = player.watch.result()  # while its processes live
+    refusal = ""
     if not notes:
+        if tries_second and not source.offers_vector:
+            refusal = _second_refusal(source)
         with blamed_on(info.env_id, "close"):
             env.close()
-    return FirstLook(info, step_time, player.bounds.notes(info.env_id) + notes, player.digits.coarse(), made_in_s)
+    notes = player.bounds.notes(info.env_id) + notes
+    return FirstLook(info, step_time, notes, player.digits.coarse(), made_in_s, refuses_second=refusal)
+
+
+def _second_refusal(source: EnvSource) -> str:
+    """What a second environment raises in a process that has one, as emulators and licences do; "" if it works."""
+    try:
+        second = source.make(index=1)
+        second.reset(seed=SEED)
+        second.close()
+    except Exception as error:
+        found = error.__cause__ or error
+        return f"{type(found).__name__}: {text_of(found)}"
+    return ""
 
 
 def crash_note(when: str, crash: EnvCrashed) -> str:

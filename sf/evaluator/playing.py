@@ -9,8 +9,10 @@ import numpy as np
 import torch
 
 from sf.arena import Array
+from sf.config import Config
 from sf.envs import EnvSource
 from sf.envs.vectorization import choose_vectorization
+from sf.errors import EnvCrashed
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.progress import Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
@@ -21,6 +23,11 @@ from sf.spaces import ActionBounds, EnvInfo
 MAX_ENVS = 64
 """That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32; the more there
 are, the more of them wait at the end for the last one to complete its episodes."""
+
+
+def max_envs(config: Config) -> int:
+    """Environments that play at once: one if the workers of the training have one each, as emulators need it."""
+    return 1 if config.rollout.num_envs_per_worker == 1 else MAX_ENVS
 
 
 @dataclass
@@ -59,21 +66,42 @@ class Play:
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
-            max_envs: environments that play at once.
+            max_envs: environments that play at once; only one does where a second one cannot be made beside it.
             progress: says which call of which environment goes on; None if nobody watches.
 
         Raises:
             EnvError: an environment cannot be made.
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
-        self.num_envs = min(num_episodes, max_envs)
-        num_blocks = len(policies) if info.num_agents < len(policies) else 1
-        num_envs, self._num_blocks = self.num_envs * num_blocks, num_blocks
+        try:
+            self._make(source, info, min(num_episodes, max_envs), action_bounds, progress)
+        except EnvCrashed:  # an emulator may exist once per process
+            if min(num_episodes, max_envs) == 1:
+                raise
+            self._make(source, info, 1, action_bounds, progress)
+        self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
+        self._generator = torch.Generator()
+        self.tally: Tally
+        self.last_step = PolicyStep(())
+        """What the first policy has chosen, for those who watch."""
+
+    def _make(
+        self,
+        source: EnvSource,
+        info: EnvInfo,
+        num_envs: int,
+        action_bounds: ActionBounds,
+        progress: Progress | None,
+    ) -> None:
+        """The environments, so many for each block, and room for what they show."""
+        self.num_envs, num_policies = num_envs, len(self.policies)
+        self._num_blocks = num_policies if info.num_agents < num_policies else 1
+        num_envs *= self._num_blocks
         rows = num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
-        seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(num_envs) % 2**31]
+        seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
         final = _leaves(info, rows), np.zeros(rows, bool), action_bounds, progress
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
@@ -81,13 +109,8 @@ class Play:
         else:
             self._envs = make_env_batch(source, info, seeds, *final)
         block = np.arange(rows) // info.num_agents // self.num_envs
-        self._policy_ids = (np.arange(rows) % info.num_agents + block) % len(policies)
-        self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(len(policies))]
-        self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
-        self._generator = torch.Generator()
-        self.tally: Tally
-        self.last_step = PolicyStep(())
-        """What the first policy has chosen, for those who watch."""
+        self._policy_ids = (np.arange(rows) % info.num_agents + block) % num_policies
+        self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(num_policies)]
 
     def start(self) -> None:
         """Begins an evaluation."""
@@ -123,9 +146,10 @@ def play(
     num_episodes: int,
     seed: int,
     action_bounds: ActionBounds = "scale",
+    max_envs: int = MAX_ENVS,
 ) -> list[Episodes]:
     """What each policy reached in one evaluation; the arguments are those of `Play`."""
-    playing = Play(policies, source, info, num_episodes, seed, action_bounds)
+    playing = Play(policies, source, info, num_episodes, seed, action_bounds, max_envs)
     try:
         playing.start()
         while not playing.tally.is_complete:

@@ -76,4 +76,4 @@ def _play_share(
 
 
 def _play(loaded: Loaded, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int) -> list[Episodes]:
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds)
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, loaded.max_envs)

@@ -25,7 +25,7 @@ from sf.device import from_host
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
-from sf.evaluator.playing import Episodes, Play
+from sf.evaluator.playing import Episodes, Play, max_envs
 from sf.experiment import Owner
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
@@ -85,6 +85,7 @@ class Evaluator:
             self.config.eval_episodes,
             int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
+            max_envs=max_envs(config),
             progress=self.record.progress,
         )
         self.learners = [learner_record(commons.arena, policy_id) for policy_id in range(topology.num_policies)]

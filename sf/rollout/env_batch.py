@@ -125,9 +125,13 @@ class _Batch:
         """Resets that raised and were tried once more."""
         self.envs: list[Any] = []
         importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
-        for index in range(len(self.seeds)):
-            self.progress.enter(Phase.INIT, index)
-            self.envs.append(source.make_checked(info, first_index + index))
+        try:
+            for index in range(len(self.seeds)):
+                self.progress.enter(Phase.INIT, index)
+                self.envs.append(source.make_checked(info, first_index + index))
+        except Exception:
+            self.close()  # those that were made may hold what the next attempt needs
+            raise
         self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
         self.finals = FinalObservations(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size
