@@ -395,9 +395,9 @@ class MultiAgentBatch(_Batch):
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
         self._expect_one_per_agent("observations", seen)
-        for agent, observation in enumerate(seen):
-            row = index * self.info.num_agents + agent
-            if agent in self.gone[index]:
+        first, gone = index * self.info.num_agents, self.gone[index]
+        for row, observation in enumerate(seen, first):
+            if gone and row - first in gone:
                 self.write.blank(observations, row)
             else:
                 self.write(observations, row, observation)
