@@ -28,7 +28,7 @@ from sf.hangs import HangWatch
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
 from sf.process import STACKS_SIGNAL, STOPPING, run_child
-from sf.progress import Phase, Progress
+from sf.progress import Phase, Progress, phase_of
 from sf.records import evaluation_record, inference_record, learner_record
 from sf.restarts import Restarts
 from sf.role import RoleSpec
@@ -136,6 +136,17 @@ class Processes:
         if not self.has_begun:
             self.has_begun = all(place.is_given_up or (place.child and place.child.is_ready) for place in self.places)
         return self.has_begun
+
+    def unready(self) -> str:
+        """Which roles have not been built yet, and which environment each of them is making."""
+        found = []
+        for place in self.places:
+            if place.is_given_up or (place.child and place.child.is_ready):
+                continue
+            phase, environment = phase_of(place.child.watch.word[0]) if place.child else (Phase.START, 0)
+            doing = {Phase.INIT: "makes", Phase.RESET: "resets"}.get(phase)
+            found.append(f"{place.spec.name} {doing} environment {environment}" if doing else place.spec.name)
+        return ", ".join(found)
 
     @property
     def children(self) -> list[Child]:

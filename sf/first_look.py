@@ -100,10 +100,11 @@ def time_as_one(
         EnvError: they cannot be made, or return something that does not fit their spaces.
         EnvCrashed: they raise.
     """
-    observations = _rooms(info, num_envs)
+    observations, start_s = _rooms(info, num_envs), monotonic()
     batch = VectorBatch(source, info, num_envs, SEED, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
     try:
         batch.reset(observations)
+        start_s = (monotonic() - start_s) / num_envs
         random, rewards = np.random.default_rng(SEED), np.zeros(num_envs, np.float32)
 
         def actions() -> Array:
@@ -116,7 +117,7 @@ def time_as_one(
             watch.steps += num_envs
             with watch.running():
                 batch.step(chosen, observations, rewards)
-        return watch.result()  # while its processes live
+        return watch.result()._replace(start_s=start_s)  # while its processes live
     finally:
         batch.close()
 

@@ -26,10 +26,18 @@ from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError,
 from sf.memory import is_out_of_memory
 from sf.output import BoundedStream, bound_output
 from sf.progress import Phase
-from sf.role import RoleSpec
+from sf.role import Role, RoleSpec
 
 RUNNING, STOPPING = 0, 1
 """Values of the run-state word that every loop looks at."""
+
+
+class Stopped(BaseException):
+    """A role has seen STOPPING within a long piece of work and leaves it; no exception that others handle."""
+
+
+NEVER_STOPPED = memoryview(bytes(8)).cast("q")
+"""A run-state word for work that nobody stops."""
 
 LOOK_AGAIN_S = 1.0
 """No wait is longer, so that a lost doorbell costs time and never a run."""
@@ -120,23 +128,29 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
     set_title(spec.name)
     leave_signals_to_parent()
     try:
-        role = spec.build()
-        role.tell = reports.send
-        gc.collect()
-        gc.freeze()  # what was built stays, so that later collections need not look at it
-        reports.send(Ready())
-        run_state, progress = arena["run_state"], role.record.progress
-        while run_state[0] == RUNNING:
-            progress.enter(Phase.STEP)
-            if not role.step():
-                progress.enter(Phase.WAIT)
-                role.wait(LOOK_AGAIN_S)
-        role.close()
+        with contextlib.suppress(Stopped):  # before it was built
+            role = spec.build()
+            role.tell = reports.send
+            gc.collect()
+            gc.freeze()  # what was built stays, so that later collections need not look at it
+            reports.send(Ready())
+            with contextlib.suppress(Stopped):
+                _loop(role, arena)
+            role.close()
     except BaseException as error:
         failure = failure_of(error)
         reports.send(failure)
         leave(failure.exit_code)
     leave(ExitCode.FINISHED)
+
+
+def _loop(role: Role, arena: Arena) -> None:
+    run_state, progress = arena["run_state"], role.record.progress
+    while run_state[0] == RUNNING:
+        progress.enter(Phase.STEP)
+        if not role.step():
+            progress.enter(Phase.WAIT)
+            role.wait(LOOK_AGAIN_S)
 
 
 def leave(code: int) -> NoReturn:

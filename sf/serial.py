@@ -43,6 +43,10 @@ class SerialRoles:
         for role in roles:
             role.tell = self.messages.append
 
+    def unready(self) -> str:
+        """No role is built apart from the others."""
+        return ""
+
     def take_messages(self) -> list[Any]:
         """What the roles have told the session since the last call."""
         messages = self.messages.copy()

@@ -110,8 +110,10 @@ class Session:
     def lacks_evaluation(self) -> bool:
         """Whether the last policy is one that should be evaluated and has not been."""
         self.take(self.take_messages())
-        versions = [policy.version for policy in self.snapshot(time.monotonic()).policies]
-        return self.started_s < math.inf and self.config.evaluation.eval_every_steps > 0 and versions != self.evaluated
+        policies = self.snapshot(time.monotonic()).policies
+        if self.started_s == math.inf or self.config.evaluation.eval_every_steps == 0:
+            return False
+        return any(policy.iterations for policy in policies) and [one.version for one in policies] != self.evaluated
 
     def take(self, messages: Iterable[object]) -> None:
         """Shows and remembers what others have to say."""
@@ -173,7 +175,10 @@ class Session:
             _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT)
             for learner, records, phase in zip(learners, inferences, phases, strict=True)
         )
-        return Snapshot(now, policies, self._clipped_rewards())
+        rollouts = self.records.rollouts.values()
+        collected = sum(int(record.read()["env_steps"]) for record in rollouts)
+        resetting = sum(phase_of(record.progress.word[0])[0] is Phase.RESET for record in rollouts)
+        return Snapshot(now, policies, self._clipped_rewards(), collected, resetting)
 
     def _clipped_rewards(self) -> float:
         """The share of all rewards."""

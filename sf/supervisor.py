@@ -22,6 +22,7 @@ from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment, expect_free
 from sf.fork_server import ForkServer
+from sf.learner.reporter import REPORT_INTERVAL_S
 from sf.limits import as_refusal, refusals_told
 from sf.monitor import Monitor
 from sf.monitor.console import Console
@@ -180,6 +181,7 @@ def _watch(
 ) -> ExitReason:
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = time.monotonic()
+    next_told_s = next_poll + REPORT_INTERVAL_S
     has_begun = False
     while True:
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
@@ -187,6 +189,9 @@ def _watch(
             Console().line("What started this run is gone, so it stops. Start it with nohup or setsid to let it go on.")
         if signals.reason is not None:
             return signals.reason
+        if not roles.is_ready and time.monotonic() >= next_told_s:
+            next_told_s += REPORT_INTERVAL_S
+            Console().line(f"Training begins when these are ready: {roles.unready()}.")
         if roles.is_ready and not has_begun:
             has_begun = True
             on_ready()

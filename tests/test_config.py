@@ -157,12 +157,16 @@ class TestRefusals:
         )
 
     def test_s3_environments_that_form_no_equal_groups(self) -> None:
-        config = make(rollout={"num_envs_per_worker": 5})
-        check(config)  # workers that act for themselves need one group only
-        others: list[dict[str, Any]] = [{"model": {"use_rnn": True}}, {"run": {"serial_mode": True}}]
+        """Where both were given: a derived number of groups never contradicts a given number of environments."""
+        others: list[dict[str, Any]] = [{}, {"model": {"use_rnn": True}}, {"run": {"serial_mode": True}}]
         for other in (*others, {"run": {"device": "gpu"}}):
-            assert "cannot form" in refusal(make(rollout={"num_envs_per_worker": 5}, **other))
-        assert refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=1))) == (
+            for envs in (1, 5):
+                config = make(rollout={"num_envs_per_worker": envs}, **other)
+                check(config)
+                resolved = resolve(config, env_info(), cores=2)
+                check(resolved, env_info())
+                assert resolved.rollout.worker_num_splits == 1
+        assert refusal(make(rollout={"num_envs_per_worker": 5, "worker_num_splits": 2})) == (
             "num_envs_per_worker=5 cannot form worker_num_splits=2 equal groups. A worker steps its groups in turn, so "
             "they need the same size: use --num_envs_per_worker=4 or 6, or --worker_num_splits=1."
         )

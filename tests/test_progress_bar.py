@@ -104,7 +104,7 @@ def test_fault_e5_terminal_that_goes_away_does_not_stop_the_run(tmp_path: Path) 
 def test_plain_lines_off_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monitor = Monitor(config(), tmp_path, num_agents=1)
     monitor.poll(Snapshot(0.0, (PolicySnapshot(),)))
-    monitor.poll(Snapshot(5.0, (PolicySnapshot(),)))
+    monitor.poll(Snapshot(5.0, (PolicySnapshot(new_frames=1),)))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all("\x1b" not in line and "Fps is" in line for line in lines)

@@ -134,12 +134,52 @@ class TestDefaults:
             ({}, True),
             ({"run": {"serial_mode": True}}, False),
             ({"run": {"async_rl": False}}, False),
-            ({"rollout": {"num_workers": 2}}, False),
+            ({"rollout": {"num_workers": 2}}, True),
             ({"rollout": {"num_envs_per_worker": 8}}, False),
         ],
     )
     def test_time_is_taken_only_where_it_decides_and_nothing_repeats(self, settings: Any, wanted: bool) -> None:
         assert wants_step_time(make(**settings)) is wanted
+
+    @pytest.mark.parametrize(
+        ("step", "rollout", "inference", "expected"),
+        [
+            (StepTime(0.005, 0.005), {}, 0, (2, 32, 1)),
+            (StepTime(0.020, 0.020), {}, 0, (2, 8, 1)),
+            (StepTime(0.020, 0.020), {}, 1, (2, 8, 2)),
+            (StepTime(0.020, 0.020), {"num_workers": 4}, 0, (4, 8, 1)),
+            (StepTime(0.020, 0.020), {"rollout": 128}, 0, (2, 2, 1)),
+            (StepTime(0.020, 0.020), {"num_envs_per_worker": 32}, 0, (2, 32, 1)),
+            (StepTime(0.700, 0.700), {}, 0, (2, 1, 1)),
+            (StepTime(0.700, 0.700), {}, 1, (2, 1, 1)),
+            (StepTime(0.700, 0.700), {"worker_num_splits": 2}, 1, (2, 2, 2)),
+            (StepTime(0.700, 0.001), {}, 1, (32, 1, 1)),
+            (StepTime(0.001, 0.001, start_s=2.0), {}, 0, (2, 4, 1)),
+            (StepTime(0.052, 0.052, start_s=1.0), {}, 0, (2, 2, 1)),
+            (StepTime(0.020, 0.020), {"worker_num_splits": 3}, 1, (2, 15, 3)),
+        ],
+    )
+    def test_there_are_fewer_environments_where_a_first_round_would_take_long(
+        self, step: StepTime, rollout: Any, inference: int, expected: tuple[int, int, int]
+    ) -> None:
+        """With resets and constructors, ten seconds at most where that is possible."""
+        config = make(rollout=rollout, learner={"num_batches_per_epoch": 1})
+        config = replace(config, inference=InferenceConfig(policy_workers_per_policy=inference))
+        resolved = resolve(config, env_info(), 2, step)
+        check(resolved, env_info())
+        sizes = resolved.rollout
+        assert (sizes.num_workers, sizes.num_envs_per_worker, sizes.worker_num_splits) == expected
+
+    @pytest.mark.parametrize("num_learners", range(2, 9))
+    @pytest.mark.parametrize("rollout", [{}, {"num_envs_per_worker": 8}, {"num_envs_per_worker": 5}])
+    @pytest.mark.parametrize("inference", [0, 1])
+    def test_derived_workers_can_be_shared_by_the_learners_that_were_given(
+        self, num_learners: int, rollout: Any, inference: int
+    ) -> None:
+        learner = {"num_learners": num_learners, "num_batches_per_epoch": 1}
+        config = make(rollout=rollout, learner=learner)
+        config = replace(config, inference=InferenceConfig(policy_workers_per_policy=inference))
+        check(resolve(config, env_info(), cores=2), env_info())
 
     def test_serial_mode_has_one_worker_with_all_environments(self) -> None:
         resolved = resolve(make(run={"serial_mode": True}), env_info(), cores=8).rollout

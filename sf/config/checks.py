@@ -87,8 +87,8 @@ def _names(config: Config) -> list[str]:
 
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
-    envs, splits = rollout.num_envs_per_worker, config.groups_per_worker
-    if envs is not None and splits > 0 and envs % splits and not _may_need_one_group(config):
+    envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
+    if envs is not None and splits is not None and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(
             f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "
@@ -135,16 +135,6 @@ def _combinations(config: Config) -> list[str]:
             "allows. Use --strict=False, or --bf16=False."
         )
     return problems
-
-
-def _may_need_one_group(config: Config) -> bool:
-    """Whether it is still open who acts, and so how many groups a worker has."""
-    rollout, run = config.rollout, config.run
-    if rollout.worker_num_splits is not None or config.inference.policy_workers_per_policy is not None:
-        return False
-    from sf.small_network import missing_layers
-
-    return run.device == "cpu" and not run.serial_mode and not missing_layers(config.model)
 
 
 def _sizes(config: Config, info: EnvInfo) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import replace
 from fractions import Fraction
@@ -20,14 +21,16 @@ DEFAULT_NUM_ENVS = 64
 MOST_MINIBATCHES, LEAST_MINIBATCH = 8, 256
 """What was searched for, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
 MAX_DEFAULT_WORKERS = 32
+LONGEST_FIRST_ROUND_S = 10.0
+"""In which all environments are to be made, reset and stepped once through a trajectory; where 64 of them take longer,
+there are fewer."""
 LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
 
 
 def wants_step_time(config: Config) -> bool:
-    """Whether the number of workers follows from how long a step takes; where runs repeat, only from the cores."""
-    rollout, run = config.rollout, config.run
-    return run.async_rl and not run.serial_mode and rollout.num_workers is None and rollout.num_envs_per_worker is None
+    """Whether sizes follow from how long a step takes; where runs repeat, only from the cores."""
+    return config.run.async_rl and not config.run.serial_mode and config.rollout.num_envs_per_worker is None
 
 
 def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
@@ -37,7 +40,7 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         config: what the user has given.
         info: what the environment looks like.
         cores: that the run may use.
-        step: how long the environment takes for a step, if the number of workers is to follow from that.
+        step: how long the environment takes for a step and to begin, if sizes are to follow from that.
 
     Raises:
         ConfigError: the batch size cannot be derived.
@@ -108,8 +111,12 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 
 def _sized(config: Config, cores: int, step: StepTime | None, least: int = 1) -> Config:
     """With workers, environments and groups; `least` workers if the environments suffice for them."""
-    most = 1 if config.run.serial_mode else max(least, _most_workers(config.groups_per_worker, cores, step))
-    rollout = _fill_workers(config.rollout, config.groups_per_worker, most, config.learner.num_learners)
+    splits = config.groups_per_worker
+    most = 1 if config.run.serial_mode else max(least, _most_workers(splits, cores, step))
+    rollout = _fill_workers(config.rollout, splits, most, config.learner.num_learners)
+    if step is not None and config.rollout.num_envs_per_worker is None:
+        env_s = step.start_s + rollout.rollout * step.wall_s
+        rollout = _in_time(rollout, env_s, may_have_one=config.rollout.worker_num_splits is None)
     return replace(config, rollout=rollout)
 
 
@@ -123,19 +130,37 @@ def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
 
 def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: int) -> RolloutConfig:
     workers, envs = rollout.num_workers, rollout.num_envs_per_worker
-    if workers is None and envs is None:
-        # Every group the same size, and the same total on every machine: as many workers as divide it evenly, and at
-        # least as many as give each learner a group.
+    unit = num_learners // math.gcd(num_learners, splits)  # of workers, so that learners share groups evenly
+    if workers is None:
+        # Every group the same size, and the same total on every machine: as many workers as divide it evenly.
         groups = -(-DEFAULT_NUM_ENVS // splits)
-        most = max(most, -(-num_learners // splits))
-        workers = next(w for w in range(most, 0, -1) if groups % w == 0)
-        envs = groups // workers * splits
-    elif workers is None and envs is not None:
-        workers = max(1, min(most, DEFAULT_NUM_ENVS // envs))
-    elif workers is not None and envs is None:
-        evenly = splits if rollout.worker_num_splits else 2  # whoever acts, it is the same number
+        most = max(most, unit)
+        if envs is not None:
+            most = max(1, min(most, DEFAULT_NUM_ENVS // envs))
+        fitting = [w for w in range(most, 0, -1) if w % unit == 0 and (envs is not None or groups % w == 0)]
+        workers = fitting[0] if fitting else max(unit, most // unit * unit)
+    if envs is None:
+        evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # whoever acts, the same
         envs = -(-DEFAULT_NUM_ENVS // (workers * evenly)) * evenly
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
+
+
+def _in_time(rollout: RolloutConfig, env_s: float, may_have_one: bool) -> RolloutConfig:
+    """With fewer environments where a worker would not get through its first trajectories in time.
+
+    Args:
+        rollout: without None.
+        env_s: seconds that one environment takes for its first trajectory.
+        may_have_one: whether two groups of one environment may become one of one.
+    """
+    envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
+    assert envs is not None
+    assert splits is not None
+    while envs > splits and envs * env_s > LONGEST_FIRST_ROUND_S:
+        envs = max(splits, envs // 2 // splits * splits)
+    if may_have_one and envs == splits == 2 and envs * env_s > LONGEST_FIRST_ROUND_S:
+        envs = splits = 1
+    return replace(rollout, num_envs_per_worker=envs, worker_num_splits=splits)
 
 
 def _batch_size_problem(config: Config, info: EnvInfo) -> str:

@@ -101,7 +101,7 @@ class RolloutConfig:
     """Environments in each rollout worker; None gives 64 environments over all workers."""
     worker_num_splits: Annotated[int, AT_LEAST_1] | None = None
     """Groups of environments in a worker; one steps while the others wait for actions. None makes 2, or 1 where rollout
-    workers act for themselves."""
+    workers act for themselves or have an odd number of environments."""
     rollout: Annotated[int, AT_LEAST_1] = 32
     """Steps in one trajectory."""
     vectorization: Literal["auto", "none", "native", "envpool"] = "auto"
@@ -326,9 +326,10 @@ class Config:
     def groups_per_worker(self) -> int:
         """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions.
 
-        As long as it is open who acts, the answer is 2.
+        As long as it is open who acts, the answer is 2, except for an odd number of environments.
         """
-        return self.rollout.worker_num_splits or (1 if self.workers_act else 2)
+        is_odd = (self.rollout.num_envs_per_worker or 0) % 2 == 1
+        return self.rollout.worker_num_splits or (1 if self.workers_act or is_odd else 2)
 
     @property
     def datasets_in_flight(self) -> int:

@@ -19,6 +19,8 @@ class StepTime(NamedTuple):
     """Seconds of wall time per step, without those in which others had the core."""
     cpu_s: float
     """Seconds of CPU time per step, that of the processes which the environment has started included."""
+    start_s: float = 0.0
+    """Seconds of wall time in which one environment is made and reset, without what is imported once."""
 
     @property
     def waiting(self) -> float:

@@ -76,7 +76,7 @@ def load_entrant(entrant: Entrant) -> Loaded:
         saved[0].info,
         saved[0].config.rollout.action_bounds,
         saved[0].config.run,
-        [f"{one.path} (policy_version {one.version}, {one.frames} frames)" for one in saved],
+        [_title(one.path, one.version, f", {one.frames} frames") for one in saved],
         max_envs(saved[0].config),
     )
 
@@ -92,6 +92,10 @@ def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
     acting: Policy = CollectPolicy(inner.network, validate_args=False)
     if greedy:
         acting = GreedyPolicy(acting)
-    return Loaded(
-        [acting], inner.network.info, inner.action_bounds, None, [f"{path} (policy_version {policy.get_train_step()})"]
-    )
+    titles = [_title(path, policy.get_train_step())]
+    return Loaded([acting], inner.network.info, inner.action_bounds, None, titles)
+
+
+def _title(path: Path, version: int, more: str = "") -> str:
+    untrained = "" if version else "; UNTRAINED: no optimizer step was taken before it was saved"
+    return f"{path} (policy_version {version}{more}{untrained})"

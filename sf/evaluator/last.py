@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
 def _play(spec: RoleSpec) -> list[Any]:
     """In a process of its own."""
     messages: list[Any] = []
-    evaluator: Evaluator = spec.build()  # type: ignore[assignment]  # a Role
+    last = replace(spec, arguments=spec.arguments | {"is_last": True})
+    evaluator: Evaluator = last.build()  # type: ignore[assignment]  # a Role
     evaluator.tell = messages.append
     evaluator.play_at_once()
     evaluator.close()

@@ -14,6 +14,7 @@ from sf.envs import EnvSource
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
+from sf.process import NEVER_STOPPED
 from sf.progress import Progress
 from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.rollout.scores import Scores
@@ -56,6 +57,7 @@ class Play:
         action_bounds: ActionBounds = "scale",
         max_envs: int = MAX_ENVS,
         progress: Progress | None = None,
+        stop: memoryview = NEVER_STOPPED,
     ) -> None:
         """Makes the environments.
 
@@ -68,9 +70,11 @@ class Play:
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot be made beside it.
             progress: says which call of which environment goes on; None if nobody watches.
+            stop: see `make_env_batch`.
 
         Raises:
             EnvError: an environment cannot be made.
+            Stopped: the run ends.
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         try:
@@ -107,7 +111,7 @@ class Play:
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
             self._envs = VectorBatch(source, info, num_envs, seeds[0], *final)
         else:
-            self._envs = make_env_batch(source, info, seeds, *final)
+            self._envs = make_env_batch(source, info, seeds, *final, stop=stop)
         block = np.arange(rows) // info.num_agents // self.num_envs
         self._policy_ids = (np.arange(rows) % info.num_agents + block) % num_policies
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(num_policies)]

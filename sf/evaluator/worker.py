@@ -32,6 +32,7 @@ from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
+from sf.process import NEVER_STOPPED
 from sf.records import evaluation_record, learner_record
 from sf.weights import NOTHING_PUBLISHED, PublishedWeights
 
@@ -51,6 +52,7 @@ class Evaluator:
         supervisor: Doorbell,
         owner: Owner,
         incarnation: int = 0,
+        is_last: bool = False,
     ):
         """Makes the environments.
 
@@ -63,9 +65,11 @@ class Evaluator:
             supervisor: doorbell of the supervisor.
             owner: of the directory of the experiment, where checkpoints are.
             incarnation: how many have had this place before; the evaluation of a predecessor begins anew.
+            is_last: whether it evaluates the last policy, after the run.
 
         Raises:
             EnvError: an environment cannot be made.
+            Stopped: the run ends.
         """
         topology, info = commons.topology, commons.info
         self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
@@ -87,6 +91,7 @@ class Evaluator:
             config.rollout.action_bounds,
             max_envs=max_envs(config),
             progress=self.record.progress,
+            stop=NEVER_STOPPED if is_last else commons.arena["run_state"].data,
         )
         self.learners = [learner_record(commons.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
@@ -170,7 +175,7 @@ class Evaluator:
         directory, version = self.directories[policy_id], self.versions[policy_id]
         variables = self.networks[policy_id].variables()
         tensors = {f"{POLICY_PREFIX}{name}": variable for name, variable in variables.items()}
-        data = self.description | {"reward": score}
+        data = self.description | {"reward": score, "is_trained": version > 0}
         try:
             self.owner.expect_unchanged()
             path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1, replace=True)

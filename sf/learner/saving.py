@@ -129,8 +129,8 @@ class Saver:
         moment: dict[str, torch.Tensor] = {}
         if request.kind == "periodic":
             moment.update(self.collect_moment())
-        data = self.description | {"reward": request.reward}
         version = self.update.version
+        data = self.description | {"reward": request.reward, "is_trained": version > 0}
         try:
             self._owner.expect_unchanged()
             # One of this name may be there: a serial run that was stopped before it learned anything new is further

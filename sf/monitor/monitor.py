@@ -27,6 +27,7 @@ from sf.learner.reporter import (
 )
 from sf.ledger import Ledger
 from sf.messages import CheckpointSaved, EvaluationDone
+from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
@@ -81,7 +82,14 @@ class Monitor:
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
         self._lag_is_high = self._rewards_are_clipped = False
+        self._needed = samples_per_iteration(config) * config.run.num_policies
         self._standstill = Standstill(samples_per_iteration(config))
+        workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
+        assert workers is not None
+        assert envs is not None
+        self._endless = EndlessEpisodes(workers * envs, num_agents)
+        self._has_nothing_left = False
+        """Everything was learned before this start."""
 
     def watch(self, pids: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, float]]) -> None:
         """Says whom to ask for the processes whose memory is measured, and for curves about what broke."""
@@ -94,6 +102,7 @@ class Monitor:
         self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
         wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
+            self._has_nothing_left = True
             self._console.line(
                 f"{snapshot.frames} frames were learned before, and --train_for_env_steps={wanted} counts them. Raise "
                 "it to go on, or begin anew with --restart_behavior=restart."
@@ -112,8 +121,12 @@ class Monitor:
             self._write_scalars(snapshot)
         self._warn_of_lag(snapshot)
         self._tell_of_clipped_rewards(snapshot)
-        if sentence := self._standstill.look(snapshot):
-            self._console.line(sentence)
+        for sentence in (
+            self._standstill.look(snapshot),
+            self._endless.look(self._first, snapshot, sum(self.episodes.counts)),
+        ):
+            if sentence:
+                self._console.line(sentence)
         if self._draw_timer.is_due(snapshot.time_s):
             self._draw(self._first, snapshot)
 
@@ -146,7 +159,8 @@ class Monitor:
         if saved.error:
             self._console.line(f"Warning: the checkpoint of policy {saved.policy_id} was not written: {saved.error}")
         else:
-            self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version})")
+            mark = "" if saved.version else ", untrained"
+            self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version}{mark})")
 
     def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger) -> None:
         """Shows the end of the run and closes everything; the last `poll` has brought the newest counters.
@@ -176,6 +190,8 @@ class Monitor:
         self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
+        if not (last.has_learned or self._has_nothing_left):
+            self._console.line(nothing_learned(first, last, self._needed))
         self._console.line(collected_line(frames, summary["fps"]))
         self._console.line(self._outcome(first, last, exit_reason))
 
@@ -209,6 +225,9 @@ class Monitor:
         self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
         if rewards := self.episodes.mean_rewards():
             self._console.line(reward_line(rewards))
+        is_first_report = self._first is None or snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S
+        if not (is_first_report or self._has_nothing_left or snapshot.has_learned):
+            self._console.line(progress_of_first_batch(snapshot, self._needed, self._config.rollout.rollout))
 
     def _tell_of_weights(self, snapshot: Snapshot) -> None:
         for policy_id, policy in enumerate(snapshot.policies):
@@ -224,6 +243,8 @@ class Monitor:
             self._inference[index].record(policy)
 
     def _write_scalars(self, snapshot: Snapshot) -> None:
+        if self._has_nothing_left:
+            return
         for index, policy in enumerate(snapshot.policies):
             rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[index].value()}
             scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}

@@ -63,6 +63,15 @@ class Snapshot:
     """By policy id."""
     clipped_rewards: float = 0.0
     """Share of the rewards since this start that `reward_clip` has limited."""
+    collected: int = 0
+    """Steps that the rollout workers have taken since this start, one per agent."""
+    resetting: int = 0
+    """Rollout workers that are inside `reset` of an environment."""
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether anything was trained on since this start."""
+        return any(policy.iterations or policy.new_frames for policy in self.policies)
 
     @property
     def frames(self) -> int:

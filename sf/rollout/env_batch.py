@@ -22,7 +22,7 @@ from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.monitor.console import Console
-from sf.process import shortened
+from sf.process import NEVER_STOPPED, Stopped, shortened
 from sf.progress import Phase, Progress
 from sf.rollout.history import History
 from sf.rollout.observations import FinalObservations, ObservationWriter, RangeCheck
@@ -78,6 +78,7 @@ def make_env_batch(
     progress: Progress | None = None,
     first_index: int = 0,
     repeatable: bool = False,
+    stop: memoryview = NEVER_STOPPED,
 ) -> EnvBatch:
     """One environment per seed.
 
@@ -91,13 +92,15 @@ def make_env_batch(
         progress: says which call of which environment goes on; None if nobody watches.
         first_index: of the first environment in its process, see `sf.envs.place`.
         repeatable: keep a history, so that a resumed run can go on in the middle of episodes.
+        stop: a word that is looked at before each call of an environment; once it is not 0, `Stopped` is raised.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
+        Stopped: the run ends.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
     place = final_observations, has_final_observation, action_bounds, progress, first_index
-    return kind(source, info, seeds, *place, repeatable)
+    return kind(source, info, seeds, *place, repeatable, stop)
 
 
 class _Batch:
@@ -114,8 +117,9 @@ class _Batch:
         progress: Progress | None,
         first_index: int,
         repeatable: bool,
+        stop: memoryview,
     ):
-        self.info = info
+        self.info, self.stop = info, stop
         self.progress = progress or unwatched()
         self.seeds = list(seeds)
         self.final_observations = final_observations
@@ -127,9 +131,11 @@ class _Batch:
         importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
         try:
             for index in range(len(self.seeds)):
+                if stop[0]:
+                    raise Stopped
                 self.progress.enter(Phase.INIT, index)
                 self.envs.append(source.make_checked(info, first_index + index))
-        except Exception:
+        except BaseException:
             self.close()  # those that were made may hold what the next attempt needs
             raise
         self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
@@ -178,6 +184,8 @@ class _Batch:
 
     def try_reset(self, index: int, seed: int | None) -> tuple[Any, Any]:
         """One call of `reset`."""
+        if self.stop[0]:
+            raise Stopped
         self.progress.enter(Phase.RESET, index)
         result: tuple[Any, Any] = self.envs[index].reset(seed=seed) if seed is not None else self.envs[index].reset()
         check_tuple(result, "reset")
@@ -266,13 +274,15 @@ class SingleAgentBatch(_Batch):
         write, row, is_vector = self.write, -1, bool(self.write.vector_size)
         # A slice of a memoryview takes one array of exactly its length and dtype, at half the price of checking both.
         vectors = observations["obs"].reshape(-1).data if is_vector else memoryview(b"")
-        word, stepping = self.progress.word, self.progress.begin(Phase.STEP)
+        word, stepping, stop = self.progress.word, self.progress.begin(Phase.STEP), self.stop
         if self.history is not None:
             self.history.add(actions)
         try:
             for row, env, action, place in zip(
                 self.rows, self.envs, self.to_env_actions(actions), self.places, strict=True
             ):
+                if stop[0]:  # 25 ns, and slow environments are not stepped for a minute after the run has ended
+                    raise Stopped
                 word[0] = stepping + row
                 result = env.step(action)
                 if result.__class__ is not tuple or len(result) != 5:
@@ -345,6 +355,8 @@ class MultiAgentBatch(_Batch):
         self.fillers = self._rows_of_gone() if any(self.gone) else NO_ROWS
         try:
             for index, env in enumerate(self.envs):
+                if self.stop[0]:
+                    raise Stopped
                 first, gone = index * agents, self.gone[index]
                 self.progress.enter(Phase.STEP, index)
                 result = env.step(env_actions[first : first + agents])

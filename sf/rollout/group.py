@@ -101,7 +101,9 @@ class Group:
         self.slots.memory[self.index, self.requests.request[self.index] % 2] = 0
         self.slots.initial_memory[slot] = 0
         self._draw_policies(range(0, len(self.policies), self.agents_per_env))
+        self.record.lap("write")
         self.envs.reset(self._observations(slot, 0))
+        self.record.lap("step")
 
     def _keep_memory(self, slot: int, ended: Array) -> None:
         """The trajectory remembers where it began, so that the learner can go through it again."""

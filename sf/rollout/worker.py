@@ -1,7 +1,7 @@
 """A rollout worker: steps its groups of environments in turn.
 
 In: actions, written in place by inference workers, and free slots. Out: requests, full slots, finished episodes. It
-owns its environments and the slots of its groups, and imports no torch. It stops between two steps.
+owns its environments and the slots of its groups, and imports no torch. It stops between the calls of two environments.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sf.commons import Commons
 from sf.config import RolloutConfig
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
+from sf.process import Stopped
 from sf.records import EpisodeRing, rollout_record
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
@@ -55,7 +56,8 @@ def _make_envs(
     seeds = [int(word) for word in sequence.generate_state(size) % 2**31]
     if config.vectorization in ("native", "envpool"):
         return VectorBatch(source, commons.info, size, seeds[0], **place)
-    return make_env_batch(source, commons.info, seeds, **place, repeatable=repeatable)
+    stop = commons.arena["run_state"].data
+    return make_env_batch(source, commons.info, seeds, **place, repeatable=repeatable, stop=stop)
 
 
 class RolloutWorker:
@@ -93,6 +95,7 @@ class RolloutWorker:
 
         Raises:
             EnvError: an environment cannot be made.
+            Stopped: the run ends.
         """
         self.doorbell = doorbell
         self.inference, self.learners = list(inference), list(learners)
@@ -129,11 +132,20 @@ class RolloutWorker:
             )
 
     def step(self) -> bool:
-        """Advances every group that can go on; False if all of them wait."""
+        """Advances every group that can go on; False if all of them wait.
+
+        Raises:
+            Stopped: the run ends.
+        """
         progressed = False
-        for group in self.groups:
-            if group.advance():
-                progressed = True
+        try:
+            for group in self.groups:
+                if group.advance():
+                    progressed = True
+        except Stopped:
+            self.record.lap("step")
+            self.record.publish()
+            raise
         if progressed:
             self.record.lap("write")
             self.record.publish()
