@@ -53,16 +53,25 @@ class EvaluationDone:
     reward_max: float
     length: float
     """Mean, in steps."""
+    num_cut: int = 0
+    """Episodes that were too long and cut."""
 
     @classmethod
     def of(
-        cls, policy_id: int, version: int, frames: int, rewards: Sequence[float], lengths: Sequence[int]
+        cls,
+        policy_id: int,
+        version: int,
+        frames: int,
+        rewards: Sequence[float],
+        lengths: Sequence[int],
+        num_cut: int = 0,
     ) -> EvaluationDone:
         """A message of one size: who is stopped in the middle of a longer one leaves its reader waiting."""
         scores = np.asarray(rewards, np.float64)
         with np.errstate(invalid="ignore"):  # an environment may return what is not finite
             mean, deviation, least, most = map(float, (scores.mean(), scores.std(), scores.min(), scores.max()))
-        return cls(policy_id, version, frames, len(scores), mean, deviation, least, most, float(np.mean(lengths)))
+        length = float(np.mean(lengths))
+        return cls(policy_id, version, frames, len(scores), mean, deviation, least, most, length, num_cut)
 
 
 @dataclass(frozen=True)

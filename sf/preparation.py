@@ -62,7 +62,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     check_encoder(config.model.encoder)
     _expect_compiler(config)
     early = early_signals()  # until there is something to save
-    source = find_env(config.run.env, config.run.env_arguments)
+    source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
     has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()

@@ -89,7 +89,7 @@ def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:
     torch.set_num_threads(1)
     config = make_config(env, train_dir=str(path), serial_mode=True, **flags)
     check(config)
-    source = find_env(config.run.env, config.run.env_arguments)
+    source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
     info = probe(source)
     config = resolve(config, info, cores=2)
     config, source = vectorized(config, source, info)

@@ -67,7 +67,7 @@ def test_gif_has_every_step_and_the_last_one(run: str, tmp_path: Path, capsys: p
             pictures.seek(index)
             colors.append(int(np.asarray(pictures.convert("RGB"))[0, 0, 0]))
         assert pictures.info["duration"] == 50
-    assert colors == [0, 20, 40, 60, 80, 100, 0, 20, 40, 60, 80, 100, 0]
+    assert colors == [0, 20, 40, 60, 80, 100, 0, 20, 40, 60, 80, 100]
 
 
 def test_mp4_of_a_real_environment_with_panel(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_mp4_of_a_real_environment_with_panel(run: str, tmp_path: Path, capsys: 
     assert code == 0, shown
     length = int(shown.split("length ")[1].split()[0])
     frames, seconds = ffmpeg.count_frames_and_secs(str(film))
-    assert frames == length + 2  # the first observation, every step, and the reset after the last one
+    assert frames == length + 1  # the first observation and every step
     assert seconds == pytest.approx(frames / 50, abs=0.05)
 
 

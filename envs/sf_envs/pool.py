@@ -132,9 +132,18 @@ class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._pool.close()
 
 
-def make_vector(name: str, num_envs: int, seed: int = 0, **kwargs: Any) -> Pool:
-    """Many environments of a pool; the name may lack its version, as in ``HalfCheetah``."""
-    return Pool(_with_version(name), num_envs, seed, **kwargs)
+def make_vector(name: str, num_envs: int, seed: int = 0, max_episode_steps: int | None = None, **kwargs: Any) -> Pool:
+    """Many environments of a pool, with its own limit of steps if that is lower.
+
+    The name may lack its version, as in ``HalfCheetah``.
+    """
+    name = _with_version(name)
+    if max_episode_steps is not None:
+        import envpool
+
+        own = envpool.make_spec(name).config.max_episode_steps if name in envpool.list_all_envs() else max_episode_steps
+        kwargs["max_episode_steps"] = min(max_episode_steps, own)
+    return Pool(name, num_envs, seed, **kwargs)
 
 
 def _with_version(name: str) -> str:

@@ -15,6 +15,8 @@ from sf.config.ranges import ABOVE_0, AT_LEAST_1, SEED
 from sf.errors import ConfigError, ExitCode
 
 DESCRIPTION = "Watch a policy. Example: sf-enjoy --experiment=cartpole --output=cartpole.mp4"
+LONGEST_EPISODE = 10_000
+"""Steps after which an episode is cut where no other limit is given: a film of five minutes."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class EnjoyConfig:
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
     """Arguments of the environment as a JSON object instead of those of the training."""
+    max_episode_steps: Annotated[int, AT_LEAST_1] | None = None
+    """Cut longer episodes; None takes the limit of the training, or 10,000 steps where it has none."""
     encoder: str | None = None
     """The encoder module:Name of the policy, for the same reason."""
 
@@ -66,6 +70,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     import torch
 
     from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
+    from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
 
     trust(config.encoder)
@@ -76,7 +81,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
         assert config.policy is not None
         entrant = Entrant(config.policy, (Path(config.policy),), config.deterministic, is_folder=True)
     loaded = load_entrant(entrant)
-    source = environment(config.env, config.env_kwargs, loaded.run)
+    source = environment(config.env, config.env_kwargs, loaded.run, config.max_episode_steps, LONGEST_EPISODE)
     output = None if config.output is None else Path(config.output)
     for title in loaded.titles:
         print(title)
@@ -84,6 +89,8 @@ def _enjoy(arguments: Sequence[str]) -> int:
     for policy_id, episodes in enumerate(played):
         for reward, length in zip(episodes.rewards, episodes.lengths, strict=True):
             print(f"Policy {policy_id}: reward {reward:.3f}, length {length}")
+        if episodes.num_cut:
+            print(f"Policy {policy_id}: {cut_note(episodes.num_cut, source.max_episode_steps)}")
     if output is not None:
         print(f"Wrote {output}")
     return ExitCode.FINISHED

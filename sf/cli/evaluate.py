@@ -49,6 +49,8 @@ class EvaluationConfig:
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
     """Arguments of the environment as a JSON object instead of those of the training."""
+    max_episode_steps: Annotated[int, AT_LEAST_1] | None = None
+    """Cut longer episodes; None takes the limit of the training, or 27,000 steps where it has none."""
     encoder: str | None = None
     """The encoder module:Name of the policy, for the same reason."""
 
@@ -107,9 +109,11 @@ class Player:
 
 def _prepare(config: EvaluationConfig, entrant: Entrant) -> Player:
     from sf.evaluator.entrants import load_entrant
+    from sf.evaluator.playing import LONGEST_EPISODE
 
     loaded = load_entrant(entrant)
-    return Player(entrant, loaded, environment(config.env, config.env_kwargs, loaded.run))
+    limit = config.max_episode_steps
+    return Player(entrant, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE))
 
 
 def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
@@ -120,12 +124,18 @@ def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
     loaded, source = player.loaded, player.source
     info = replace(loaded.info, env_id=source.env_id)
     num_workers = config.num_workers or default_num_workers(config.num_episodes)
-    played = evaluate(player.entrant, loaded, source, info, config.num_episodes, config.seed, num_workers)
+    played = evaluate(
+        player.entrant, loaded, source, info, config.num_episodes, config.seed, num_workers, tell=_tell_progress
+    )
     for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True)):
         print(f"Policy {policy_id}: {title}")
-        for line in lines(_summary(episodes), source.env_id):
+        for line in lines(_summary(episodes), source.env_id, source.max_episode_steps):
             print(f"  {line}", flush=True)
     return played
+
+
+def _tell_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _summary(episodes: Episodes) -> Summary:

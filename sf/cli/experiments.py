@@ -54,12 +54,15 @@ def chosen_policy(
     return load_policy(path) if policy is not None else load_policy(path, checkpoint, policy_id)
 
 
-def environment(env: str | None, env_kwargs: str | None, run: RunConfig | None) -> EnvSource:
+def environment(
+    env: str | None, env_kwargs: str | None, run: RunConfig | None, max_episode_steps: int | None, longest: int
+) -> EnvSource:
     """How to make the environment; only the command line may name a module.
 
     Args:
-        env, env_kwargs: of the command line.
+        env, env_kwargs, max_episode_steps: of the command line.
         run: of the experiment, if the policies come from one.
+        longest: steps of an episode where there is no other limit.
 
     Raises:
         UsageError: nobody has named an environment, or a file names a module.
@@ -74,7 +77,8 @@ def environment(env: str | None, env_kwargs: str | None, run: RunConfig | None) 
         raise UsageError(
             f"The experiment was trained on {name}, which imports a module. If you trust it, name it: --env={name}"
         )
-    return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")))
+    limit = max_episode_steps or (run.max_episode_steps if run else None) or longest
+    return find_env(name, json.loads(env_kwargs or (run.env_kwargs if run else "{}")), limit)
 
 
 def trust(encoder: str | None) -> None:

@@ -28,6 +28,8 @@ class RunConfig:
     """Known hyperparameters in place of the defaults below, see --help --preset=...; auto chooses by environment."""
     env_kwargs: str = "{}"
     """Arguments of the environment as a JSON object, such as {"continuous": true}."""
+    max_episode_steps: Annotated[int, AT_LEAST_1] | None = None
+    """Truncate episodes after this many steps; None leaves their end to the environment."""
     experiment: str = "default_experiment"
     """Name of the run and of its directory below train_dir."""
     train_dir: str = "train_dir"

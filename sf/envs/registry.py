@@ -45,8 +45,13 @@ def register_env(name: str, make: Factory, make_vec: Factory | None = None) -> N
         _registered_vectors[name] = make_vec
 
 
-def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSource:
+def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode_steps: int | None = None) -> EnvSource:
     """How to make the environment of this id, see the order in `sf.envs`.
+
+    Args:
+        env_id: what the user calls it.
+        kwargs: its arguments.
+        max_episode_steps: longest episode.
 
     Raises:
         EnvError: there is none; the message names the nearest ids.
@@ -59,19 +64,21 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS) -> EnvSourc
         for function in (factory, vector_factory):
             if function is not None:
                 _check_travels(env_id, function)
-        return EnvSource(env_id, dict(kwargs), factory, vector_factory=vector_factory)
+        return EnvSource(
+            env_id, dict(kwargs), factory, vector_factory=vector_factory, max_episode_steps=max_episode_steps
+        )
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
         module = "ale_py"  # does not register its games with Gymnasium by itself
     if module:
         _import(env_id, module)
         if name in _registered:
-            return find_env(name, kwargs)
+            return find_env(name, kwargs, max_episode_steps)
     import gymnasium
 
     if name not in gymnasium.registry:
         raise EnvError(_unknown(name, [*_registered, *_tables(), *gymnasium.registry]))
-    return EnvSource(name, dict(kwargs), modules=(module,) if module else ())
+    return EnvSource(name, dict(kwargs), modules=(module,) if module else (), max_episode_steps=max_episode_steps)
 
 
 def find_pool(source: EnvSource) -> EnvSource:

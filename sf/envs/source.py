@@ -42,6 +42,8 @@ class EnvSource:
     """Makes `num_envs` copies that step at once; None leaves it to Gymnasium's `make_vec`."""
     worker: int = 0
     """Of the process that makes them, see `sf.envs.place`."""
+    max_episode_steps: int | None = None
+    """Longest episode; what would be longer is truncated."""
 
     def make(self, render_mode: str | None = None, index: int = 0) -> Any:
         """A new environment: a `gymnasium.Env` or a multi-agent one.
@@ -62,11 +64,17 @@ class EnvSource:
             asked = self.factory or entry_point(self.env_id)
             kwargs = place_arguments(asked, self.worker, index) | kwargs
             if self.factory is not None:
-                return self.factory(**kwargs)
-            import gymnasium
+                env = self.factory(**kwargs)
+            else:
+                import gymnasium
 
-            # Gymnasium's checker would repeat on every reset and step of every environment what `probe` checks once.
-            return gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
+                # Its checker would repeat on every reset and step of every environment what `probe` checks once.
+                env = gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
+            if self.max_episode_steps is None:
+                return env
+            from sf.envs.limit import StepLimit  # imports gymnasium
+
+            return StepLimit(env, self.max_episode_steps)
 
     @property
     def offers_vector(self) -> bool:
@@ -77,6 +85,31 @@ class EnvSource:
 
         spec = gymnasium.registry.get(self.env_id)
         return spec is not None and spec.vector_entry_point is not None
+
+    @property
+    def limits_vector(self) -> bool:
+        """Whether copies that step at once keep to `max_episode_steps`, because what makes them takes it."""
+        return self.max_episode_steps is None or self._limit_of_vector() is not None
+
+    def _limit_of_vector(self) -> int | None:
+        """What to tell the maker of many copies of `max_episode_steps`; None if it takes nothing of this name.
+
+        A limit that the environment has of its own stays if it is lower.
+        """
+        import gymnasium
+        from gymnasium.envs.registration import load_env_creator
+
+        assert self.max_episode_steps is not None
+        maker, own = self.vector_factory, [self.max_episode_steps, self.kwargs.get("max_episode_steps")]
+        spec = gymnasium.registry.get(self.env_id) if maker is None else None
+        if spec is not None:
+            entry = spec.vector_entry_point
+            maker = load_env_creator(entry) if isinstance(entry, str) else entry
+            own.append(spec.max_episode_steps)
+        parameter = maker and inspect.signature(maker).parameters.get("max_episode_steps")
+        if not parameter:
+            return None
+        return min(limit for limit in (*own, parameter.default) if isinstance(limit, int))
 
     def make_vector(self, num_envs: int, seed: int, index: int = 0) -> Any:
         """Copies of the environment as one `gymnasium.vector.VectorEnv`.
@@ -98,6 +131,8 @@ class EnvSource:
                 self._expect_registered()
             asked = self.vector_factory or entry_point(self.env_id, vector=True)
             kwargs = place_arguments(asked, self.worker, index) | dict(self.kwargs)
+            if self.max_episode_steps is not None:
+                kwargs["max_episode_steps"] = self._limit_of_vector()
             if self.vector_factory is None:
                 mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
                 env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **kwargs)

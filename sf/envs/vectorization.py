@@ -34,6 +34,7 @@ def choose_vectorization(
         f"it has {info.num_agents} agents": info.num_agents > 1,
         "its mask of legal actions comes in info": info.mask_from_info,
         f"num_policies={num_policies}": num_policies > 1,
+        "what makes its vectorized form takes no max_episode_steps": source.offers_vector and not source.limits_vector,
     }
     obstacle = next((text for text, is_true in obstacles.items() if is_true), None)
     if wanted == "auto":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,9 +23,13 @@ from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
 from sf.spaces import ActionBounds, EnvInfo
 
+LONGEST_EPISODE = 27_000
+"""Steps after which an evaluation cuts an episode where no other limit is given: that of Atari, 108,000 frames."""
 MAX_ENVS = 64
 """That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32; the more there
 are, the more of them wait at the end for the last one to complete its episodes."""
+
+PROGRESS_S = 10.0
 
 
 def max_envs(config: Config) -> int:
@@ -37,6 +43,8 @@ class Episodes:
 
     rewards: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    num_cut: int = 0
+    """Episodes that `max_episode_steps` has cut."""
 
 
 class Play:
@@ -77,12 +85,13 @@ class Play:
             Stopped: the run ends.
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
+        self._longest = source.max_episode_steps or math.inf
         try:
-            self._make(source, info, min(num_episodes, max_envs), action_bounds, progress)
+            self._make(source, info, min(num_episodes, max_envs), action_bounds, progress, stop)
         except EnvCrashed:  # an emulator may exist once per process
             if min(num_episodes, max_envs) == 1:
                 raise
-            self._make(source, info, 1, action_bounds, progress)
+            self._make(source, info, 1, action_bounds, progress, stop)
         self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
         self._generator = torch.Generator()
         self.tally: Tally
@@ -96,6 +105,7 @@ class Play:
         num_envs: int,
         action_bounds: ActionBounds,
         progress: Progress | None,
+        stop: memoryview,
     ) -> None:
         """The environments, so many for each block, and room for what they show."""
         self.num_envs, num_policies = num_envs, len(self.policies)
@@ -120,7 +130,7 @@ class Play:
         """Begins an evaluation."""
         self._generator.manual_seed(self.seed)
         self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
-        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks)
+        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks, self._longest)
         self._envs.reset(self._observations)
 
     def step(self) -> None:
@@ -151,13 +161,25 @@ def play(
     seed: int,
     action_bounds: ActionBounds = "scale",
     max_envs: int = MAX_ENVS,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
-    """What each policy reached in one evaluation; the arguments are those of `Play`."""
+    """What each policy reached in one evaluation.
+
+    Args:
+        policies, source, info, num_episodes, seed, action_bounds, max_envs: as for `Play`.
+        tell: receives a line about the progress every ten seconds.
+    """
     playing = Play(policies, source, info, num_episodes, seed, action_bounds, max_envs)
+    steps, next_s = 0, time.monotonic() + PROGRESS_S
     try:
         playing.start()
         while not playing.tally.is_complete:
             playing.step()
+            steps += 1
+            if time.monotonic() >= next_s:
+                next_s += PROGRESS_S
+                done = sum(len(episodes.rewards) for episodes in playing.tally.episodes)
+                tell(f"{done} episodes have ended, after {steps:,} steps of each environment.")
     finally:
         playing.close()
     return playing.tally.episodes
@@ -166,7 +188,14 @@ def play(
 class Tally:
     """Sums up rewards row by row and keeps the episodes that count."""
 
-    def __init__(self, num_episodes: int, num_envs: int, policy_ids: Array, num_blocks: int = 1) -> None:
+    def __init__(
+        self,
+        num_episodes: int,
+        num_envs: int,
+        policy_ids: Array,
+        num_blocks: int = 1,
+        longest: float = math.inf,
+    ) -> None:
         """Deals the episodes to the environments.
 
         Args:
@@ -174,7 +203,9 @@ class Tally:
             num_envs: environments of a block.
             policy_ids: [rows] the policy that acts for each row; the rows of an environment lie side by side.
             num_blocks: of environments.
+            longest: steps after which episodes are cut.
         """
+        self._longest = longest
         self.episodes = [Episodes() for _ in range(int(policy_ids.max()) + 1)]
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
         share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
@@ -198,6 +229,7 @@ class Tally:
             episodes = self.episodes[self._policy_ids[end.row]]
             episodes.rewards.append(score[0])
             episodes.lengths.append(score[1])
+            episodes.num_cut += end.truncated and not end.terminated and score[1] >= self._longest
             if end.is_last:
                 over.add(env)
         self._remaining[sorted(over)] -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,14 @@ def default_num_workers(num_episodes: int) -> int:
 
 
 def evaluate(
-    entrant: Entrant, loaded: Loaded, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, num_workers: int
+    entrant: Entrant,
+    loaded: Loaded,
+    source: EnvSource,
+    info: EnvInfo,
+    num_episodes: int,
+    seed: int,
+    num_workers: int,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
     """What each policy reached; this process plays the first share.
 
@@ -41,6 +48,7 @@ def evaluate(
         num_episodes: in total.
         seed: of environments and actions.
         num_workers: number of processes.
+        tell: receives lines about the progress of the first share.
 
     Raises:
         EnvError: an environment cannot be made or fails, or a process dies.
@@ -53,7 +61,7 @@ def evaluate(
         for index in range(1, num_workers):
             arguments = entrant, replace(source, worker=index), info, shares[index], seeds[index], models
             children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
-        results = [_play(loaded, source, info, shares[0], seeds[0])]
+        results = [_play(loaded, source, info, shares[0], seeds[0], tell)]
         results += [child.result() for child in children]
     finally:
         for child in children:
@@ -63,6 +71,7 @@ def evaluate(
         for all_episodes, episodes in zip(together, result, strict=True):
             all_episodes.rewards += episodes.rewards
             all_episodes.lengths += episodes.lengths
+            all_episodes.num_cut += episodes.num_cut
     return together
 
 
@@ -75,5 +84,12 @@ def _play_share(
     return _play(load_entrant(entrant), source, info, num_episodes, seed)
 
 
-def _play(loaded: Loaded, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int) -> list[Episodes]:
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, loaded.max_envs)
+def _play(
+    loaded: Loaded,
+    source: EnvSource,
+    info: EnvInfo,
+    num_episodes: int,
+    seed: int,
+    tell: Callable[[str], object] = lambda _: None,
+) -> list[Episodes]:
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, loaded.max_envs, tell)

@@ -31,6 +31,8 @@ class Summary:
     minimum: float
     maximum: float
     mean_length: float
+    num_cut: int = 0
+    """Episodes that `--max_episode_steps` has cut."""
 
 
 def summarize(episodes: Episodes) -> Summary:
@@ -47,6 +49,7 @@ def summarize(episodes: Episodes) -> Summary:
         float(rewards.min()),
         float(rewards.max()),
         float(np.mean(episodes.lengths)),
+        episodes.num_cut,
     )
 
 
@@ -62,13 +65,21 @@ def bootstrap_interval(values: Array, confidence: float = CONFIDENCE) -> tuple[f
     return float(low), float(high)
 
 
-def lines(summary: Summary, env_id: str) -> Sequence[str]:
-    """What the command says of one policy."""
+def cut_note(num_cut: int, longest: int | None) -> str:
+    """A sentence about episodes that were cut."""
+    episodes = f"{num_cut} episode was" if num_cut == 1 else f"{num_cut} episodes were"
+    return f"{episodes} cut after {longest:,} steps (--max_episode_steps)"
+
+
+def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence[str]:
+    """What the command says of one policy; `longest` episodes were cut."""
     quantiles = ", ".join(f"{quantile:.0%} {x:.3f}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True))
+    cut = [cut_note(summary.num_cut, longest)] if summary.num_cut else []
     return (
         f"{summary.num_episodes} episodes of {env_id}: reward {summary.mean:.3f} +- {summary.std:.3f} "
         f"(min {summary.minimum:.3f}, max {summary.maximum:.3f}), length {summary.mean_length:.1f}",
         f"mean with {CONFIDENCE:.0%} confidence from {summary.low:.3f} to {summary.high:.3f}; quantiles {quantiles}",
+        *cut,
     )
 
 

@@ -44,7 +44,7 @@ def watch(
         ExportError: the film cannot be written.
     """
     mode = "human" if output is None else "rgb_array"
-    screen: Callable[[Any, float], None] = _Window(speed) if output is None else _Recorder(Film(output), speed)
+    screen: Callable[[Any, float, bool], None] = _Window(speed) if output is None else _Recorder(Film(output), speed)
     factory = _Factory(replace(source, kwargs={**source.kwargs, "render_mode": mode}), screen)
     watched = replace(source, factory=factory, kwargs={}, modules=())
     info = replace(loaded.info, env_id=source.env_id)
@@ -81,20 +81,20 @@ def _beside(panel: Panel, play: Play, height: int) -> Array:
 class _Factory:
     """Makes the environment so that it is seen after every reset and step."""
 
-    def __init__(self, source: EnvSource, screen: Callable[[Any, float], None]) -> None:
+    def __init__(self, source: EnvSource, screen: Callable[[Any, float, bool], None]) -> None:
         self.source, self.screen = source, screen
 
     def __call__(self) -> Any:
         env = self.source.make()
         fps = float(getattr(env, "metadata", {}).get("render_fps") or DEFAULT_FPS)
         for name in ("reset", "step"):
-            setattr(env, name, self._seen(getattr(env, name), env, fps))
+            setattr(env, name, self._seen(getattr(env, name), env, fps, name == "reset"))
         return env
 
-    def _seen(self, method: Callable[..., Any], env: Any, fps: float) -> Callable[..., Any]:
+    def _seen(self, method: Callable[..., Any], env: Any, fps: float, begins: bool) -> Callable[..., Any]:
         def call(*arguments: Any, **kwargs: Any) -> Any:
             result = method(*arguments, **kwargs)
-            self.screen(env, fps)
+            self.screen(env, fps, begins)
             return result
 
         return call
@@ -106,7 +106,7 @@ class _Window:
     def __init__(self, speed: float) -> None:
         self.speed, self._due = speed, time.monotonic()
 
-    def __call__(self, env: Any, fps: float) -> None:
+    def __call__(self, env: Any, fps: float, begins: bool) -> None:
         self._due = max(self._due + 1 / (fps * self.speed), time.monotonic())
         time.sleep(max(0.0, self._due - time.monotonic()))
 
@@ -117,12 +117,18 @@ class _Recorder:
     def __init__(self, film: Film, speed: float) -> None:
         self.film, self.speed = film, speed
         self.beside: Callable[[int], Array] | None = None
+        self._first: Array | None = None
+        """Of an episode, which is added with its second one: the reset after the last episode begins none."""
 
-    def __call__(self, env: Any, fps: float) -> None:
+    def __call__(self, env: Any, fps: float, begins: bool) -> None:
         frame = _picture(env.render())
         if self.beside is not None:
             frame = np.concatenate([frame, self.beside(len(frame))], axis=1)
-        self.film.add(frame, fps * self.speed)
+        if not begins and self._first is not None:
+            self.film.add(self._first, fps * self.speed)
+        self._first = frame if begins else None
+        if not begins:
+            self.film.add(frame, fps * self.speed)
 
 
 def _picture(frame: Any) -> Array:

@@ -25,7 +25,7 @@ from sf.device import from_host
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
-from sf.evaluator.playing import Episodes, Play, max_envs
+from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play, max_envs
 from sf.experiment import Owner
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
@@ -84,7 +84,11 @@ class Evaluator:
             policies = [GreedyPolicy(policy) for policy in policies]
         self.play = Play(
             policies,
-            replace(source, worker=topology.num_workers),
+            replace(
+                source,
+                worker=topology.num_workers,
+                max_episode_steps=source.max_episode_steps or LONGEST_EPISODE,
+            ),
             info,
             self.config.eval_episodes,
             int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),
@@ -162,7 +166,8 @@ class Evaluator:
         self.record.publish()  # whoever hears of it may look
         for policy_id, episodes in enumerate(self.play.tally.episodes):
             version, frames = self.versions[policy_id], self.frames[policy_id]
-            self.tell(EvaluationDone.of(policy_id, version, frames, episodes.rewards, episodes.lengths))
+            scores = episodes.rewards, episodes.lengths, episodes.num_cut
+            self.tell(EvaluationDone.of(policy_id, version, frames, *scores))
             self._keep_if_best(policy_id, episodes)
         self.supervisor.ring()
 

@@ -141,6 +141,7 @@ class Monitor:
             f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
             f"reward {done.reward:.3f} ± {done.reward_std:.3f} (min {done.reward_min:.3f}, max {done.reward_max:.3f}) "
             f"in {done.episodes} episodes"
+            + (f", {done.num_cut} of them cut because they were too long (--max_episode_steps)" if done.num_cut else "")
         )
         scalars = {
             "eval/reward": done.reward,
