@@ -105,10 +105,23 @@ def train(
 def _flag(name: str, value: Any) -> list[str]:
     """One flag as the command line has it."""
     if isinstance(value, dict):
-        value = json.dumps(value)
+        try:
+            value = json.dumps(value, default=_plain)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{name}={value!r} cannot be written as a JSON object ({error}). Use texts, numbers, booleans, None, "
+                "lists and dicts of them."
+            ) from None
     if isinstance(value, (tuple, list)):
         return [f"--{name}", *(str(element) for element in value)]
     return [f"--{name}={value}"]
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array of NumPy, or anything else with the same method, in types that JSON knows."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
 def _expect_a_place_to_train_from() -> None:
@@ -117,6 +130,11 @@ def _expect_a_place_to_train_from() -> None:
 
         # A process of the run imports the script. Its parent is told by the exit code and says what to change.
         sys.exit(NOT_GUARDED)
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            "sf.train was called in a daemonic process, which may not have processes of its own. Start that process "
+            "with daemon=False."
+        )
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
             f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread, "

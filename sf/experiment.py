@@ -45,10 +45,10 @@ class Experiment:
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""
         """What became of an earlier run, if it is not continued; a sentence."""
-        with _errors_told(self.path):
+        with errors_told(self.path):
             occupied = _expect_ours(self.path)
         self._open_and_lock()
-        with _errors_told(self.path):
+        with errors_told(self.path):
             if occupied and restart_behavior != "resume":
                 self._clear(keep=restart_behavior == "restart")
         self.begin()
@@ -61,13 +61,13 @@ class Experiment:
             ExperimentError: it cannot be written.
         """
         self.owner.expect_unchanged()
-        with _errors_told(self.path):
+        with errors_told(self.path):
             self.num_earlier_starts = len(self._starts())
             """Runs that this one continues; it must not repeat their random numbers."""
             self._sign()
 
     def _open_and_lock(self) -> None:
-        with _errors_told(self.path):
+        with errors_told(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
             self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -108,7 +108,7 @@ class Experiment:
 
     def make_checkpoints(self, num_policies: int) -> None:
         """Makes the directories of the checkpoints that are not there."""
-        with _errors_told(self.path):
+        with errors_told(self.path):
             for policy_id in range(num_policies):
                 self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 
@@ -120,7 +120,7 @@ class Experiment:
         """
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
         changes = _changes(_json(path), config)
-        with _errors_told(self.path):
+        with errors_told(self.path):
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
             (self.path / "summary.json").unlink(missing_ok=True)
@@ -138,7 +138,7 @@ def expect_free(train_dir: str, name: str) -> None:
         ExperimentError: the directory is not an experiment, or cannot be used, or another run uses it.
     """
     path = Path(train_dir).absolute() / name
-    with _errors_told(path):
+    with errors_told(path):
         occupied = _expect_ours(path)
     if occupied:
         with contextlib.suppress(OSError), (path / MARKER).open("r+b") as marker:
@@ -146,7 +146,7 @@ def expect_free(train_dir: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _errors_told(path: Path) -> Iterator[None]:
+def errors_told(path: Path) -> Iterator[None]:
     """What the file system refuses, as an error for the user.
 
     Raises:
@@ -159,7 +159,7 @@ def _errors_told(path: Path) -> Iterator[None]:
         if told := as_refusal(error):
             raise told from error
         raise ExperimentError(
-            f"The experiment directory {path} cannot be used: {error.strerror or error}. Choose another --train_dir, "
+            f"The directory {path} cannot be used: {error.strerror or error}. Choose another --train_dir, "
             "make room, or change its permissions."
         ) from None
 

@@ -7,13 +7,13 @@ together, and 9 us each on their own.
 
 from __future__ import annotations
 
-import os
 from time import monotonic
 
 import numpy as np
 
 from sf.arena import Array
 from sf.config import DEFAULT_NUM_ENVS, Config, envs_per_group, resolve, wants_step_time
+from sf.cores import usable_cores
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import SEED, FirstLook, crash_note, random_action
 from sf.envs.step_time import StepTime, Stopwatch
@@ -61,7 +61,7 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         look = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
         look = look._replace(notes=[*look.notes, crash_note(when, crash)])
         return look._replace(refutes_vectorization=config.rollout.vectorization == "auto")
-    sized = resolve(config, look.info, len(os.sched_getaffinity(0)), step_time)
+    sized = resolve(config, look.info, usable_cores(), step_time)
     if vectorization_of(config, source, look.info, envs_per_group(sized))[0] == "none":  # auto, and many workers
         return probe_and_time(source, CALIBRATION_S, drop_nonfinite)._replace(refutes_vectorization=True)
     return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)

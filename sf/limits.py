@@ -8,11 +8,14 @@ import math
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
+from sf.cores import usable_cores
 from sf.errors import ResourceError
 
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
+SHARED_MEMORY = Path("/dev/shm")
 THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
 OTHERS = 64
@@ -66,6 +69,19 @@ def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
+def ensure_shared_memory() -> None:
+    """Looks whether processes can make queues.
+
+    Raises:
+        ResourceError: they cannot.
+    """
+    if SHARED_MEMORY.is_dir() and not os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
+        raise ResourceError(
+            f"The queues between processes need {SHARED_MEMORY}, which cannot be written here. Mount it writable (in a "
+            "container a tmpfs, such as --tmpfs /dev/shm), or use --serial_mode=True."
+        )
+
+
 def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     """Compares shared memory, which is a file for the kernel, with the largest that this process may make.
 
@@ -114,7 +130,7 @@ THREADS_OF_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 def threads_beyond_cores(num_workers: int) -> Iterator[str]:
     """A warning where environment variables allow numerical libraries in rollout workers more threads than cores."""
     for name in THREADS_OF_LIBRARIES:
-        value, cores = os.environ.get(name, "1"), len(os.sched_getaffinity(0))
+        value, cores = os.environ.get(name, "1"), usable_cores()
         outermost = value.partition(",")[0].strip()  # OpenMP takes a list, a number per level
         each = int(outermost) if outermost.isdecimal() and int(outermost) else cores  # so do libraries
         if each > 1 and num_workers * each > cores:

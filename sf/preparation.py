@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sf.config import Config, check, envs_per_group, resolve, rows_per_group, wants_step_time
+from sf.cores import usable_cores
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -19,7 +20,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.first_look import first_look, vectorization_of
 from sf.fork_server import ForkServer
-from sf.limits import refusals_told, threads_beyond_cores
+from sf.limits import ensure_shared_memory, refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.signals import early_signals, parent
@@ -61,9 +62,11 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     check(config)
     check_encoder(config.model.encoder)
     _expect_compiler(config)
+    if not config.run.serial_mode:
+        ensure_shared_memory()
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
-    has_core_left = len(os.sched_getaffinity(0)) > 1  # else it would only disturb the measurement
+    has_core_left = usable_cores() > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
     what, faults = f"A first look at {source.env_id}", config.faults
@@ -75,7 +78,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     given = config
     if look.refuses_second:
         config = _with_one_each(config, info, look.refuses_second)
-    resolved = resolve(config, info, len(os.sched_getaffinity(0)), step)
+    resolved = resolve(config, info, usable_cores(), step)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     check(resolved, info)

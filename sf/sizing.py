@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 
 from sf.config import Config, envs_per_group, rows_per_group, trajectories_per_dataset
+from sf.cores import usable_cores
 from sf.limits import ensure_descriptors, ensure_processes
 from sf.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
@@ -64,7 +64,7 @@ def learner_threads(config: Config, info: EnvInfo) -> int:
     if not has_images or config.run.serial_mode or config.run.device != "cpu":
         return 1
     learners = config.run.num_policies * config.learner.num_learners
-    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) // learners))
+    return max(1, min(MOST_THREADS, usable_cores() // learners))
 
 
 def ensure_room_for_processes(config: Config, topology: Topology, threads_of_learner: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import sf
+from sf.api import _flag
 from sf.callbacks import Iteration
 from sf.errors import EnvError, UsageError
 from sf.policy import NumpyPolicy, TimeStep
@@ -30,6 +31,26 @@ def script(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, path], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
     )
+
+
+def test_arguments_may_hold_numbers_and_arrays_of_numpy() -> None:
+    given = {
+        "length": np.int64(4),
+        "width": np.float32(0.5),
+        "is_wide": np.bool_(True),
+        "nested": [{"a": np.arange(2)}],
+    }
+    (flag,) = _flag("env_kwargs", given)
+    assert flag == '--env_kwargs={"length": 4, "width": 0.5, "is_wide": true, "nested": [{"a": [0, 1]}]}'
+    with pytest.raises(UsageError, match=r"cannot be written as a JSON object .*object at .*Use texts, numbers"):
+        _flag("env_kwargs", {"rule": object()})
+
+
+def test_a_daemonic_process_is_no_place_to_train_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    process: Any = multiprocessing.current_process()
+    monkeypatch.setitem(process._config, "daemon", True)
+    with pytest.raises(UsageError, match=r"called in a daemonic process, .*daemon=False"):
+        sf.train("CartPole-v1")
 
 
 @pytest.mark.parametrize("serial_mode", [True, False])

@@ -11,7 +11,10 @@ import torch
 from gymnasium import spaces
 
 from sf.cli import enjoy
-from sf.envs import register_env
+from sf.disposable import in_disposable_child
+from sf.envs import EnvSource, register_env
+from sf.errors import EnvError
+from sf.evaluator import film
 from sf.evaluator.panel import WIDTH, Panel, bars
 from sf.policy import CollectInfo, PolicyStep
 from sf.spaces import action_spec
@@ -24,9 +27,10 @@ class Painted(Toy):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  # as Gymnasium has it
 
-    def __init__(self, render_mode: str | None = None, picture: Any = None) -> None:
+    def __init__(self, render_mode: str | None = None, picture: Any = None, wide: bool = False) -> None:
         super().__init__(observation_space=spaces.Box(-1.0, 1.0, (4,)), action_space=spaces.Discrete(2))
         self.render_mode, self.picture, self.steps = render_mode, picture, 0
+        self.wide = wide
 
     def reset(self, **kwargs: Any) -> Any:
         self.steps = 0
@@ -37,7 +41,18 @@ class Painted(Toy):
         return np.zeros(4, np.float32), 1.0, self.steps == 5, False, {}
 
     def render(self) -> Any:
+        if self.picture == "raises":
+            raise RuntimeError("no display")
+        if self.picture == "still":
+            return np.zeros((31, 41, 3), np.uint8)
+        if self.wide:
+            return np.zeros((1, 70_000, 3), np.uint8)
         return np.full((31, 41, 3), 20 * self.steps, np.uint8) if self.picture is None else self.picture
+
+
+def modeless() -> Painted:
+    """Cannot be told that it is watched."""
+    return Painted()
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -49,19 +64,20 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 @pytest.fixture
 def run(tmp_path: Path) -> str:
     register_env("Painted", Painted)
+    register_env("Modeless", modeless)
     save(tmp_path / "run1" / "checkpoint_p0")
     return f"--train_dir={tmp_path}"
 
 
 def test_gif_has_every_step_and_the_last_one(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
-    film = tmp_path / "films/a.gif"
-    flags = ("--experiment=run1", "--env=Painted", "--num_episodes=2", f"--output={film}")
+    path = tmp_path / "films/a.gif"
+    flags = ("--experiment=run1", "--env=Painted", "--num_episodes=2", f"--output={path}")
     code, shown = command(capsys, run, *flags)
     assert code == 0, shown
     assert shown.count("Policy 0: reward 5.000, length 5") == 2
-    assert f"Wrote {film}" in shown
-    with image.open(film) as pictures:
+    assert f"Wrote {path}" in shown
+    with image.open(path) as pictures:
         colors = []
         for index in range(pictures.n_frames):
             pictures.seek(index)
@@ -73,13 +89,13 @@ def test_gif_has_every_step_and_the_last_one(run: str, tmp_path: Path, capsys: p
 def test_mp4_of_a_real_environment_with_panel(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     pytest.importorskip("pygame")
-    film = tmp_path / "a.mp4"
+    path = tmp_path / "a.mp4"
     code, shown = command(
-        capsys, run, "--experiment=run1", f"--output={film}", "--overlay=True", "--deterministic=True"
+        capsys, run, "--experiment=run1", f"--output={path}", "--overlay=True", "--deterministic=True"
     )
     assert code == 0, shown
     length = int(shown.split("length ")[1].split()[0])
-    frames, seconds = ffmpeg.count_frames_and_secs(str(film))
+    frames, seconds = ffmpeg.count_frames_and_secs(str(path))
     assert frames == length + 1  # the first observation and every step
     assert seconds == pytest.approx(frames / 50, abs=0.05)
 
@@ -130,6 +146,27 @@ def test_bars_of_numbers() -> None:
             3,
             "render() returned int, expected a picture",
         ),
+        (
+            ["--output=a.gif", "--env=Modeless"],
+            3,
+            "Modeless cannot be watched, because its constructor takes no render_mode. Give it an argument render_mode",
+        ),
+        (
+            ["--output=a.gif", "--env=Painted", '--env_kwargs={"picture": "raises"}'],
+            3,
+            "Painted draws no picture: render() raised RuntimeError: no display.",
+        ),
+        (["--output=a.gif", "--env=Painted", "--speed=0.00001"], 2, "these take 5e+03 s each. Use a larger --speed"),
+        (
+            ["--output=a.gif", "--env=Painted", "--speed=0.0001", '--env_kwargs={"picture": "still"}'],
+            2,
+            "and one of these, with those that look like it, takes longer. Use a larger --speed, or write an .mp4.",
+        ),
+        (
+            ["--output=a.gif", "--env=Painted", '--env_kwargs={"wide": true}'],
+            2,
+            "A GIF has 65535 pixels in each direction at most, and these pictures have 70000 x 1.",
+        ),
         (["--output=/proc/no/a.gif", "--env=Painted"], 2, "/proc/no/a.gif cannot be written"),
     ],
 )
@@ -138,11 +175,53 @@ def test_refusals(
     flags: list[str],
     code: int,
     message: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
     found, shown = command(capsys, run, "--experiment=run1", *flags)
     assert found == code, shown
     assert message in shown
+    assert not list(tmp_path.glob("a.*")), "no empty file"
+
+
+def test_a_film_of_pictures_beyond_the_memory_for_them_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(film, "MOST_GIF_BYTES", 3 * 300)
+    path = tmp_path / "a.gif"
+    writer = film.Film(path)
+    for shade in range(10):
+        writer.add(np.full((10, 10, 3), 25 * shade, np.uint8), 10.0)
+    writer.close()
+    with image.open(path) as pictures:
+        assert pictures.n_frames == 4
+    assert "holds the first 4 pictures; 6 more would take too much memory. An .mp4" in capsys.readouterr().out
+
+
+def test_a_film_that_fails_leaves_an_earlier_one_alone(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("PIL")
+    path = tmp_path / "a.gif"
+    path.write_text("precious")
+    flags = "--experiment=run1", "--env=Painted", '--env_kwargs={"picture": "raises"}'
+    assert command(capsys, run, *flags, f"--output={path}")[0] == 3
+    assert path.read_text() == "precious"
+
+
+def test_mujoco_without_a_display_is_told_of_its_variable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mujoco")
+    from sf.envs.picture import look_at_first_picture
+
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    source = EnvSource("Hopper-v5")
+    with pytest.raises(EnvError, match=r"Hopper-v5 draws no picture: .*MUJOCO_GL=egl or, without a graphics card, MUJ"):
+        in_disposable_child(look_at_first_picture, source, timeout_s=60.0, what="A first picture of Hopper-v5")

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from sf_envs.echo import TwoAgentEcho
 
 from sf.envs import EnvSource, find_env, probe, probe_and_time, register_env, registry
-from sf.errors import EnvError
+from sf.errors import EnvCrashed, EnvError
 from sf.spaces import ActionSpec, LeafSpec
 from tests.toy_envs import Fickle, Raising, Toy, TwoToys
 
@@ -219,6 +219,18 @@ class TestProbe:
     def test_episodes_that_end_in_every_step_are_fine(self) -> None:
         register_env("Short", Toy)
         probe(find_env("Short", {"terminated": True, "truncated": np.True_}))
+
+    @pytest.mark.parametrize("name", ["reward", "observation", "terminated"])
+    def test_a_tensor_that_requires_grad_is_refused_in_one_sentence(self, name: str) -> None:
+        import torch
+
+        register_env("Differentiable", Toy)
+        value = torch.ones(2 if name == "observation" else (), requires_grad=True)
+        with pytest.raises(
+            EnvError, match=r"returned a Tensor that NumPy cannot read \(Can't call numpy\(\) on"
+        ) as caught:
+            probe(find_env("Differentiable", {name: value * 0.5}))
+        assert not isinstance(caught.value, EnvCrashed)
 
     @pytest.mark.parametrize(
         "returned",

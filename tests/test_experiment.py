@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -118,3 +120,24 @@ def test_fault_d3_start_that_cannot_be_noted(tmp_path: Path, monkeypatch: pytest
             experiment.begin()
     experiment.begin()
     experiment.close()
+
+
+@pytest.mark.parametrize("module", ["evaluate", "enjoy", "export"])
+def test_the_directory_of_another_user_is_refused_in_one_sentence(module: str, tmp_path: Path) -> None:
+    """The superuser gives up the right to read everything."""
+    path = tmp_path / "train_dir" / "theirs"
+    (path / "checkpoint_p0").mkdir(parents=True)
+    limited = []
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        limited = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    path.chmod(0o700 if limited else 0)
+    film = ["--output=a.gif"] if module == "enjoy" else []
+    arguments = [sys.executable, "-m", f"sf.cli.{module}", "--experiment=theirs", *film]
+    finished = subprocess.run([*limited, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    path.chmod(0o700)
+    assert finished.returncode == 4
+    assert finished.stderr == (
+        f"ExperimentError: The directory {path} cannot be used: Permission denied. Choose another --train_dir, make "
+        "room, or change its permissions.\n"
+    )

@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sf.limits import THREADS_OF_LIBRARIES, one_thread_each, threads_beyond_cores
+from sf.cores import usable_cores
+from sf.errors import ResourceError
+from sf.limits import THREADS_OF_LIBRARIES, ensure_shared_memory, one_thread_each, threads_beyond_cores
 from sf.preparation import prepare
 from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -179,3 +181,42 @@ def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) 
         assert max(counts[1:]) <= counts[0] + 1, counts
         command.process.send_signal(signal.SIGTERM)
         assert command.finish(20).code == 143
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/", {}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "150000 100000"}, 2),
+        ("0::/", {"cpu.max": "10000 100000"}, 1),
+        ("0::/", {"cpu.max": "6400000 100000"}, 8),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
+        ("0::/elsewhere/of/the/host", {"cpu.max": "300000 100000"}, 3),
+        ("5:cpu,cpuacct:/c\n3:cpuset:/", {"cpu,cpuacct/c/cpu.cfs_quota_us": "250000"}, 3),
+        ("5:cpu,cpuacct:/", {"cpu/cpu.cfs_quota_us": "100000"}, 1),
+        ("2:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, 8),
+        ("3:memory:/\n0::/x", {"unified/x/cpu.max": "400000 100000"}, 4),
+    ],
+)
+def test_the_cpu_quota_of_a_container_counts_as_its_cores(
+    groups: str, files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    (tmp_path / "cgroup").write_text(groups + "\n")
+    for name, text in files.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        (path.parent / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cores(tmp_path / "fs", tmp_path / "cgroup") == cores
+    assert usable_cores(tmp_path / "fs", tmp_path / "none") == 8
+
+
+def test_shared_memory_that_cannot_be_written_is_refused_before_processes_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_shared_memory()
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm")
+    with pytest.raises(ResourceError, match=r"need /dev/shm, which cannot be written here\..*--serial_mode=True"):
+        prepare(make_config("CartPole-v1", train_dir=str(tmp_path)))

@@ -17,6 +17,7 @@ from sf.learner.reporter import (
     prefix,
     report_line,
     reward_line,
+    rounded,
     weight_line,
 )
 
@@ -130,3 +131,13 @@ def test_a20_two_reports_at_one_moment_are_no_division_by_zero() -> None:
 
 def test_collected_line() -> None:
     assert collected_line({0: 500, 1: 700}, 123.45) == "Collected {0: 500, 1: 700}, FPS: 123.5"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.824, "0.824"), (1.25, "1.250"), (0.0, "0.000"), (-200.0, "-200.000"), (0.001, "0.001"), (1e-6, "1e-06"),
+     (-0.00042, "-0.00042"), (math.nan, "nan")],
+)  # fmt: skip
+def test_a16_rewards_have_three_decimals_unless_these_would_show_nothing(value: float, shown: str) -> None:
+    assert reward_line({0: value}) == f"Avg episode reward: [(0, '{shown}')]"
+    assert rounded(0.004, 2) == "0.004"

@@ -134,3 +134,25 @@ def test_synchronous_run_with_processes_repeats_bit_for_bit(tmp_path: Path, flag
         found.append(newest.tensors)
     for name, tensor in found[0].items():
         assert torch.equal(tensor, found[1][name]), name
+
+
+def test_a_resume_with_one_more_policy_says_that_it_begins_at_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {
+        "train_dir": str(tmp_path),
+        "serial_mode": True,
+        "num_envs_per_worker": 4,
+        "rollout": 16,
+    }
+    train(make_config(**settings, train_for_env_steps=200))
+    points = (tmp_path / "default_experiment" / "metrics.jsonl").read_text()
+    capsys.readouterr()
+    train(make_config(**settings, train_for_env_steps=200))
+    assert "200 frames" not in (shown := capsys.readouterr().out)
+    assert "frames were learned before" in shown
+    assert (tmp_path / "default_experiment" / "metrics.jsonl").read_text() == points, "nothing was left to do"
+    train(make_config(**settings, train_for_env_steps=800, num_policies=2))
+    shown = capsys.readouterr().out
+    assert "Other policies of this run have checkpoints, and policy 1 has none: IT BEGINS AT ZERO." in shown
+    assert "policy 0 has none" not in shown

@@ -10,7 +10,6 @@ What the processes spend on talking to each other, on copying and on waiting is 
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ import numpy as np
 
 from sf.arena import Array
 from sf.config import Config
+from sf.cores import usable_cores
 from sf.envs import EnvSource
 from sf.experiment import Experiment
 from sf.inference.actor import Actor, Answers
@@ -70,7 +70,7 @@ def costs(blocks: Sequence[Block], cores: int) -> Costs:
 
 def cores_of(config: Config) -> int:
     """Cores that a run of this configuration can use; in serial mode everything happens in one process."""
-    return 1 if config.run.serial_mode else len(os.sched_getaffinity(0))
+    return 1 if config.run.serial_mode else usable_cores()
 
 
 def measure(config: Config, source: EnvSource, info: EnvInfo, models: Mapping[str, Any], seconds: float) -> list[Block]:

@@ -14,6 +14,7 @@ import psutil
 from sf.bench.probes import make_probes
 from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
 from sf.config import Config
+from sf.cores import usable_cores
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
 from sf.process import PREFIX
 from sf.role import RoleSpec
@@ -99,8 +100,13 @@ def _role_of(process: psutil.Process) -> str:
 
 
 def machine_cpu() -> float:
-    """CPU seconds that anybody has used on the cores of this process, other virtual machines on them included."""
+    """CPU seconds that were used on the cores of this process, by other virtual machines on them too.
+
+    0 where a quota is smaller than these cores, since other processes take nothing of a quota.
+    """
     cores = os.sched_getaffinity(0)
+    if usable_cores() < len(cores):
+        return 0.0
     times = [core for index, core in enumerate(psutil.cpu_times(percpu=True)) if index in cores]
     return sum(core.user + core.nice + core.system + core.irq + core.softirq + core.steal for core in times)
 

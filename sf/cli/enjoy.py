@@ -72,6 +72,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
+    from sf.learner.reporter import rounded
 
     trust(config.encoder)
     torch.set_num_threads(1)
@@ -88,7 +89,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     played = watch(loaded, source, config.num_episodes, config.seed, output, config.overlay, config.speed)
     for policy_id, episodes in enumerate(played):
         for reward, length in zip(episodes.rewards, episodes.lengths, strict=True):
-            print(f"Policy {policy_id}: reward {reward:.3f}, length {length}")
+            print(f"Policy {policy_id}: reward {rounded(reward)}, length {length}")
         if episodes.num_cut:
             print(f"Policy {policy_id}: {cut_note(episodes.num_cut, source.max_episode_steps)}")
     if output is not None:

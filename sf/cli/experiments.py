@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.errors import ExperimentError, UsageError
+from sf.experiment import errors_told
 
 if TYPE_CHECKING:
     from sf.config import RunConfig
@@ -23,11 +25,13 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
     """The directory of an experiment.
 
     Raises:
-        ExperimentError: there is none with checkpoints; names the one that may be meant.
+        ExperimentError: there is none with checkpoints, or it cannot be read; names the one that may be meant.
     """
-    if (train_dir / experiment / "checkpoint_p0").is_dir():
-        return train_dir / experiment
-    there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
+    with errors_told((train_dir / experiment).absolute()):
+        if (train_dir / experiment / "checkpoint_p0").is_dir():
+            os.listdir(train_dir / experiment / "checkpoint_p0")
+            return train_dir / experiment
+        there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
     hint = "Train one with sf-train, or give its --train_dir."
     if near := difflib.get_close_matches(experiment, there, n=1):
         hint = f"Did you mean {near[0]}?"
@@ -51,7 +55,8 @@ def chosen_policy(
     path = Path(policy) if policy is not None else experiment_directory(Path(train_dir), experiment or "")
     from sf.policy import load_policy
 
-    return load_policy(path) if policy is not None else load_policy(path, checkpoint, policy_id)
+    with errors_told(path.absolute()):
+        return load_policy(path) if policy is not None else load_policy(path, checkpoint, policy_id)
 
 
 def environment(

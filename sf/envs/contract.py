@@ -195,11 +195,19 @@ def first_choices(action: ActionSpec) -> Array:
 
 
 def any_array(value: Any) -> Array:
-    """The value as numpy sees it; an array that fits nowhere if that is none."""
+    """The value as numpy sees it; an array that fits nowhere if that is none.
+
+    Raises:
+        EnvError: it has numbers that numpy may not read, such as a tensor that requires grad.
+    """
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # what does not convert, and lists of different lengths
         return np.array(None)
+    except RuntimeError as error:
+        raise EnvError(
+            f"the environment returned a {type(value).__name__} that NumPy cannot read ({error}), expected numbers."
+        ) from error
 
 
 def _fits(array: Array, stored: np.dtype[Any]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from sf.config import RunConfig
 from sf.errors import CheckpointError
 from sf.evaluator.playing import MAX_ENVS, max_envs
+from sf.experiment import errors_told
 from sf.learner import checkpoint
 from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
@@ -82,7 +83,8 @@ def load_entrant(entrant: Entrant) -> Loaded:
 
 
 def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
-    policy = load_policy(path)
+    with errors_told(path.absolute()):
+        policy = load_policy(path)
     greedy = entrant.greedy or isinstance(policy, GreedyPolicy)
     inner = policy.wrapped if isinstance(policy, GreedyPolicy) else policy
     if not isinstance(inner, TrainedPolicy):

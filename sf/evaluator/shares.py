@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sf.cores import usable_cores
 from sf.disposable import DisposableChild
 from sf.envs import EnvSource
 from sf.evaluator.entrants import Entrant, Loaded, load_entrant
@@ -23,7 +23,7 @@ STARTING_PAYS_FROM = 4 * MAX_ENVS
 
 def default_num_workers(num_episodes: int) -> int:
     """One process per core that this one may use, fewer if there is little to do."""
-    return max(1, min(len(os.sched_getaffinity(0)), num_episodes // STARTING_PAYS_FROM))
+    return max(1, min(usable_cores(), num_episodes // STARTING_PAYS_FROM))
 
 
 def evaluate(

@@ -9,6 +9,7 @@ import numpy as np
 
 from sf.arena import Array
 from sf.evaluator.playing import Episodes
+from sf.learner.reporter import rounded
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95
@@ -73,12 +74,15 @@ def cut_note(num_cut: int, longest: int | None) -> str:
 
 def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence[str]:
     """What the command says of one policy; `longest` episodes were cut."""
-    quantiles = ", ".join(f"{quantile:.0%} {x:.3f}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True))
+    quantiles = ", ".join(
+        f"{quantile:.0%} {rounded(x)}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True)
+    )
     cut = [cut_note(summary.num_cut, longest)] if summary.num_cut else []
     return (
-        f"{summary.num_episodes} episodes of {env_id}: reward {summary.mean:.3f} +- {summary.std:.3f} "
-        f"(min {summary.minimum:.3f}, max {summary.maximum:.3f}), length {summary.mean_length:.1f}",
-        f"mean with {CONFIDENCE:.0%} confidence from {summary.low:.3f} to {summary.high:.3f}; quantiles {quantiles}",
+        f"{summary.num_episodes} episodes of {env_id}: reward {rounded(summary.mean)} +- {rounded(summary.std)} "
+        f"(min {rounded(summary.minimum)}, max {rounded(summary.maximum)}), length {summary.mean_length:.1f}",
+        f"mean with {CONFIDENCE:.0%} confidence from {rounded(summary.low)} to {rounded(summary.high)}; "
+        f"quantiles {quantiles}",
         *cut,
     )
 
@@ -89,7 +93,7 @@ def table(rows: Sequence[tuple[str, Summary]]) -> str:
     cells: list[tuple[str, ...]] = [head]
     for name, one in sorted(rows, key=lambda row: -row[1].mean):
         numbers = (one.mean, one.low, one.high, one.std, one.minimum, one.quantiles[2], one.maximum, one.mean_length)
-        cells.append((name, *(f"{number:.2f}" for number in numbers)))
+        cells.append((name, *(rounded(number, 2) for number in numbers)))
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     aligned = [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])

@@ -7,19 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sf.arena import Array
+from sf.disposable import in_disposable_child
 from sf.envs import EnvSource
-from sf.errors import EnvError
+from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
 from sf.evaluator.entrants import Loaded
 from sf.evaluator.film import Film
 from sf.evaluator.panel import Panel
 from sf.evaluator.playing import Episodes, Play
 
 DEFAULT_FPS = 30.0
+FIRST_PICTURE_S = 300.0
+"""Longest wait for a process that makes the environment and draws one picture."""
 
 
 def watch(
@@ -43,9 +46,11 @@ def watch(
         EnvError: the environment cannot be made, or does not render.
         ExportError: the film cannot be written.
     """
-    mode = "human" if output is None else "rgb_array"
+    if output is not None:
+        what = f"A first picture of {source.env_id}"
+        in_disposable_child(look_at_first_picture, source, timeout_s=FIRST_PICTURE_S, what=what)
     screen: Callable[[Any, float, bool], None] = _Window(speed) if output is None else _Recorder(Film(output), speed)
-    factory = _Factory(replace(source, kwargs={**source.kwargs, "render_mode": mode}), screen)
+    factory = _Factory(source, "human" if output is None else "rgb_array", screen)
     watched = replace(source, factory=factory, kwargs={}, modules=())
     info = replace(loaded.info, env_id=source.env_id)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
@@ -81,11 +86,13 @@ def _beside(panel: Panel, play: Play, height: int) -> Array:
 class _Factory:
     """Makes the environment so that it is seen after every reset and step."""
 
-    def __init__(self, source: EnvSource, screen: Callable[[Any, float, bool], None]) -> None:
-        self.source, self.screen = source, screen
+    def __init__(
+        self, source: EnvSource, mode: Literal["human", "rgb_array"], screen: Callable[[Any, float, bool], None]
+    ) -> None:
+        self.source, self.mode, self.screen = source, mode, screen
 
     def __call__(self) -> Any:
-        env = self.source.make()
+        env = make_rendering(self.source, self.mode)
         fps = float(getattr(env, "metadata", {}).get("render_fps") or DEFAULT_FPS)
         for name in ("reset", "step"):
             setattr(env, name, self._seen(getattr(env, name), env, fps, name == "reset"))
@@ -121,7 +128,7 @@ class _Recorder:
         """Of an episode, which is added with its second one: the reset after the last episode begins none."""
 
     def __call__(self, env: Any, fps: float, begins: bool) -> None:
-        frame = _picture(env.render())
+        frame = picture_of(env, "The environment")
         if self.beside is not None:
             frame = np.concatenate([frame, self.beside(len(frame))], axis=1)
         if not begins and self._first is not None:
@@ -129,17 +136,3 @@ class _Recorder:
         self._first = frame if begins else None
         if not begins:
             self.film.add(frame, fps * self.speed)
-
-
-def _picture(frame: Any) -> Array:
-    """What render returned, if it is a picture."""
-    if isinstance(frame, list) and frame:
-        frame = frame[-1]
-    array = np.asarray(frame)
-    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
-        found = f"{array.dtype}{list(array.shape)}" if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise EnvError(
-            f"render() returned {found}, expected a picture, uint8[height, width, 3]. The environment must support "
-            'render_mode="rgb_array".'
-        )
-    return array

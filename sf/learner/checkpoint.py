@@ -37,6 +37,8 @@ from sf.learner import sealed
 
 log = logging.getLogger(__name__)
 
+BEGINNING = "checkpoint_"
+"""Of the names of all checkpoints."""
 BEST = "best"
 MILESTONES = "milestones"
 TENSORS = "tensors.safetensors"

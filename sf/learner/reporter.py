@@ -46,9 +46,15 @@ def report_line(
     )
 
 
+def rounded(number: float, decimals: int = 3) -> str:
+    """With so many decimals, or with three digits where these would hardly show anything."""
+    is_tiny = 0 < abs(number) < 10**-decimals
+    return f"{number:.3g}" if is_tiny else f"{number:.{decimals}f}"
+
+
 def reward_line(rewards: Mapping[int, float]) -> str:
     """The mean return of each policy that has finished an episode."""
-    return f"Avg episode reward: {[(policy, f'{reward:.3f}') for policy, reward in sorted(rewards.items())]}"
+    return f"Avg episode reward: {[(policy, rounded(reward)) for policy, reward in sorted(rewards.items())]}"
 
 
 def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:

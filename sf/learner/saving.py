@@ -36,7 +36,7 @@ class Saver:
 
     def __init__(self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Update):
         self.directory, self.update = owner.checkpoints(policy_id), update
-        self._owner = owner
+        self._owner, self._policy_id = owner, policy_id
         self.keep = config.run.keep_checkpoints
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
@@ -71,6 +71,11 @@ class Saver:
         """
         newest = checkpoint.load_newest(self.directory) or self._newest_of_others()
         if newest is None:
+            if any(self._owner.path.glob(f"checkpoint_p*/{checkpoint.BEGINNING}*")):
+                Console().line(
+                    f"Other policies of this run have checkpoints, and policy {self._policy_id} has none: IT BEGINS AT "
+                    "ZERO."
+                )
             return 0
         differences = [
             difference

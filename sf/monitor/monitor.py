@@ -23,6 +23,7 @@ from sf.learner.reporter import (
     outcome_line,
     report_line,
     reward_line,
+    rounded,
     weight_line,
 )
 from sf.ledger import Ledger
@@ -139,8 +140,8 @@ class Monitor:
         """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
         self._console.line(
             f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
-            f"reward {done.reward:.3f} ± {done.reward_std:.3f} (min {done.reward_min:.3f}, max {done.reward_max:.3f}) "
-            f"in {done.episodes} episodes"
+            f"reward {rounded(done.reward)} ± {rounded(done.reward_std)} (min {rounded(done.reward_min)}, "
+            f"max {rounded(done.reward_max)}) in {done.episodes} episodes"
             + (f", {done.num_cut} of them cut because they were too long (--max_episode_steps)" if done.num_cut else "")
         )
         scalars = {

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sf.config import RunConfig
+from sf.learner.reporter import rounded
 
 
 class ProgressBar:
@@ -40,7 +41,11 @@ class ProgressBar:
             rewards: policy id to mean return.
             lag: mean policy lag of policy 0, negative if there is none yet.
         """
-        parts = [f"{frames:,} frames", f"{fps:,.0f} FPS", *(f"reward {reward:.1f}" for reward in rewards.values())]
+        parts = [
+            f"{frames:,} frames",
+            f"{fps:,.0f} FPS",
+            *(f"reward {rounded(reward, 1)}" for reward in rewards.values()),
+        ]
         parts += [f"lag {lag:.1f}"] if lag >= 0 else []
         done = max(frames / self._frame_limit, elapsed_s / self._time_limit_s)
         has_end = min(self._frame_limit, self._time_limit_s) < math.inf

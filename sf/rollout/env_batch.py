@@ -20,7 +20,7 @@ from sf.envs import EnvSource
 from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
-from sf.errors import EnvCrashed, EnvError, text_of
+from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.monitor.console import Console
 from sf.process import NEVER_STOPPED, Stopped, shortened
 from sf.progress import Phase, Progress
@@ -176,7 +176,7 @@ class _Batch:
             seed = self.history.begin(index)
         try:
             return self.try_reset(index, seed)
-        except EnvError:
+        except SfError:
             raise  # it would break its contract again
         except Exception as error:
             self.tell_of_retry(index, error)
@@ -245,10 +245,10 @@ class _Batch:
 
     def fail(self, call: str, index: int, error: Exception) -> NoReturn:
         """Reports an exception of the environment, with its own traceback as text."""
-        if isinstance(error, EnvCrashed):
-            raise error
-        if isinstance(error, EnvError):
+        if isinstance(error, EnvError) and not isinstance(error, EnvCrashed):
             raise EnvError(f"{self.info.env_id}, environment {index}, {call}(): {error}") from None
+        if isinstance(error, SfError):  # it says everything, such as that of a film which watches the environment
+            raise error
         raise EnvCrashed(f"{self.info.env_id}, environment {index}: {_told(call, error)}") from None
 
 

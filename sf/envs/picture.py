@@ -1,0 +1,73 @@
+"""Pictures of an environment: whether it draws any, found out where it may break without harm."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Literal
+
+import numpy as np
+
+from sf.arena import Array
+from sf.envs.source import EnvSource
+from sf.errors import EnvError, text_of
+
+
+def make_rendering(source: EnvSource, mode: Literal["human", "rgb_array"]) -> Any:
+    """The environment with a render mode.
+
+    Raises:
+        EnvError: it takes none, or cannot be made.
+    """
+    try:
+        return source.make(render_mode=mode)
+    except EnvError as error:
+        cause = error.__cause__ or error
+        if not ("render_mode" in str(cause) and "unexpected keyword" in str(cause)):
+            raise
+        raise EnvError(
+            f"{source.env_id} cannot be watched, because its constructor takes no render_mode. Give it an argument "
+            f'render_mode: str | None = None, and a method render() for "{mode}".'
+        ) from None
+
+
+def look_at_first_picture(source: EnvSource) -> None:
+    """Makes the environment, resets it and looks at what it draws; to be called in a process of its own.
+
+    Raises:
+        EnvError: it draws nothing.
+    """
+    env = make_rendering(source, "rgb_array")
+    env.reset(seed=0)
+    picture_of(env, source.env_id)
+
+
+def picture_of(env: Any, env_id: str) -> Array:
+    """uint8[height, width, 3], what `render` returns.
+
+    Raises:
+        EnvError: it raises, or returns something else.
+    """
+    try:
+        frame = env.render()
+    except Exception as error:
+        raise EnvError(
+            f"{env_id} draws no picture: render() raised {type(error).__name__}: {text_of(error).strip()}.{_hint()}"
+        ) from error
+    if isinstance(frame, list) and frame:
+        frame = frame[-1]
+    array = np.asarray(frame)
+    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise EnvError(
+            f"{env_id}: render() returned {found}, expected a picture, uint8[height, width, 3]. The environment must "
+            'support render_mode="rgb_array".'
+        )
+    return array
+
+
+def _hint() -> str:
+    """What to do where MuJoCo has no display."""
+    if "mujoco" not in sys.modules or os.environ.get("MUJOCO_GL") not in (None, "", "glfw"):
+        return ""
+    return " Where there is no display, MuJoCo draws with MUJOCO_GL=egl or, without a graphics card, MUJOCO_GL=osmesa."
