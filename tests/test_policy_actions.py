@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
-from sf.policy import BoundedTensorSpec, GreedyPolicy, PolicyInfo, RandomPolicy, TensorSpec, TimeStep, time_step_spec
+from sf.policy import (
+    BoundedTensorSpec,
+    GreedyPolicy,
+    Policy,
+    PolicyInfo,
+    PolicyStep,
+    RandomPolicy,
+    TensorSpec,
+    TimeStep,
+    time_step_spec,
+)
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.nests import Nest, map_leaves
 from tests.policies import FLOAT, OBSERVATION, Constant, Drawn, Remembering, cases, steps
@@ -142,6 +152,100 @@ def test_b18_a_splitter_hides_the_mask_from_the_network() -> None:
 def test_b18_masks_are_for_one_leaf_of_choices(spec: Nest) -> None:
     with pytest.raises(NotImplementedError, match="Masks are for one leaf of bounded integers"):
         RandomPolicy(time_step_spec(OBSERVATION), spec, observation_and_action_constraint_splitter=lambda x: (x, None))
+
+
+MASKED = {"obs": OBSERVATION, "action_mask": BoundedTensorSpec((4,), torch.int8, None, 0, 1)}
+
+
+class Seeing(Policy):
+    """Has the same logits for all, and remembers what it was shown."""
+
+    def __init__(self, logits: Tensor, action_spec: Nest, observation: Nest = None, **options: Any) -> None:
+        super().__init__(time_step_spec(observation or MASKED), action_spec, **options)
+        self.logits, self.seen = logits, list[Any]()
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        self.seen.append(time_step.observation)
+        logits = self.logits.expand(*time_step.step_type.shape, *self.logits.shape)
+        choices = Categorical(logits=logits)
+        return PolicyStep(Independent(choices, 1) if self.logits.dim() == 2 else choices, policy_state)
+
+
+class Masking(Seeing):
+    """Masks by itself, and says so; two choices of its own are left."""
+
+    masks_itself = True
+
+    def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        _, mask = self._split(time_step.observation)
+        assert mask is not None
+        step = super()._distribution(time_step, policy_state)
+        return step._replace(action=Categorical(logits=step.action.logits.masked_fill(~mask, -1e8)))
+
+
+def test_b18_a_subclass_sees_its_part_and_what_it_returns_is_masked() -> None:
+    choice = BoundedTensorSpec((), torch.int64, None, 0, 3)
+    logits = torch.tensor([5.0, 1.0, 5.0, 2.0], requires_grad=True)
+    policy = Seeing(logits, choice, emit_log_probability=True)
+    steps = masked_observation([0, 1, 0, 1], 10_000)
+    taken = policy.action(steps)
+    assert set(taken.action.tolist()) == {1, 3}
+    assert set(policy.seen[0]) == {"obs"}, "the network sees the first part only"
+    expected = torch.tensor([1.0, 2.0]).log_softmax(-1)[taken.action // 2]
+    torch.testing.assert_close(taken.info.log_probability, expected)
+    assert set(GreedyPolicy(Seeing(logits, choice)).action(steps).action.tolist()) == {3}
+    distribution = policy.distribution(steps).action
+    assert distribution.probs[0, [0, 2]].tolist() == [0.0, 0.0]
+    distribution.log_prob(taken.action).mean().backward()
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad[[0, 2]], torch.zeros(2), atol=1e-6, rtol=0.0)  # up to rounding
+    assert logits.grad[[1, 3]].abs().min() > 1e-4
+
+
+def test_b18_vectors_of_choices_are_masked_component_by_component() -> None:
+    vector = BoundedTensorSpec((2,), torch.int64, None, 0, [2, 0])
+    drawn = Seeing(torch.zeros(2, 3), vector).action(masked_observation([1, 0, 1, 1], 10_000)).action
+    assert [set(column.tolist()) for column in drawn.unbind(1)] == [{0, 2}, {0}]
+
+
+def test_b18_a_splitter_of_the_user_reaches_a_subclass() -> None:
+    def split(observation: Tensor) -> tuple[Tensor, Tensor | None]:
+        return observation[:, :1], observation[:, 1:] > 0
+
+    spec = TensorSpec((4,), torch.float32)
+    choice = BoundedTensorSpec((), torch.int64, None, 0, 2)
+    policy = Seeing(torch.tensor([9.0, 0.0, 0.0]), choice, spec, observation_and_action_constraint_splitter=split)
+    observation = torch.tensor([[7.0, 0.0, 1.0, 0.0], [8.0, 0.0, 0.0, 1.0]])
+    assert policy.action(TimeStep.first(observation, 2)).action.tolist() == [1, 2]
+    assert policy.seen[0].tolist() == [[7.0], [8.0]]
+    unmasked = Seeing(
+        torch.tensor([99.0, 0.0, 0.0]), choice, spec, observation_and_action_constraint_splitter=lambda x: (x, None)
+    )
+    assert unmasked.action(TimeStep.first(observation, 2)).action.tolist() == [0, 0]
+
+
+def test_b18_a_subclass_that_masks_by_itself_says_so_and_sees_everything() -> None:
+    policy = Masking(torch.zeros(4), BoundedTensorSpec((), torch.int64, None, 0, 3))
+    assert set(policy.action(masked_observation([0, 1, 0, 1], 10_000)).action.tolist()) == {1, 3}
+    assert set(policy.seen[0]) == {"obs", "action_mask"}
+
+
+def test_b18_a_mask_that_would_have_no_effect_is_refused() -> None:
+    choice = BoundedTensorSpec((), torch.int64, None, 0, 3)
+    with pytest.raises(NotImplementedError, match=r"Constant implements _action, .* set masks_itself = True"):
+        Constant(torch.zeros(3), choice, MASKED)
+    steps = masked_observation([0, 1, 0, 1], 3)
+
+    class Odd(Seeing):
+        def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+            return PolicyStep(Fixed(torch.zeros(3, dtype=torch.int64), 1), policy_state)
+
+    with pytest.raises(TypeError, match=r"returned Fixed.*expected a Categorical, or an Independent of one"):
+        Odd(torch.zeros(4), choice).action(steps)
+    with pytest.raises(ValueError, match="Seeing has a mask of 4 choices, but the action has 6"):
+        Seeing(torch.zeros(6), BoundedTensorSpec((), torch.int64, None, 0, 5)).action(steps)
+    with pytest.raises(ValueError, match="Seeing has 3 logits of a choice, but the action has 4"):
+        Seeing(torch.zeros(3), choice).action(steps)
 
 
 # ------------------------------------------------------------------------------------------------ kinds of policies

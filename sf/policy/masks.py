@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.distributions import Categorical, Distribution, Independent
+from torch.nn import functional
 
+from sf.policy.distributions import MASKED_LOGIT
 from sf.policy.nests import Nest, leaves
 from sf.policy.specs import BoundedTensorSpec
 from sf.spaces import ACTION_MASK
@@ -46,6 +52,46 @@ def choose_splitter(
     raise NotImplementedError(
         f"Masks are for one leaf of bounded integers (Discrete or MultiDiscrete), but the action has {shown}."
     )
+
+
+def masked(distribution: Any, mask: Tensor, spec: BoundedTensorSpec, who: str) -> Distribution:
+    """The distribution without the choices that the mask forbids: their logits are as low as they can be.
+
+    Args:
+        distribution: a `Categorical` with logits [..., n], or an `Independent` of one with logits [..., k, n] for a
+            vector of k choices.
+        mask: bool [..., n], or [..., sum of the numbers of choices] for a vector.
+        spec: of the action.
+        who: for messages.
+
+    Raises:
+        ValueError: the mask has another number of choices than the action.
+        TypeError: the distribution has no logits that could be masked.
+    """
+    is_vector = isinstance(distribution, Independent)
+    choices = distribution.base_dist if isinstance(distribution, Independent) else distribution
+    if not isinstance(choices, Categorical) or is_vector is not bool(spec.shape):
+        raise TypeError(
+            f"{who} has observations with a mask, and _distribution returned {distribution!r}, expected a Categorical, "
+            "or an Independent of one for a vector of choices. If it masks by itself, set masks_itself = True."
+        )
+    counts = np.ravel(spec.maximum - spec.minimum + 1).astype(int).tolist()
+    if mask.shape[-1] != sum(counts):
+        raise ValueError(f"{who} has a mask of {mask.shape[-1]} choices, but the action has {sum(counts)}.")
+    if choices.logits.shape[-1] != max(counts):
+        raise ValueError(f"{who} has {choices.logits.shape[-1]} logits of a choice, but the action has {max(counts)}.")
+    legal = mask.to(torch.bool)
+    if is_vector:
+        widest = choices.logits.shape[-1]
+        rows = [functional.pad(part, (0, widest - part.shape[-1])) for part in torch.split(legal, counts, -1)]
+        legal = torch.stack(rows, -2)
+    logits = choices.logits.masked_fill(~legal, MASKED_LOGIT)
+    own = copy.copy(choices)  # whatever else it has, such as the first choice, stays
+    own.logits = own._param = logits - logits.logsumexp(-1, keepdim=True)
+    own.__dict__.pop("probs", None)
+    if not isinstance(distribution, Independent):
+        return own
+    return Independent(own, distribution.reinterpreted_batch_ndims, validate_args=False)
 
 
 def _can_be_masked(action_spec: Nest) -> bool:

@@ -18,7 +18,7 @@ from sf.policy.blending import blend
 from sf.policy.fitting import Fit
 from sf.policy.flat import named_variables
 from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
-from sf.policy.masks import Splitter, choose_splitter
+from sf.policy.masks import Splitter, choose_splitter, masked
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.seeding import Seed, seeded
 from sf.policy.specs import BoundedTensorSpec, TensorSpec, check_tensors, clip_to_spec
@@ -34,11 +34,15 @@ class Policy(nn.Module):
     same for all policies, so a subclass that overrides one cannot be built.
 
     A subclass implements `_distribution`, and where needed `_action` and `_get_initial_state`, and calls this
-    constructor. Tensors may have a batch dimension before the shape of their spec.
+    constructor. Tensors may have a batch dimension before the shape of their spec. Where observations carry a mask of
+    legal actions, `_distribution` is given the rest of them and returns a distribution that is not masked.
     """
 
     masks_in_network = False
     """Whether the network reads the mask itself, for every kind of action, so that no splitter is used."""
+    masks_itself = False
+    """Whether `_distribution` and `_action` are given whole observations, and mask what they return; a subclass that
+    does so sets it and calls `_split`."""
     device = torch.device("cpu")
     """Of everything that goes in and comes out, and of the generator that a seed is for; a subclass sets it."""
 
@@ -72,8 +76,8 @@ class Policy(nn.Module):
 
         Raises:
             ValueError: a public method is overridden, or `time_step_spec` is no TimeStep of specs.
-            NotImplementedError: a mask for actions that are not one leaf of choices, or a splitter where the network
-                reads the mask.
+            NotImplementedError: a mask for actions that are not one leaf of choices, or for a subclass that implements
+                `_action` and does not say that it masks by itself, or a splitter where the network reads the mask.
         """
         super().__init__()
         kind = type(self)
@@ -98,6 +102,13 @@ class Policy(nn.Module):
         self.observation_and_action_constraint_splitter = choose_splitter(
             observation_and_action_constraint_splitter, time_step_spec.observation, action_spec, self.masks_in_network
         )
+        has_splitter = self.observation_and_action_constraint_splitter is not None
+        self._is_masked_here = has_splitter and not (self.masks_in_network or self.masks_itself)
+        if self._is_masked_here and kind._action is not Policy._action:
+            raise NotImplementedError(
+                f"{kind.__name__} implements _action, and its observations carry a mask, which would be ignored. "
+                "Implement _distribution only, or mask in _action as well and set masks_itself = True."
+            )
         self._has_bounds = any(isinstance(spec, BoundedTensorSpec) for spec in leaves(action_spec))
         self._has_state = any(True for _ in leaves(policy_state_spec))
         self._has_keys = has_keys((time_step_spec, policy_state_spec))
@@ -158,7 +169,7 @@ class Policy(nn.Module):
             outer = self._check_input(time_step, policy_state)
         if self.automatic_state_reset and self._has_state:
             policy_state = self._reset_state(time_step, policy_state)
-        step = self._distribution(time_step, policy_state)
+        step = self._masked_distribution(time_step, policy_state)
         if self.emit_log_probability:
             zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape, device=self.device), self._action_spec)
             step = step._replace(info=with_log_probability(step.info, zeros))
@@ -257,20 +268,36 @@ class Policy(nn.Module):
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         """A step with an action, not clipped; here one that is drawn from the distribution."""
-        step = self._distribution(time_step, policy_state)
+        step = self._masked_distribution(time_step, policy_state)
         with seeded(seed, self.device):
             action = map_leaves(lambda distribution: distribution.sample(), step.action)
         return self._with_action(step, action, time_step)
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         """A step with the most likely action, not clipped."""
-        step = self._distribution(time_step, policy_state)
+        step = self._masked_distribution(time_step, policy_state)
         return self._with_action(step, map_leaves(_mode, step.action), time_step)
 
     def _get_initial_state(self, batch_size: int | None) -> Nest:
         """Zeros, unless a subclass knows better."""
         outer = () if batch_size is None else (batch_size,)
         return map_leaves(lambda spec: spec.zeros(outer, self.device), self._policy_state_spec)
+
+    def _masked_distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        """What `_distribution` says of the part of the observation that is for it, without what the mask forbids.
+
+        Raises:
+            ValueError: the mask has another number of choices than the action.
+            TypeError: the distribution has no logits that could be masked.
+        """
+        if not self._is_masked_here:
+            return self._distribution(time_step, policy_state)
+        part, mask = self._split(time_step.observation)
+        step = self._distribution(time_step._replace(observation=part), policy_state)
+        if mask is None:
+            return step
+        (spec,) = leaves(self._action_spec)
+        return step._replace(action=map_leaves(lambda leaf: masked(leaf, mask, spec, self.name), step.action))
 
     def _split(self, observation: Nest) -> tuple[Nest, Tensor | None]:
         """The part of an observation that a network should see, and the mask of legal actions if there is one."""

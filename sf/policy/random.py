@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.distributions import Distribution, Independent
-from torch.nn import functional
 
 from sf.policy.distributions import MASKED_LOGIT
 from sf.policy.leaf_distributions import Choices, SpreadOut, UniformInteger
-from sf.policy.nests import Nest, leaves, map_leaves
+from sf.policy.nests import Nest, map_leaves
 from sf.policy.policy import Policy
 from sf.policy.specs import BoundedTensorSpec, TensorSpec
 from sf.policy.steps import PolicyStep, TimeStep
@@ -36,12 +34,9 @@ class RandomPolicy(Policy):
         super().__init__(time_step_spec, action_spec, **options)
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        _, mask = self._split(time_step.observation)
-        if mask is not None:
-            (spec,) = leaves(self.action_spec)
-            return PolicyStep(map_leaves(lambda _: _legal_choices(spec, mask), self.action_spec), policy_state)
         outer = tuple(time_step.step_type.shape)
-        return PolicyStep(map_leaves(lambda spec: _unmasked(spec, outer), self.action_spec), policy_state)
+        kind = _unmasked if self.observation_and_action_constraint_splitter is None else _choices
+        return PolicyStep(map_leaves(lambda spec: kind(spec, outer), self.action_spec), policy_state)
 
 
 def _unmasked(spec: TensorSpec, outer: tuple[int, ...]) -> Distribution:
@@ -52,15 +47,14 @@ def _unmasked(spec: TensorSpec, outer: tuple[int, ...]) -> Distribution:
     return Independent(leaf, len(spec.shape), validate_args=False) if spec.shape else leaf
 
 
-def _legal_choices(spec: BoundedTensorSpec, mask: Tensor) -> Distribution:
-    """One choice, or a vector of them whose masks lie side by side."""
+def _choices(spec: BoundedTensorSpec, outer: tuple[int, ...]) -> Distribution:
+    """One choice, or a vector of them, all alike; the mask makes the difference."""
     low, _ = spec.limits
     counts = np.ravel(spec.maximum - spec.minimum + 1).astype(int).tolist()
-    logits = torch.zeros(mask.shape).masked_fill(~mask, MASKED_LOGIT)
+    logits = torch.full((len(counts), max(counts)), MASKED_LOGIT)
+    for row, count in zip(logits, counts, strict=True):
+        row[:count] = 0.0
+    logits = logits.expand(*outer, *logits.shape)
     if not spec.shape:
-        return Choices(logits, low)
-    rows = [
-        functional.pad(part, (0, max(counts) - part.shape[-1]), value=MASKED_LOGIT)
-        for part in torch.split(logits, counts, -1)
-    ]
-    return Independent(Choices(torch.stack(rows, -2), low), 1, validate_args=False)
+        return Choices(logits[..., 0, :], low)
+    return Independent(Choices(logits, low), 1, validate_args=False)
