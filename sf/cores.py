@@ -1,4 +1,7 @@
-"""How many cores a run may use: those of its affinity, and no more than the CPU quota of its container grants."""
+"""How many cores a run may use: those of its affinity, and no more than the CPU quota of its container grants.
+
+And how long a thread has waited for one.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,14 @@ def usable_cores(cgroups: Path = CGROUPS, own_groups: Path = OWN_GROUPS) -> int:
     quota = min(_quotas(cgroups, own_groups), default=math.inf)
     allowed = len(os.sched_getaffinity(0))
     return max(1, allowed if quota >= allowed else math.ceil(quota))
+
+
+def queued_s() -> float:
+    """Seconds that this thread was ready to run and another one had the core; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _quotas(cgroups: Path, own_groups: Path) -> Iterator[float]:

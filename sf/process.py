@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sf.arena import Arena
+from sf.cores import queued_s
 from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
 from sf.output import BoundedStream, bound_output
 from sf.progress import Phase
+from sf.records import ASKED
 from sf.role import Role, RoleSpec
 
 RUNNING, STOPPING = 0, 1
@@ -134,9 +137,12 @@ def run_child(spec: RoleSpec, parent_pid: int, arena: Arena, reports: Connection
             gc.collect()
             gc.freeze()  # what was built stays, so that later collections need not look at it
             reports.send(Ready())
+            began_s = time.process_time() + queued_s()  # what it took to begin is no training
             with contextlib.suppress(Stopped):
                 _loop(role, arena)
             role.close()
+            role.record[ASKED] += time.process_time() + queued_s() - began_s
+            role.record.publish()
     except BaseException as error:
         failure = failure_of(error)
         reports.send(failure)

@@ -16,7 +16,10 @@ import numpy as np
 from sf.arena import Arena, Array, Field
 from sf.progress import Progress
 
-ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "clipped", "step", "wait", "write")
+ASKED = "asked"
+"""Counter of each record: seconds for which the process has computed, or was ready to and had no core; 0 until it has
+ended in order."""
+ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "clipped", "step", "wait", "write", ASKED)
 INFERENCE_COUNTERS = (
     "samples",
     "requests",
@@ -31,13 +34,14 @@ INFERENCE_COUNTERS = (
     "weights",
     "gpu_mem",
     "gpu_cache",
+    ASKED,
 )
 LEARNER_COUNTERS = (
     "version", "env_steps", "first_env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update",
-    "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps",
+    "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps", ASKED,
 )  # fmt: skip
 
-EVALUATION_COUNTERS = ("evaluations", "play", "wait")
+EVALUATION_COUNTERS = ("evaluations", "play", "wait", ASKED)
 
 ROLLOUT_ACTIVITIES = ("step", "wait", "write")
 INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")

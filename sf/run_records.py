@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sf.monitor.time_shares import ACT, WAIT
 from sf.records import (
+    ASKED,
     EVALUATION_ACTIVITIES,
     INFERENCE_ACTIVITIES,
     LEARNER_ACTIVITIES,
@@ -38,6 +39,11 @@ class RunRecords:
         """The one of each policy that speaks for all."""
         self.evaluators = {"eval-0": evaluation_record(arena)} if has_evaluator else {}
         self._workers_act = topology.workers_act
+
+    def asked_seconds(self) -> float:
+        """For which processes wanted a core, of those that have ended in order."""
+        groups = [self.rollouts, *self.inferences, self.learners, self.evaluators]
+        return sum(record.read()[ASKED] for records in groups for record in records.values())
 
     def seconds(self) -> dict[str, dict[str, float]]:
         """Seconds by activity, for every process."""

@@ -149,7 +149,8 @@ class Session:
         if self.started_s == math.inf:
             self.monitor.close()
         else:
-            self.monitor.finish(exit_reason, exit_code, self.records.seconds(), self.ledger())
+            records = self.records
+            self.monitor.finish(exit_reason, exit_code, records.seconds(), self.ledger(), records.asked_seconds())
 
     def faults(self) -> dict[str, float]:
         """For the curves: what was thrown away, by reason, and what could not be saved."""

@@ -65,6 +65,40 @@ def test_bottleneck_is_the_role_that_waits_least(busy: tuple[float, float, float
     assert bottleneck(seconds).startswith(verdict)
 
 
+@pytest.mark.parametrize(
+    ("asked", "cores", "verdict"),
+    [
+        (
+            1.9,
+            2,
+            "the run asks for 1.9 of 2 cores, so the machine is full and more --num_workers will not help.",
+        ),
+        (
+            0.9,
+            1,
+            "the run asks for 0.9 of 1 core, so the machine is full and more --num_workers will not help.",
+        ),
+        (
+            1.2,
+            4,
+            "add --num_workers, because the run asks for 1.2 of 4 cores.",
+        ),
+        (
+            0.0,
+            2,
+            "add --num_workers if cores are free.",
+        ),
+    ],
+)
+def test_more_workers_are_advised_only_where_cores_are_free(asked: float, cores: int, verdict: str) -> None:
+    """Environments that sleep keep their workers busy, and no core."""
+    seconds = {"rollout-0": {"step": 0.9, "wait": 0.1}, "learner-0": {"update": 0.2, "wait": 0.8}}
+    expected = f"The environments hold the run back: {verdict} (Busy: rollout 90%, learner 20%.)"
+    assert bottleneck(seconds, asked, cores) == expected
+    waiting = {"rollout-0": {"step": 0.5, "wait": 0.5}}
+    assert ("of which none is free" in bottleneck(waiting, asked, cores)) is (asked >= 0.85 * cores)
+
+
 def test_time_shares_of_processes_that_never_reported() -> None:
     assert time_share_table({"rollout-0": {"step": 0.0, "wait": 0.0}}) == ""
     assert bottleneck({"rollout-0": {"step": 0.0}}) == "No process has reported where its time went."

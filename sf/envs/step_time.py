@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
+
+from sf.cores import queued_s
 
 WAITS = 1.5
 """With so much more wall time than CPU time an environment waits for something, and others can use the core."""
@@ -63,14 +64,6 @@ class Stopwatch:
         inside_s = max(0.0, queued - queued_before_s - max(0.0, between_s))
         own_s = max(self._cpu_s, self._wall_s - inside_s)
         return StepTime(own_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
-
-
-def queued_s() -> float:
-    """Seconds that this thread was ready to run and another one had the core; 0 where the kernel does not say."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def _cpu_of_children_s() -> float:

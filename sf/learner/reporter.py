@@ -88,7 +88,7 @@ def outcome_line(
     """
     several = len(rewards) > 1 or 0 not in rewards
     reached = [
-        f"a mean return of {mean:.3f} over {episodes} episode{'s' if episodes > 1 else ''}"
+        f"a mean return of {rounded(mean)} over {episodes} episode{'s' if episodes > 1 else ''}"
         + (f" with policy {policy}" if several else "")
         for policy, (mean, episodes) in sorted(rewards.items())
     ]

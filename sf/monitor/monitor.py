@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration, steps_per_round
+from sf.cores import usable_cores
 from sf.learner.reporter import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
@@ -164,7 +165,7 @@ class Monitor:
             mark = "" if saved.version else ", untrained"
             self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version}{mark})")
 
-    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger) -> None:
+    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger, asked_s: float = 0.0) -> None:
         """Shows the end of the run and closes everything; the last `poll` has brought the newest counters.
 
         Args:
@@ -172,6 +173,7 @@ class Monitor:
             exit_code: of the command.
             seconds: process name to activity to the time it took.
             ledger: what became of the trajectories.
+            asked_s: of cores that all processes together wanted.
         """
         first, last = self._first, self._newest
         assert first is not None
@@ -188,7 +190,8 @@ class Monitor:
             write_run_summary(self._directory, summary)
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
-        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds)
+        asked = asked_s / max(last.time_s - first.time_s, 1e-9)
+        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores())
         self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}

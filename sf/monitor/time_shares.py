@@ -11,12 +11,13 @@ Seconds = Mapping[str, Mapping[str, float]]
 """Process name to activity to seconds."""
 
 _ADVICE = {
-    "rollout": "The environments hold the run back: add --num_workers if cores are free.",
     "acting": "Acting holds the run back: give it larger groups with more --num_envs_per_worker.",
     "inference": "Inference holds the run back: give it larger groups with more --num_envs_per_worker.",
     "learner": "Training holds the run back: lower --num_epochs or take a larger --batch_size.",
 }
 ROLES = "rollout", "inference", "learner"
+FULL = 0.85
+"""Share of the cores that processes ask for from which on the machine is full."""
 _BUSY = 0.6
 """Below this share no role is the bottleneck: they wait for each other."""
 
@@ -31,17 +32,35 @@ def time_share_table(seconds: Seconds) -> str:
     return "\n".join(f"  {name:<{width}}  {shares_text(seconds[name])}" for name in names)
 
 
-def bottleneck(seconds: Seconds) -> str:
-    """One sentence about the role that waits least."""
+def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
+    """One sentence about the role that waits least.
+
+    Args:
+        seconds: of each process.
+        asked: cores that all processes together want, on average; 0 if that is not known.
+        cores: that the run may use.
+    """
+    is_full = asked >= FULL * cores
     busy = {role: share for role in ROLES if (share := _busy_share(seconds, role)) is not None}
     if not busy:
         return "No process has reported where its time went."
     role = max(busy, key=lambda role: busy[role])
     shares = ", ".join(f"{role} {100 * share:.0f}%" for role, share in busy.items())
     if busy[role] < _BUSY:
-        return f"No role holds the run back (busy: {shares}): they wait for each other or for the cores."
+        what = "the cores, of which none is free" if is_full else "each other or for the cores"
+        return f"No role holds the run back (busy: {shares}): they wait for {what}."
     what = "acting" if role == "rollout" and _act_more_than_step(seconds) else role
+    if what == "rollout":
+        return f"The environments hold the run back: {_about_workers(asked, cores, is_full)}. (Busy: {shares}.)"
     return f"{_ADVICE[what]} (Busy: {shares}.)"
+
+
+def _about_workers(asked: float, cores: int, is_full: bool) -> str:
+    """Whether more workers help."""
+    asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
+    if is_full:
+        return f"{asks}, so the machine is full and more --num_workers will not help"
+    return f"add --num_workers, because {asks}" if asked else "add --num_workers if cores are free"
 
 
 def shares_text(activities: Mapping[str, float]) -> str:
