@@ -110,7 +110,7 @@ def test_what_is_timed_is_what_the_run_does(
     wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the flags that are printed choose the same."""
-    monkeypatch.setattr(preparation, "find_env", lambda env, arguments: source(ManyLegal))
+    monkeypatch.setattr(preparation, "find_env", lambda env, arguments, limit: source(ManyLegal))
     rollout = prepare(open_sizes(vectorization=wanted, train_dir=str(tmp_path))).config.rollout
     printed = capsys.readouterr().out
     assert ("that step as one" in printed) is (wanted == "native")
