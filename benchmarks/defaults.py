@@ -1,6 +1,6 @@
 """Compares candidates for the plain defaults: frames until known scores, over tasks, modes and seeds.
 
-    python benchmarks/defaults.py [--tasks CartPole-v1 ...] [--candidates today ...] [--modes async sync serial]
+    python benchmarks/defaults.py [--tasks CartPole-v1 ...] [--candidates defaults ...] [--modes async sync serial]
                                   [--seeds 1 2 3] [--directory results]
 
 Every run stops at the score of its task or at its budget of frames. What has finished is kept in defaults.jsonl and not
@@ -41,22 +41,31 @@ TASKS = {
     "sf/Remember-v0": Task(0.9, 300_000, ("--use_rnn=True",)),
 }
 
-BEFORE = ("--num_batches_per_epoch=2", "--num_epochs=4", "--exploration_loss_coeff=0.003")
-"""The defaults up to November 2026."""
+
+def _flags(minibatches: int, epochs: int, entropy: float, rate: float, rollout: int = 32) -> tuple[str, ...]:
+    return (
+        f"--num_batches_per_epoch={minibatches}",
+        f"--num_epochs={epochs}",
+        f"--exploration_loss_coeff={entropy:g}",
+        f"--learning_rate={rate:g}",
+        f"--rollout={rollout}",
+    )
+
+
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "defaults": (),
-    "before": BEFORE,
-    "B4 ent": ("--num_batches_per_epoch=4", "--num_epochs=4", "--exploration_loss_coeff=0.01"),
-    "B8 ent": ("--num_batches_per_epoch=8", "--num_epochs=4", "--exploration_loss_coeff=0.01"),
-    "B8 E2 ent": ("--num_batches_per_epoch=8", "--num_epochs=2", "--exploration_loss_coeff=0.01"),
-    "B8 E2 ent lr7": (
-        "--num_batches_per_epoch=8", "--num_epochs=2", "--exploration_loss_coeff=0.01", "--learning_rate=7e-4"
-    ),
-    "R16 B4 ent": (
-        "--rollout=16", "--num_batches_per_epoch=4", "--num_epochs=4", "--exploration_loss_coeff=0.01"
-    ),
-    "R16 B4": ("--rollout=16", "--num_batches_per_epoch=4", "--num_epochs=4", "--exploration_loss_coeff=0.003"),
-}  # fmt: skip
+    "until November 2026": _flags(2, 4, 0.003, 5e-4),
+    "4 epochs of 4": _flags(4, 4, 0.01, 5e-4),
+    "4 epochs of 8": _flags(8, 4, 0.01, 5e-4),
+    "3 epochs of 8": _flags(8, 3, 0.01, 5e-4),
+    "2 epochs of 8": _flags(8, 2, 0.01, 5e-4),
+    "2 epochs of 8, rate 0.0007": _flags(8, 2, 0.01, 7e-4),
+    "2 epochs of 8, rate 0.0007, entropy 0.003": _flags(8, 2, 0.003, 7e-4),
+    "2 epochs of 8, rate 0.001": _flags(8, 2, 0.01, 1e-3),
+    "1 epoch of 16, rate 0.001": _flags(16, 1, 0.01, 1e-3),
+    "4 epochs of 4, 16 steps": _flags(4, 4, 0.01, 5e-4, 16),
+    "4 epochs of 4, 16 steps, entropy 0.003": _flags(4, 4, 0.003, 5e-4, 16),
+}
 MODES = {
     "async": (),
     "sync": ("--async_rl=False",),
@@ -67,7 +76,7 @@ MODES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=["defaults", "before"])
+    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=["defaults", "until November 2026"])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=["async", "sync"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 11)))
     parser.add_argument("--directory", type=Path, default=Path("results"))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sf.config import Config, samples_per_iteration, steps_per_round
+from sf.config import Config, samples_per_iteration
 from sf.cores import usable_cores
 from sf.learner.reporter import (
     REFRESHES_PER_LINE,
@@ -33,6 +33,7 @@ from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_f
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
+from sf.monitor.high_lag import HighLag
 from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
@@ -44,8 +45,6 @@ from sf.records import Episode
 if TYPE_CHECKING:
     from sf.monitor.progress import ProgressBar
 
-HIGH_LAG = 30.0
-"""Mean policy lag above which learning often suffers."""
 DRAW_INTERVAL_S = 0.5
 
 
@@ -61,7 +60,7 @@ class Monitor:
             num_agents: in one environment.
             console: prints the lines; by default standard output, with a bar if that is a terminal.
         """
-        self._config, self._directory, self._num_agents = config, experiment_dir, num_agents
+        self._config, self._directory = config, experiment_dir
         self._console = console or Console()
         self._bar: ProgressBar | None = None
         if console is None and sys.stdout.isatty():
@@ -83,7 +82,7 @@ class Monitor:
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
-        self._lag_is_high = self._rewards_are_clipped = False
+        self._high_lag, self._rewards_are_clipped = HighLag(config, num_agents), False
         self._needed = samples_per_iteration(config) * config.run.num_policies
         self._standstill = Standstill(samples_per_iteration(config))
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
@@ -121,7 +120,7 @@ class Monitor:
             self._report(snapshot)
         if self._summary_timer.is_due(snapshot.time_s):
             self._write_scalars(snapshot)
-        self._warn_of_lag(snapshot)
+        self._high_lag.look(snapshot)
         self._tell_of_clipped_rewards(snapshot)
         for sentence in (
             self._standstill.look(snapshot),
@@ -230,6 +229,8 @@ class Monitor:
         self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
         if rewards := self.episodes.mean_rewards():
             self._console.line(reward_line(rewards))
+        if warning := self._high_lag.warning():
+            self._console.line(warning)
         is_first_report = self._first is None or snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S
         if not (is_first_report or self._has_nothing_left or snapshot.has_learned):
             self._console.line(progress_of_first_batch(snapshot, self._needed, self._config.rollout.rollout))
@@ -261,19 +262,6 @@ class Monitor:
                 if self._config.rollout.reward_clip is not None:
                     scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
             self._scalars.write(index, policy.frames, scalars)
-
-    def _warn_of_lag(self, snapshot: Snapshot) -> None:
-        lag = max(policy.lag.avg for policy in snapshot.policies)
-        if self._lag_is_high or lag <= HIGH_LAG:
-            return
-        self._reported_s = -math.inf
-        self._lag_is_high = True
-        steps = float(steps_per_round(self._config, self._num_agents))
-        self._console.line(
-            f"Warning: the average policy lag is {lag:.1f} optimizer steps; above 20 to 30 learning often suffers. One "
-            f"sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer --num_epochs or "
-            "fewer --num_envs_per_worker lower the lag, --async_rl=False bounds it."
-        )
 
     def _tell_of_clipped_rewards(self, snapshot: Snapshot) -> None:
         if self._rewards_are_clipped or snapshot.clipped_rewards == 0:
