@@ -405,3 +405,39 @@ def many_without_next_move(num_envs: int, mode: AutoresetMode, **arguments: Any)
 
 def walkers(**arguments: Any) -> Parallel:
     return Parallel(Walkers(**arguments))
+
+
+class LivesUnsaid(LosesLives):
+    """Ends a trajectory at each lost life as well, but says nothing of it in info, like the wrappers of CleanRL.
+
+    A reset with a seed goes on with the game as well.
+    """
+
+    def reset(self, **arguments: Any) -> Any:
+        return super().reset(**arguments if self.is_over else {})
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        info.pop("episode_continues", None)
+        return *rest, info
+
+
+def lives_unsaid_above_statistics() -> Any:
+    return halved(LivesUnsaid(raw(5)))
+
+
+class EndlessLives(Counter):
+    """Loses a life in every second step and goes on after it, unless its reset has a seed. No game ever ends."""
+
+    def __init__(self) -> None:
+        super().__init__(episode_steps=0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is not None or self.episode < 0:
+            return super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, _ = super().step(action)
+        loses = self.steps % 2 == 0
+        return observation, reward, loses, False, {"episode_continues": True} if loses else {}

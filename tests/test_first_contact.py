@@ -70,6 +70,31 @@ def test_evaluation_counts_the_same_episodes(make: Any) -> None:
     assert len(episodes.rewards) == 5
 
 
+@pytest.mark.parametrize("vectorization", ["none", "native"])
+def test_no_reward_counts_twice_at_lost_lives_that_info_does_not_tell(
+    vectorization: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = envs.lives_unsaid_above_statistics
+    register_env("Unsaid", make, make_vec=partial(envs.as_one, make, "NEXT_STEP"))
+    lab = make_lab(tmp_path, "Unsaid", num_envs_per_worker=2, worker_num_splits=1, vectorization=vectorization)
+    ring, roles, seen = EpisodeRing(lab.arena, 0), lab.build_all(), []
+
+    def enough() -> bool:
+        seen.extend(ring.new_episodes())
+        return len(seen) >= 12
+
+    step_until(roles, enough)
+    lives = {(1.5, 2), (3.5, 2), (2.5, 1)}
+    assert {(episode.reward, episode.length) for episode in seen} == lives, "halves of 1 + 2, 3 + 4 and 5"
+    assert "info['episode'] of length 5 spans several ends" in capsys.readouterr().out
+    for role in roles:
+        role.close()
+    source = EnvSource("Unsaid", {}, make)
+    info = probe(source)
+    (episodes,) = play([acting(info)], source, info, num_episodes=6, seed=0)
+    assert set(zip(episodes.rewards, episodes.lengths, strict=True)) <= lives
+
+
 @pytest.mark.parametrize("ending", envs.ENDINGS)
 def test_every_agent_ends_with_its_own_flag(ending: str, tmp_path: Path) -> None:
     """Its steps after that belong to no policy, until all agents have ended and the environment is reset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -51,3 +52,72 @@ def test_fault_b14_scores_in_info_that_are_no_numbers_are_refused(info: dict[str
         Scores(1).end(Ended(0, True, False, info))
     assert f"has {told}, expected a number" in str(caught.value)
     assert len(str(caught.value)) < 250
+
+
+def played(ends: list[tuple[int, dict[str, Any]]]) -> tuple[Scores, list[Any]]:
+    """The scores of ends that come after so many steps each, with a reward of 1 a step and this info."""
+    scores, found = Scores(1), []
+    for steps, info in ends:
+        for _ in range(steps):
+            scores.add(np.ones(1))
+        score = scores.end(Ended(0, True, False, info))
+        found.append(score and score[:2])
+    return scores, found
+
+
+def reported(r: float, l: int) -> dict[str, Any]:  # noqa: E741  # as Gymnasium has it
+    return {"episode": {"r": r, "l": l}}
+
+
+GOES_ON = {"episode_continues": True}
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected", "spans"),
+    [
+        # A game of three lives, whose wrapper sets no episode_continues, twice.
+        (
+            [(10, {}), (9, {}), (11, reported(30, 30))] * 2,
+            [(10, 10), (9, 9), (11, 11)] * 2,
+            2,
+        ),
+        # The same, with statistics below a frame skip and a few frames within resets.
+        ([(10, {}), (9, {}), (11, reported(500, 125))], [(10, 10), (9, 9), (11, 11)], 1),
+        # One that sets it, with statistics in frames.
+        ([(10, GOES_ON), (9, GOES_ON), (11, reported(500, 125))], [None, None, (500, 125)], 0),
+        # A time limit above statistics that start anew with each reset.
+        ([(10, {}), (9, reported(90, 9)), (10, {}), (10, {}), (3, reported(30, 3))], None, 0),
+        # The same in frames: the first whole episode shows that a step has four of them.
+        ([(9, reported(90, 36)), (10, {}), (9, reported(90, 36)), (10, {}), (3, reported(30, 12))], None, 0),
+        # In frames from a cut on, where the report is shorter than all steps since the last one.
+        ([(20, {}), (5, reported(50, 20))], None, 0),
+        # The game that comes after one without a sign counts as a whole.
+        ([(2, {}), (2, reported(4, 4)), (3, reported(30, 3))], [(2, 2), (2, 2), (30, 3)], 1),
+    ],
+)
+def test_no_reward_counts_twice_where_statistics_span_several_ends(
+    ends: Any, expected: Any, spans: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores, found = played(ends)
+    as_reported = [tuple(info["episode"].values()) if "episode" in info else (steps, steps) for steps, info in ends]
+    assert found == (expected or as_reported)
+    assert scores.spans == spans
+    said = capsys.readouterr().out
+    assert said.count("spans several ends") == spans
+    assert ("set info['episode_continues'] = True there" in said) == bool(spans)
+
+
+def test_what_was_reported_survives_a_resume() -> None:
+    scores, _ = played([(10, {}), (9, {})])
+    again = Scores(1)
+    again.load_state(json.loads(json.dumps(scores.state())))
+    again.add(np.ones(1))
+    again.skip(np.zeros(1, np.int64))  # a reset between two lives is no step of them
+    again.add(np.ones(1))
+    assert again.end(Ended(0, True, False, reported(20, 20))) == (2.0, 1, 2.0)
+    assert (again.spans, again.has_unreported) == (1, [False])
+
+
+def test_spanning_is_told_ever_more_rarely(capsys: pytest.CaptureFixture[str]) -> None:
+    played([(1, {}), (1, reported(2, 2))] * 9)
+    assert capsys.readouterr().out.count("spans several ends") == 4, "1, 2, 4, 8"

@@ -77,7 +77,7 @@ class Play:
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot be made beside it.
-            progress: says which call of which environment goes on; None if nobody watches.
+            progress: says which call of which environment goes on; None if no supervisor watches.
             stop: see `make_env_batch`.
 
         Raises:
@@ -96,7 +96,7 @@ class Play:
         self._generator = torch.Generator()
         self.tally: Tally
         self.last_step = PolicyStep(())
-        """What the first policy has chosen, for those who watch."""
+        """Choice of the first policy, for the panel of a film."""
 
     def _make(
         self,

@@ -34,7 +34,7 @@ FALSE = np.False_
 
 
 def unwatched() -> Progress:
-    """For environments of a process that nobody watches."""
+    """For environments of a process without a supervisor."""
     return Progress(np.zeros(1, np.int64), 0)
 
 
@@ -87,9 +87,9 @@ def make_env_batch(
         info: what they must look like.
         seeds: of the first reset of each environment.
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
-        has_final_observation: [rows] bool; set for these rows, cleared by who has read them.
+        has_final_observation: [rows] bool; set for these rows, cleared by their reader.
         action_bounds: how Box actions are kept in their bounds.
-        progress: says which call of which environment goes on; None if nobody watches.
+        progress: says which call of which environment goes on; None if no supervisor watches.
         first_index: of the first environment in its process, see `sf.envs.place`.
         repeatable: keep a history, so that a resumed run can go on in the middle of episodes.
         stop: a word that is looked at before each call of an environment; once it is not 0, `Stopped` is raised.

@@ -11,6 +11,7 @@ import numpy as np
 from sf.arena import Array
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvError
+from sf.monitor.console import Console
 from sf.rollout.env_batch import Ended
 
 Number = TypeVar("Number", int, float)
@@ -19,15 +20,30 @@ Number = TypeVar("Number", int, float)
 class Scores:
     """Sums up the rewards of each row from one end of an episode to the next.
 
-    Every end counts once, unless info["episode_continues"] says that the game goes on, as after a lost life. What
-    Gymnasium's RecordEpisodeStatistics puts into info["episode"] at that end replaces the sum, because it may lie below
-    wrappers that change rewards. Where it is missing, as below a time limit, the sum counts.
+    Every end counts once, unless info["episode_continues"] says that the game goes on, as after a lost life. The values
+    that Gymnasium's RecordEpisodeStatistics puts into info["episode"] at that end replace the sum, because it may lie
+    below wrappers that change rewards. Where it is missing, as below a time limit, the sum counts.
+
+    A wrapper that ends an episode at each lost life may lie above RecordEpisodeStatistics and set no
+    info["episode_continues"]. Then info["episode"] of the last life holds the whole game, whose first lives have
+    counted already. Two signs show this: an earlier end of the row came without info["episode"], and the reported
+    length is too long for the steps since then. In that case the sum counts, and a warning names the remedy.
     """
 
     def __init__(self, rows: int):
         """Starts at zero with `rows` agents that advance together."""
+        self.console = Console()
         self.steps = 0
         self.returns, self.started_at = np.zeros(rows), [0] * rows
+        self.reported_at = [0] * rows
+        """Step of each row in which the last end with info["episode"] came."""
+        self.has_unreported = [False] * rows
+        """Whether an end of the row since then had no info["episode"]."""
+        self.unit = 1.0
+        """Largest reported length per step, of ends without an unreported one before: RecordEpisodeStatistics below a
+        frame skip counts frames."""
+        self.spans = 0
+        """Reported episodes that spanned several ends."""
 
     def add(self, rewards: Array) -> None:
         """Takes in one step: [rows] rewards."""
@@ -38,20 +54,24 @@ class Scores:
         """The last step was none of these rows."""
         for row in rows.tolist():
             self.started_at[row] += 1
+            self.reported_at[row] += 1
 
     def forget(self, rows: range) -> None:
-        """New episodes begin in these rows, and what was before counts as none."""
+        """New episodes begin in these rows, and the rewards before count for none."""
         for row in rows:
             self.returns[row], self.started_at[row] = 0, self.steps
+            self.has_unreported[row] = True
 
     def state(self) -> dict[str, Any]:
         """In plain JSON types."""
-        return {"steps": self.steps, "returns": self.returns.tolist(), "started_at": self.started_at}
+        names = ("steps", "started_at", "reported_at", "has_unreported", "unit", "spans")
+        return {"returns": self.returns.tolist()} | {name: getattr(self, name) for name in names}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
-        self.steps, self.started_at = state["steps"], list(state["started_at"])
-        self.returns = np.array(state["returns"])
+        self.steps, self.unit, self.spans = state["steps"], state["unit"], state["spans"]
+        self.started_at, self.reported_at = list(state["started_at"]), list(state["reported_at"])
+        self.returns, self.has_unreported = np.array(state["returns"]), list(state["has_unreported"])
 
     def end(self, end: Ended) -> tuple[float, int, float] | None:
         """Return, length and true objective of the episode of a row whose trajectory has ended; None if it goes on.
@@ -61,12 +81,36 @@ class Scores:
         """
         if end.info.get(EPISODE_CONTINUES):
             return None
-        reward, length = float(self.returns[end.row]), self.steps - self.started_at[end.row]
-        self.returns[end.row], self.started_at[end.row] = 0, self.steps
+        row = end.row
+        reward, length = float(self.returns[row]), self.steps - self.started_at[row]
+        self.returns[row], self.started_at[row] = 0, self.steps
         episode = end.info.get(EPISODE)
         if isinstance(episode, Mapping) and {"r", "l"} <= episode.keys():
-            reward, length = _number(float, episode, "r"), _number(int, episode, "l")
+            reported = _number(float, episode, "r"), _number(int, episode, "l")
+            if not self._spans_several(row, length, reported[1]):
+                reward, length = reported
+            self.reported_at[row], self.has_unreported[row] = self.steps, False
+        else:
+            self.has_unreported[row] = True
         return reward, length, _number(float, end.info, "true_objective", reward)
+
+    def _spans_several(self, row: int, length: int, reported: int) -> bool:
+        """Whether the reported length holds ends of the row that have counted already; says so, ever more rarely."""
+        if not self.has_unreported[row]:
+            self.unit = max(self.unit, reported / max(length, 1))
+            return False
+        # A length in frames exceeds the steps as well, so it must also cover all steps since the last report.
+        if reported <= self.unit * length or reported < self.steps - self.reported_at[row]:
+            return False
+        self.spans += 1
+        if self.spans.bit_count() == 1:
+            self.console.line(
+                f"Warning: info['episode'] of length {reported} spans several ends, and the earlier ones have counted "
+                f"already. The {length} steps since the last end count in its place (episode {self.spans} of this kind "
+                "in its group). If an end such as a lost life is not the end of the game, set "
+                "info['episode_continues'] = True there."
+            )
+        return True
 
 
 def _number(kind: Callable[[Any], Number], info: Mapping[str, Any], key: str, default: float | None = None) -> Number:
