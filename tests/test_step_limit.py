@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
 
 from sf.cli import enjoy, evaluate
 from sf.config import Config, ModelConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
+from sf.envs.limit import StepLimit
+from sf.envs.source import is_gymnasium
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError
-from sf.evaluator import playing
+from sf.evaluator import playing, watching
 from sf.evaluator import worker as evaluation
 from sf.learner import checkpoint
 from sf.messages import EvaluationDone
 from sf.monitor.beginning import ENDLESS_S, ENDLESS_STEPS, EndlessEpisodes
 from sf.policy import ActorCritic
 from sf.rollout.env_batch import make_env_batch
+from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
 from sf.spaces import EnvInfo
+from tests.first_contact_envs import EndlessLives, OwnNumAgents
 from tests.first_hour_envs import Endless, EndlessPair
 from tests.lab import make_lab, step_until
 from tests.test_beginning import snapshot
@@ -30,6 +38,10 @@ from tests.test_vectorization import Many
 
 SMALL = ModelConfig(encoder_mlp_layers=(8,))
 ENDLESS = "tests.first_hour_envs:Endless-v0"
+
+
+def takes_limit(max_episode_steps: int = 20) -> Any:
+    return TimeLimit(Endless(), max_episode_steps)
 
 
 def room(info: EnvInfo, rows: int) -> dict[str, Any]:
@@ -69,6 +81,82 @@ def test_a_terminal_step_at_the_limit_stays_terminal() -> None:
     ended = [envs.step(np.zeros(1, np.int64), room(info, 1), np.zeros(1, np.float32)) for _ in range(3)]
     assert [end.terminated for end in ended[2]] == [True]
     assert not has_final.any(), "no value follows"
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(5, [2, 4, 5]), (4, [2, 4])])
+def test_steps_of_all_lives_count_and_a_cut_begins_a_new_game(limit: int, ends: list[int]) -> None:
+    source = EnvSource("Lives", factory=EndlessLives, max_episode_steps=limit)
+    info = probe(source)
+    envs = make_env_batch(source, info, [7], room(info, 1), np.zeros(1, bool), "clip", repeatable=True)
+    scores, seen, found, found_ends = Scores(1), room(info, 1), [], []
+    envs.reset(seen)
+    for step in range(1, 3 * limit + 1):
+        rewards = np.zeros(1, np.float32)
+        ended = envs.step(np.zeros(1, np.int64), seen, rewards)
+        scores.add(rewards)
+        found_ends += [step for _ in ended]
+        found += [score[:2] for end in ended if (score := scores.end(end))]
+        if step % limit == 0:
+            assert seen["obs"][0, 1:].tolist() == [step // limit, 0], "step 0 of the next game"
+    assert found == [(limit * (limit + 1) / 2, limit)] * 3, "each game once, with all of its lives"
+    assert found_ends == [game * limit + end for game in range(3) for end in ends]
+
+
+@pytest.mark.parametrize("life", [True, False])
+def test_a_game_of_atari_is_cut_as_a_whole_and_begins_anew(life: bool) -> None:
+    pytest.importorskip("ale_py")
+    source = find_env("atari/Breakout", {"episodic_life": life, "noop_max": 0}, 150)
+    env = source.make()
+    env.reset(seed=0)
+    lost, steps, truncated, info = 0, 0, False, dict[str, Any]()
+    while not truncated:
+        *_, terminated, truncated, info = env.step(1 + steps % 3)
+        steps += 1
+        if terminated:
+            lost += bool(info.get("episode_continues"))
+            assert life == bool(info.get("episode_continues")), "no game is over by itself"
+            env.reset()
+    assert (lost > 0) == life
+    assert info["episode"]["l"] == 4 * 150
+    assert "episode_continues" not in info
+    ale = env.unwrapped.ale
+    env.reset()
+    assert (ale.lives(), ale.getEpisodeFrameNumber()) == (5, 8), "a new game, after the two buttons at its start"
+
+
+def test_limits_keep_what_an_environment_is() -> None:
+    for limit in (None, 10):
+        env: Any = EnvSource("CartPole", factory=CartPoleEnv, max_episode_steps=limit).make()
+        env.reset(seed=3)
+        assert is_gymnasium(env)
+        assert env.get_wrapper_attr("gravity") == 9.8
+        assert env.gravity == 9.8
+        assert env.np_random is env.unwrapped.np_random
+        assert env.np_random_seed == 3
+        pair = EnvSource("Pair", factory=EndlessPair, max_episode_steps=limit).make()
+        assert not is_gymnasium(pair)
+        assert pair.num_agents == 2
+        own = EnvSource("Own", {"num_agents": 3}, OwnNumAgents, max_episode_steps=limit)
+        assert probe(own).num_agents == 1
+
+
+@pytest.mark.parametrize(("limit", "used"), [(3, 3), (30, 20)])
+def test_a_factory_that_takes_the_limit_sets_it_itself(limit: int, used: int) -> None:
+    env = EnvSource("Taking", factory=takes_limit, max_episode_steps=limit).make()
+    assert isinstance(env, TimeLimit)
+    assert env._max_episode_steps == used
+    assert not isinstance(env.env, TimeLimit)
+
+
+def test_a_limit_wraps_the_environment_of_a_film_once() -> None:
+    source = find_env(ENDLESS, {}, 7)
+    factory = watching._Factory(source, "rgb_array", lambda *_: None)
+    env = replace(source, factory=factory, kwargs={}, modules=()).make()
+    kinds = []
+    while isinstance(env, gymnasium.Wrapper):
+        kinds.append(type(env))
+        env = env.env
+    assert kinds.count(StepLimit) == 1
 
 
 def test_training_bootstraps_what_was_cut(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ def make(
     sticky: float = 0.0,
     full_action_space: bool = False,
     render_mode: str | None = None,
+    max_episode_steps: int | None = None,
 ) -> Any:
     """A game as a `gymnasium.Env` with observations [frame_stack, 84, 84] uint8.
 
@@ -32,6 +33,8 @@ def make(
         sticky: probability that the console repeats the last action instead.
         full_action_space: all 18 actions instead of those of the game.
         render_mode: of Gymnasium.
+        max_episode_steps: limit of a whole game in steps of `frame_skip` frames; None for that of the console only.
+            Frames that pass within resets count as well.
 
     Raises:
         EnvError: there is no such game.
@@ -56,7 +59,11 @@ def make(
         "repeat_action_probability": sticky,
         "full_action_space": full_action_space,
     }
-    env: Any = gymnasium.make(env_id, disable_env_checker=True, render_mode=render_mode, **arguments)
+    # Below the statistics, so that a game that is cut has a raw score, and below the loss of a life, so that it ends.
+    max_frames = None if max_episode_steps is None else max_episode_steps * frame_skip
+    env: Any = gymnasium.make(
+        env_id, max_episode_steps=max_frames, disable_env_checker=True, render_mode=render_mode, **arguments
+    )
     env = RecordEpisodeStatistics(env)
     if noop_max:
         env = wrappers.NoopStart(env, noop_max)

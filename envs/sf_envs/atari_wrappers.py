@@ -59,7 +59,7 @@ class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
         for _ in range(int(self.unwrapped.np_random.integers(1, self.noop_max + 1))):
-            # A game that ends here is of no interest: nobody has acted in it.
+            # A game that ends here has no score: no policy has acted in it.
             observation, _, terminated, truncated, info = self.env.step(NOOP)
             if terminated or truncated:
                 observation, info = self.env.reset()

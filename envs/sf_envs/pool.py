@@ -69,8 +69,10 @@ def _make_pool(name: str, seed: int, kwargs: dict[str, Any], num_envs: int = 1) 
         return pool
 
 
-def make(name: str, **kwargs: Any) -> Single:
-    """An environment of EnvPool; `kwargs` are those of `envpool.make_gymnasium`.
+def make(name: str, max_episode_steps: int | None = None, **kwargs: Any) -> Single:
+    """An environment of EnvPool, with its own limit of steps if that is lower.
+
+    `kwargs` are those of `envpool.make_gymnasium`.
 
     Raises:
         EnvError: there is no such environment.
@@ -78,7 +80,7 @@ def make(name: str, **kwargs: Any) -> Single:
     """
     import envpool  # noqa: F401  # say at once that it is missing
 
-    return Single(name, **kwargs)
+    return Single(name, **kwargs, **_limit(name, max_episode_steps))
 
 
 class Pool(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -138,12 +140,17 @@ def make_vector(name: str, num_envs: int, seed: int = 0, max_episode_steps: int 
     The name may lack its version, as in ``HalfCheetah``.
     """
     name = _with_version(name)
-    if max_episode_steps is not None:
-        import envpool
+    return Pool(name, num_envs, seed, **kwargs, **_limit(name, max_episode_steps))
 
-        own = envpool.make_spec(name).config.max_episode_steps if name in envpool.list_all_envs() else max_episode_steps
-        kwargs["max_episode_steps"] = min(max_episode_steps, own)
-    return Pool(name, num_envs, seed, **kwargs)
+
+def _limit(name: str, max_episode_steps: int | None) -> dict[str, int]:
+    """The argument of a pool that limits the steps of its episodes."""
+    if max_episode_steps is None:
+        return {}
+    import envpool
+
+    own = envpool.make_spec(name).config.max_episode_steps if name in envpool.list_all_envs() else max_episode_steps
+    return {"max_episode_steps": min(max_episode_steps, own)}
 
 
 def _with_version(name: str) -> str:

@@ -14,23 +14,28 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def place_arguments(make: Callable[..., Any] | None, worker: int, index: int) -> dict[str, int]:
     """Those of the two arguments that a function or class names among its parameters."""
-    if make is None:
-        return {}
-    try:
-        parameters = inspect.signature(make).parameters
-    except (TypeError, ValueError):  # some that are written in C have none
-        return {}
+    parameters = parameters_of(make)
     return {name: value for name, value in (("sf_worker", worker), ("sf_index", index)) if name in parameters}
 
 
+def parameters_of(make: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function or class by name; none where they are not known."""
+    if make is None:
+        return {}
+    try:
+        return inspect.signature(make).parameters
+    except (TypeError, ValueError):  # some that are written in C have none
+        return {}
+
+
 def entry_point(env_id: str, vector: bool = False) -> Callable[..., Any] | None:
-    """What Gymnasium calls to make an environment that it knows, or many of them at once; None if that is not known."""
+    """The function or class of an environment of Gymnasium, or of many copies of it; None if it is not known."""
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 

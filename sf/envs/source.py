@@ -11,7 +11,7 @@ from typing import Any
 
 from sf.envs.blame import blamed_on
 from sf.envs.contract import describe
-from sf.envs.place import entry_point, place_arguments
+from sf.envs.place import entry_point, parameters_of, place_arguments
 from sf.errors import EnvError
 from sf.spaces import EnvInfo
 
@@ -43,7 +43,7 @@ class EnvSource:
     worker: int = 0
     """Of the process that makes them, see `sf.envs.place`."""
     max_episode_steps: int | None = None
-    """Longest episode; what would be longer is truncated."""
+    """Longest episode; a longer one is truncated. A factory with a parameter of this name sets the limit itself."""
 
     def make(self, render_mode: str | None = None, index: int = 0) -> Any:
         """A new environment: a `gymnasium.Env` or a multi-agent one.
@@ -63,6 +63,9 @@ class EnvSource:
                 self._expect_registered()
             asked = self.factory or entry_point(self.env_id)
             kwargs = place_arguments(asked, self.worker, index) | kwargs
+            limit = self._limit_of_maker(self.factory)
+            if limit is not None:
+                kwargs["max_episode_steps"] = limit
             if self.factory is not None:
                 env = self.factory(**kwargs)
             else:
@@ -70,11 +73,11 @@ class EnvSource:
 
                 # Its checker would repeat on every reset and step of every environment what `probe` checks once.
                 env = gymnasium.make(self.env_id, disable_env_checker=True, **kwargs)
-            if self.max_episode_steps is None:
+            if self.max_episode_steps is None or limit is not None:
                 return env
-            from sf.envs.limit import StepLimit  # imports gymnasium
+            from sf.envs.limit import limited  # imports gymnasium
 
-            return StepLimit(env, self.max_episode_steps)
+            return limited(env, self.max_episode_steps)
 
     @property
     def offers_vector(self) -> bool:
@@ -92,24 +95,29 @@ class EnvSource:
         return self.max_episode_steps is None or self._limit_of_vector() is not None
 
     def _limit_of_vector(self) -> int | None:
-        """What to tell the maker of many copies of `max_episode_steps`; None if it takes nothing of this name.
-
-        A limit that the environment has of its own stays if it is lower.
-        """
+        """The limit for the maker of many copies; None if it takes no `max_episode_steps`."""
         import gymnasium
         from gymnasium.envs.registration import load_env_creator
 
-        assert self.max_episode_steps is not None
-        maker, own = self.vector_factory, [self.max_episode_steps, self.kwargs.get("max_episode_steps")]
-        spec = gymnasium.registry.get(self.env_id) if maker is None else None
-        if spec is not None:
-            entry = spec.vector_entry_point
-            maker = load_env_creator(entry) if isinstance(entry, str) else entry
-            own.append(spec.max_episode_steps)
-        parameter = maker and inspect.signature(maker).parameters.get("max_episode_steps")
-        if not parameter:
+        if self.vector_factory is not None:
+            return self._limit_of_maker(self.vector_factory)
+        spec = gymnasium.registry.get(self.env_id)
+        if spec is None:
             return None
-        return min(limit for limit in (*own, parameter.default) if isinstance(limit, int))
+        entry = spec.vector_entry_point
+        maker = load_env_creator(entry) if isinstance(entry, str) else entry
+        return self._limit_of_maker(maker, spec.max_episode_steps)
+
+    def _limit_of_maker(self, maker: Callable[..., Any] | None, own: int | None = None) -> int | None:
+        """The limit for a maker of environments; None if there is no limit or the maker takes no `max_episode_steps`.
+
+        A limit that the environment has of its own, `own` or the default of the parameter, stays if it is lower.
+        """
+        parameter = parameters_of(maker).get("max_episode_steps")
+        if self.max_episode_steps is None or parameter is None:
+            return None
+        limits = (self.max_episode_steps, self.kwargs.get("max_episode_steps"), own, parameter.default)
+        return min(limit for limit in limits if isinstance(limit, int))
 
     def make_vector(self, num_envs: int, seed: int, index: int = 0) -> Any:
         """Copies of the environment as one `gymnasium.vector.VectorEnv`.
@@ -149,7 +157,7 @@ class EnvSource:
         return env
 
     def _expect_registered(self) -> None:
-        """Refuse an id that only the process knew which looked it up.
+        """Refuse an id that only the process of the look-up knew.
 
         Raises:
             EnvError: Gymnasium does not know it here.

@@ -40,7 +40,7 @@ def watch(
         speed: how much faster than real time.
 
     Returns:
-        What each policy reached.
+        The episodes of each policy.
 
     Raises:
         EnvError: the environment cannot be made, or does not render.
@@ -91,8 +91,9 @@ class _Factory:
     ) -> None:
         self.source, self.mode, self.screen = source, mode, screen
 
-    def __call__(self) -> Any:
-        env = make_rendering(self.source, self.mode)
+    def __call__(self, max_episode_steps: int | None = None) -> Any:
+        """The environment; the caller sets the limit, so that it lies below the screen and only once."""
+        env = make_rendering(replace(self.source, max_episode_steps=max_episode_steps), self.mode)
         fps = float(getattr(env, "metadata", {}).get("render_fps") or DEFAULT_FPS)
         for name in ("reset", "step"):
             setattr(env, name, self._seen(getattr(env, name), env, fps, name == "reset"))
