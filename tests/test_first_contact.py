@@ -17,10 +17,10 @@ from gymnasium.vector import AutoresetMode
 from sf_envs.counter import Counter
 
 from sf import preparation
-from sf.config import Config, ModelConfig, RolloutConfig, RunConfig, resolve
+from sf.config import ModelConfig, resolve
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.errors import ConfigError, EnvError
-from sf.evaluator.playing import max_envs, play
+from sf.errors import ConfigError, EnvCrashed, EnvError
+from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
 from sf.first_look import first_look
 from sf.policy import ActorCritic
@@ -36,6 +36,19 @@ from tests.late_envs import GOOD_STEPS, Played
 from tests.test_evaluate import acting
 from tests.test_rollout import Player
 from tests.toy_envs import Toy
+
+
+class Broken(Counter):
+    """Cannot be reset."""
+
+    num_closed = 0
+
+    def reset(self, **arguments: Any) -> Any:
+        raise RuntimeError("no level")
+
+    def close(self) -> None:
+        self.num_closed += 1
+
 
 BITS: Any = spaces.Box(0, 1, (40, 48), np.dtype(bool))
 COPIED = "policy_id", "rewards", "terminated", "truncated", "final_values"
@@ -445,13 +458,53 @@ def test_flags_that_ask_for_a_second_environment_are_refused(flags: dict[str, An
         assert resolved.rollout.num_workers == (1 if flags else 4)
 
 
-def test_evaluation_plays_one_environment_where_there_cannot_be_two() -> None:
-    source = EnvSource("Once", {}, envs.Once)
+@pytest.mark.parametrize("by_reset", [False, True], ids=["constructor", "reset"])
+def test_evaluation_plays_one_environment_where_there_cannot_be_two(
+    by_reset: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = EnvSource("Once", {"by_reset": by_reset}, envs.Once)
     info = probe(source)
     (episodes,) = play([acting(info)], source, info, num_episodes=5, seed=0)
     assert episodes.lengths == [4] * 5
-    by_reset = EnvSource("Once", {"by_reset": True}, envs.Once)
-    alone = max_envs(Config(RunConfig("Once"), RolloutConfig(num_envs_per_worker=1)))
-    (episodes,) = play([acting(info)], by_reset, info, num_episodes=5, seed=0, max_envs=alone)
-    assert episodes.lengths == [4] * 5
-    assert not envs.Once.alive
+    assert not envs.Once.alive, "also the one that was made before the second one raised"
+    told = f"Once plays in one environment at a time, because 5 in one process could not begin: {REFUSED}\n"
+    assert capsys.readouterr().out.endswith(told)
+
+
+@pytest.mark.parametrize(("num_episodes", "num_made"), [(1, 1), (5, 6)])
+def test_crash_in_the_first_reset_of_an_evaluation_is_raised_where_one_environment_crashes_as_well(
+    num_episodes: int, num_made: int
+) -> None:
+    made: list[Broken] = []
+
+    def make() -> Broken:
+        made.append(Broken())
+        return made[-1]
+
+    source, info = EnvSource("Broken", {}, make), probe(EnvSource("Counter", {}, Counter))
+    with pytest.raises(EnvCrashed, match=r"environment 0: reset.. raised RuntimeError: no level"):
+        play([acting(info)], source, replace(info, env_id="Broken"), num_episodes, seed=0)
+    assert [env.num_closed for env in made] == [1] * num_made
+
+
+def test_evaluation_that_has_begun_once_does_not_go_on_with_fewer_environments() -> None:
+    source = EnvSource("Counter", {"episode_steps": 4}, Counter)
+    info = probe(source)
+    playing = Play([acting(info)], source, info, num_episodes=3, seed=0)
+    playing.start()
+    playing._envs.envs[1].reset = Broken().reset  # type: ignore[attr-defined]
+    with pytest.raises(EnvCrashed, match=r"environment 1: reset"):
+        playing.start()
+    assert playing.num_envs == 3
+    playing.close()
+
+
+def test_evaluator_plays_many_environments_beside_workers_with_one_each(tmp_path: Path) -> None:
+    lab = make_lab(
+        tmp_path, num_workers=2, num_envs_per_worker=1, worker_num_splits=1, eval_every_steps=10, eval_episodes=9
+    )
+    roles = lab.build_all()
+    (evaluator,) = (role for role in roles if isinstance(role, Evaluator))
+    assert evaluator.play.num_envs == 9
+    for role in roles:
+        role.close()

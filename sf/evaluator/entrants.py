@@ -7,7 +7,6 @@ from pathlib import Path
 
 from sf.config import RunConfig
 from sf.errors import CheckpointError
-from sf.evaluator.playing import MAX_ENVS, max_envs
 from sf.experiment import errors_told
 from sf.learner import checkpoint
 from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
@@ -38,8 +37,6 @@ class Loaded:
     """Of the experiment; None for a saved policy, which does not remember its environment's arguments."""
     titles: list[str]
     """By policy id: path, version and frames."""
-    max_envs: int = MAX_ENVS
-    """Environments that play at once in a process."""
 
 
 def entrant_of_experiment(directory: Path, which: str, greedy: bool) -> Entrant:
@@ -78,7 +75,6 @@ def load_entrant(entrant: Entrant) -> Loaded:
         saved[0].config.rollout.action_bounds,
         saved[0].config.run,
         [_title(one.path, one.version, f", {one.frames} frames") for one in saved],
-        max_envs(saved[0].config),
     )
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from sf.arena import Array
-from sf.config import Config
 from sf.envs import EnvSource
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
+from sf.monitor.console import Console
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.process import NEVER_STOPPED
 from sf.progress import Progress
@@ -30,11 +31,6 @@ MAX_ENVS = 64
 are, the more of them wait at the end for the last one to complete its episodes."""
 
 PROGRESS_S = 10.0
-
-
-def max_envs(config: Config) -> int:
-    """Environments that play at once: one if the workers of the training have one each, as emulators need it."""
-    return 1 if config.rollout.num_envs_per_worker == 1 else MAX_ENVS
 
 
 @dataclass
@@ -53,6 +49,9 @@ class Play:
     Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
     would prefer short episodes. Agent a is played by policy a modulo the number of policies. Where there are more
     policies than agents, each policy has a block of environments in which it comes first.
+
+    An emulator may exist once per process. So if making several environments raises, or resetting them for the first
+    time, they are closed and one of them plays all episodes; what that one raises is raised.
     """
 
     def __init__(
@@ -76,8 +75,8 @@ class Play:
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
-            max_envs: environments that play at once; only one does where a second one cannot be made beside it.
-            progress: says which call of which environment goes on; None if no supervisor watches.
+            max_envs: environments that play at once; only one does where a second one cannot live beside it.
+            progress: says which call of which environment goes on; None if no watchdog reads it.
             stop: see `make_env_batch`.
 
         Raises:
@@ -86,29 +85,24 @@ class Play:
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
+        self._source, self._info, self._action_bounds, self._progress, self._stop = (
+            source, info, action_bounds, progress, stop,
+        )  # fmt: skip
+        self._open = ExitStack()
+        """Closes the environments."""
+        self.num_envs, self._was_reset = min(num_episodes, max_envs), False
         try:
-            self._make(source, info, min(num_episodes, max_envs), action_bounds, progress, stop)
-        except EnvCrashed:  # an emulator may exist once per process
-            if min(num_episodes, max_envs) == 1:
-                raise
-            self._make(source, info, 1, action_bounds, progress, stop)
-        self._memories = [policy.get_initial_state(len(own)) for policy, own in zip(policies, self._rows, strict=True)]
+            self._make()
+        except EnvCrashed as crash:
+            self._make_only_one(crash)
         self._generator = torch.Generator()
         self.tally: Tally
         self.last_step = PolicyStep(())
-        """Choice of the first policy, for the panel of a film."""
+        """What the first policy has chosen; a film shows it beside the picture."""
 
-    def _make(
-        self,
-        source: EnvSource,
-        info: EnvInfo,
-        num_envs: int,
-        action_bounds: ActionBounds,
-        progress: Progress | None,
-        stop: memoryview,
-    ) -> None:
-        """The environments, so many for each block, and room for what they show."""
-        self.num_envs, num_policies = num_envs, len(self.policies)
+    def _make(self) -> None:
+        """`num_envs` environments for each block, and room for what they show."""
+        source, info, num_envs, num_policies = self._source, self._info, self.num_envs, len(self.policies)
         self._num_blocks = num_policies if info.num_agents < num_policies else 1
         num_envs *= self._num_blocks
         rows = num_envs * info.num_agents
@@ -116,22 +110,50 @@ class Play:
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
-        final = _leaves(info, rows), np.zeros(rows, bool), action_bounds, progress
+        final = _leaves(info, rows), np.zeros(rows, bool), self._action_bounds, self._progress
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
             self._envs = VectorBatch(source, info, num_envs, seeds[0], *final)
         else:
-            self._envs = make_env_batch(source, info, seeds, *final, stop=stop)
+            self._envs = make_env_batch(source, info, seeds, *final, stop=self._stop)
+        self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs
         self._policy_ids = (np.arange(rows) % info.num_agents + block) % num_policies
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(num_policies)]
+        pairs = zip(self.policies, self._rows, strict=True)
+        self._memories = [policy.get_initial_state(len(own)) for policy, own in pairs]
+
+    def _make_only_one(self, crash: EnvCrashed) -> None:
+        """In place of several that have raised; raises the error again if there was only one."""
+        if self.num_envs == 1:
+            raise crash
+        self._open.close()
+        cause = str(crash).rpartition("\n")[2]  # of its stack
+        Console().line(
+            f"{self._info.env_id} plays in one environment at a time, because {self.num_envs} in one process could "
+            f"not begin: {cause}"
+        )
+        self.num_envs = 1
+        self._make()
 
     def start(self) -> None:
-        """Begins an evaluation."""
+        """Begins an evaluation.
+
+        Raises:
+            EnvError: an environment raises in `reset`, or returns something else than it should.
+            Stopped: the run ends.
+        """
+        try:
+            self._envs.reset(self._observations)
+        except EnvCrashed as crash:
+            if self._was_reset:
+                raise
+            self._make_only_one(crash)
+            self._envs.reset(self._observations)
+        self._was_reset = True
         self._generator.manual_seed(self.seed)
         self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
         self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks, self._longest)
-        self._envs.reset(self._observations)
 
     def step(self) -> None:
         """One step of every environment."""
@@ -150,7 +172,7 @@ class Play:
 
     def close(self) -> None:
         """Closes the environments."""
-        self._envs.close()
+        self._open.close()
 
 
 def play(
@@ -160,16 +182,15 @@ def play(
     num_episodes: int,
     seed: int,
     action_bounds: ActionBounds = "scale",
-    max_envs: int = MAX_ENVS,
     tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
     """What each policy reached in one evaluation.
 
     Args:
-        policies, source, info, num_episodes, seed, action_bounds, max_envs: as for `Play`.
+        policies, source, info, num_episodes, seed, action_bounds: as for `Play`.
         tell: receives a line about the progress every ten seconds.
     """
-    playing = Play(policies, source, info, num_episodes, seed, action_bounds, max_envs)
+    playing = Play(policies, source, info, num_episodes, seed, action_bounds)
     steps, next_s = 0, time.monotonic() + PROGRESS_S
     try:
         playing.start()

@@ -92,4 +92,4 @@ def _play(
     seed: int,
     tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, loaded.max_envs, tell)
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, tell)

@@ -25,7 +25,7 @@ from sf.device import from_host
 from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
-from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play, max_envs
+from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.experiment import Owner
 from sf.learner import checkpoint
 from sf.messages import CheckpointSaved, EvaluationDone
@@ -93,7 +93,6 @@ class Evaluator:
             self.config.eval_episodes,
             int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
-            max_envs=max_envs(config),
             progress=self.record.progress,
             stop=NEVER_STOPPED if is_last else commons.arena["run_state"].data,
         )
