@@ -52,8 +52,8 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
     except (ConfigError, EnvError):
         return look  # refused when it is known how many step as one
     if vectorization == "none":
-        timed = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
-        return timed._replace(refuses_second=look.refuses_second)
+        timed = probe_and_time(source, CALIBRATION_S, drop_nonfinite)  # made without an import, as a second one is
+        return timed._replace(made_in_s=look.made_in_s, refuses_second=look.refuses_second)
     try:
         step_time = time_as_one(vector_source, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
     except EnvCrashed as crash:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import time
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -294,6 +295,37 @@ class Once(Counter):
     def close(self) -> None:
         if self.counts:
             Once.alive, self.counts = 0, False
+
+
+class SlowlyMade(Counter):
+    """The first one of a process takes 0.2 s to be made, as if it imported something, and each later one 0.02 s.
+
+    Args:
+        second_raises: the method that raises, of an environment with another index than 0.
+    """
+
+    places: ClassVar[list[tuple[int, int]]] = []
+    num_open = 0
+
+    def __init__(self, sf_worker: int, sf_index: int, second_raises: str = "") -> None:
+        super().__init__()
+        time.sleep(0.02 if self.places else 0.2)
+        self.places.append((sf_worker, sf_index))
+        self.raises = second_raises if sf_index else ""
+        SlowlyMade.num_open += 1
+
+    def reset(self, **arguments: Any) -> Any:
+        if self.raises == "reset":
+            raise RuntimeError("no second reset")
+        return super().reset(**arguments)
+
+    def close(self) -> None:
+        SlowlyMade.num_open -= 1
+        if self.raises == "close":
+            raise RuntimeError("no second close")
+
+
+gymnasium.register("SlowlyMade-v0", entry_point="tests.first_contact_envs:SlowlyMade")
 
 
 MASKED_SPACE = spaces.Dict({"action_mask": spaces.Box(0, 1, (2,), np.float32), "seen": spaces.Box(-9, 9, (1,))})

@@ -423,6 +423,34 @@ def test_second_environment_in_a_process_is_tried(by_reset: bool) -> None:
     assert not first_look(one_each, EnvSource("Once", {}, envs.Once)).refuses_second, "which makes no second one"
 
 
+@pytest.mark.parametrize(
+    ("env_id", "num_made"),
+    [("SlowlyMade", 2), ("tests.first_contact_envs:SlowlyMade-v0", 3)],
+    ids=["which cannot step as one", "whose module may register more"],
+)
+def test_first_look_times_the_second_environment_that_it_makes(env_id: str, num_made: int) -> None:
+    register_env("SlowlyMade", envs.SlowlyMade)
+    envs.SlowlyMade.places.clear()
+    config = make_config(env_id, num_workers=None, num_envs_per_worker=None, async_rl=True)
+    look = first_look(config, find_env(env_id))
+    assert envs.SlowlyMade.places == [(0, 0), (0, 1), (0, 0)][:num_made]
+    assert envs.SlowlyMade.num_open == 0
+    assert 0.02 <= look.step_time.start_s < 0.15 <= look.made_in_s, "without what only the first one has imported"
+
+
+@pytest.mark.parametrize("at", ["reset", "close"])
+def test_second_environment_is_closed_and_only_refuses_by_what_comes_before(
+    at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `close` raises is printed, as in a run."""
+    config = make_config("SlowlyMade", num_workers=None, num_envs_per_worker=None, async_rl=True)
+    look = first_look(config, EnvSource("SlowlyMade", {"second_raises": at}, envs.SlowlyMade))
+    assert look.refuses_second == ("RuntimeError: no second reset" if at == "reset" else "")
+    assert envs.SlowlyMade.num_open == 0
+    printed = "SlowlyMade, environment 1: close() raised RuntimeError: no second close\n"
+    assert capsys.readouterr().err == (printed if at == "close" else "")
+
+
 def test_run_has_one_environment_per_process_where_there_cannot_be_two(capsys: pytest.CaptureFixture[str]) -> None:
     register_env("Once", envs.Once)
     config = make_config("Once", num_workers=None, num_envs_per_worker=None, async_rl=True)

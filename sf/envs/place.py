@@ -6,8 +6,8 @@ An environment asks by a parameter of its factory or constructor:
                 the processes of sf-eval count from 0
     sf_index    of the environment in its process, from 0; of the first one where many step as one
 
-No two environments that live at the same time in one run or command have the same pair. The first look at an
-environment, which ends before the others are made, has 0 and 0.
+No two environments that live at the same time in one run or command have the same pair. The first look, which ends
+before the others are made, gives 0 and 0 to an environment, and 0 and 1 to a second one that it makes beside it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +32,6 @@ from sf.envs.step_time import StepTime, Stopwatch
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.spaces import ACTION_MASK, EnvInfo
 
-QUICK_S = 0.05
-"""Made in less time, an environment is not made once more to see how much of it was spent on imports."""
 NUM_STEPS = 8
 """That an environment has to play without raising anything; later on, a copy of it may do better."""
 SEED = 0
@@ -76,9 +76,7 @@ def probe_and_time(
         drop_nonfinite: what a step returns may be non-finite; after such an observation a new episode begins.
         tries_second: make and reset a second one as well, if single ones are what the run would have.
     """
-    start_s, queued_before_s = time.monotonic(), queued_s()
-    env = source.make()
-    made_in_s = time.monotonic() - start_s - (queued_s() - queued_before_s)
+    env, made_in_s = _timed(source.make)
     info, result = _with_agents(env, source.env_id)
     if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
         env, info = _with_mask_from_info(env, info)
@@ -92,42 +90,56 @@ def probe_and_time(
     except EnvCrashed as crash:
         notes = [crash_note(f"in step {player.watch.steps}", crash)]
     step_time = player.watch.result()  # while its processes live
-    refusal = ""
-    init_s = made_in_s
+    second = _Second()
     if not notes:
         if tries_second and not source.offers_vector:
-            refusal = _second_refusal(source)
+            second = _try_second(source)
         with blamed_on(info.env_id, "close"):
             env.close()
-        if seconds > 0 and made_in_s > QUICK_S:
-            init_s = _time_of_another(source, made_in_s)
-    step_time = step_time._replace(start_s=init_s + player.reset_s)
+    step_time = step_time._replace(start_s=min(made_in_s, second.made_in_s) + player.reset_s)
     notes = player.bounds.notes(info.env_id) + notes
-    return FirstLook(info, step_time, notes, player.digits.coarse(), made_in_s, refuses_second=refusal)
+    return FirstLook(info, step_time, notes, player.digits.coarse(), made_in_s, refuses_second=second.refusal)
 
 
-def _second_refusal(source: EnvSource) -> str:
-    """What a second environment raises in a process that has one, as emulators and licences do; "" if it works."""
+class _Second(NamedTuple):
+    """What was found of a second environment beside the first one."""
+
+    refusal: str = ""
+    """What its constructor or its first reset has raised; "" if it works, or was not tried."""
+    made_in_s: float = math.inf
+    """As in `FirstLook`; nothing is imported any more."""
+
+
+def _try_second(source: EnvSource) -> _Second:
+    """Makes and resets another one in a process that has one, which emulators and licences refuse, and closes it."""
     try:
-        second = source.make(index=1)
-        second.reset(seed=SEED)
-        second.close()
+        env, made_in_s = _timed(lambda: source.make(index=1))
     except Exception as error:
-        found = error.__cause__ or error
-        return f"{type(found).__name__}: {text_of(found)}"
-    return ""
-
-
-def _time_of_another(source: EnvSource, first_s: float) -> float:
-    """Seconds for the next one, for which nothing is imported; those of the first one if there cannot be another."""
+        return _Second(_shown(error))
+    refusal = ""
     try:
-        start_s, queued_before_s = time.monotonic(), queued_s()
-        env = source.make()
-        made_in_s = time.monotonic() - start_s - (queued_s() - queued_before_s)
-        env.close()
-    except Exception:
-        return first_s
-    return min(made_in_s, first_s)
+        env.reset(seed=SEED)
+    except Exception as error:
+        refusal = _shown(error)
+    finally:
+        try:
+            env.close()
+        except Exception as error:  # a run prints it as well, and goes on
+            print(f"{source.env_id}, environment 1: close() raised {_shown(error)}", file=sys.stderr)
+    return _Second(refusal, made_in_s)
+
+
+def _shown(error: Exception) -> str:
+    """What an environment has raised."""
+    found = error.__cause__ or error
+    return f"{type(found).__name__}: {text_of(found)}"
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds without those in which others had the core."""
+    start_s, queued_before_s = time.monotonic(), queued_s()
+    result = call()
+    return result, time.monotonic() - start_s - (queued_s() - queued_before_s)
 
 
 def crash_note(when: str, crash: EnvCrashed) -> str:
@@ -155,9 +167,7 @@ class _Player:
         self.observations: list[Any] = []
         self.gone: set[int] = set()
         """Agents that have ended before the others."""
-        start_s, queued_before_s = time.monotonic(), queued_s()
-        self._begin_episode(_reset(env, info, seed=SEED))
-        self.reset_s = time.monotonic() - start_s - (queued_s() - queued_before_s)
+        _, self.reset_s = _timed(lambda: self._begin_episode(_reset(env, info, seed=SEED)))
         self.watch = Stopwatch()
 
     def step(self) -> None:

@@ -85,9 +85,8 @@ class Play:
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
-        self._source, self._info, self._action_bounds, self._progress, self._stop = (
-            source, info, action_bounds, progress, stop,
-        )  # fmt: skip
+        self._source, self._info, self._stop = source, info, stop
+        self._action_bounds, self._progress = action_bounds, progress
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False
