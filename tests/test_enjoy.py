@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,8 @@ from gymnasium import spaces
 from sf.cli import enjoy
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, register_env
-from sf.errors import EnvError
+from sf.envs.picture import make_rendering
+from sf.errors import EnvCrashed, EnvError
 from sf.evaluator import film
 from sf.evaluator.panel import WIDTH, Panel, bars
 from sf.policy import CollectInfo, PolicyStep
@@ -55,6 +57,42 @@ def modeless() -> Painted:
     return Painted()
 
 
+class Plain(gymnasium.Env[Any, Any]):
+    """Has no constructor."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), 1.0, True, False, {}
+
+
+gymnasium.register("Plain-v0", entry_point="tests.test_enjoy:Plain")
+
+
+class PlainWithMetadata(Plain):
+    """Gymnasium offers to show its pictures in a window."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  # as Gymnasium has it
+
+
+gymnasium.register("PlainWithMetadata-v0", entry_point="tests.test_enjoy:PlainWithMetadata")
+
+
+def plain(**arguments: Any) -> Plain:
+    return Plain(**arguments)
+
+
+def plain_by_place(render_mode: str | None = None, /) -> Plain:
+    return Plain()
+
+
+def faulty(render_mode: str | None = None) -> Plain:
+    return Plain(3)  # type: ignore[call-arg]
+
+
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     code = enjoy.main(arguments)
     captured = capsys.readouterr()
@@ -65,6 +103,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 def run(tmp_path: Path) -> str:
     register_env("Painted", Painted)
     register_env("Modeless", modeless)
+    register_env("Plain", Plain)
     save(tmp_path / "run1" / "checkpoint_p0")
     return f"--train_dir={tmp_path}"
 
@@ -134,6 +173,37 @@ def test_bars_of_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        EnvSource("modeless", factory=modeless),
+        EnvSource("Plain", factory=Plain),
+        EnvSource("Plain-v0"),
+        EnvSource("PlainWithMetadata-v0"),
+        EnvSource("plain", factory=plain),
+        EnvSource("plain_by_place", factory=plain_by_place),
+        EnvSource("Plain", factory=Plain, max_episode_steps=9),
+    ],
+    ids=lambda source: source.env_id,
+)
+@pytest.mark.parametrize("mode", ["human", "rgb_array"])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Gymnasium, about the modes in the metadata
+def test_constructor_that_takes_no_render_mode_is_told_in_a_sentence(source: EnvSource, mode: Any) -> None:
+    with pytest.raises(EnvError, match=f"^{source.env_id} cannot be watched, because its constructor takes no render_"):
+        make_rendering(source, mode)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [EnvSource("faulty", factory=faulty), EnvSource("Plain", {"speed": 3}, Plain), EnvSource("Plain-v0", {"speed": 3})],
+    ids=["inside", "other argument", "other argument of Gymnasium"],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_another_error_of_a_constructor_is_shown_as_it_is(source: EnvSource) -> None:
+    with pytest.raises(EnvCrashed, match=r"raised TypeError in the constructor.*\n(.*\n)*TypeError: Plain"):
+        make_rendering(source, "rgb_array")
+
+
+@pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (["--output=a.avi"], 2, "--output=a.avi must end with .mp4 or .gif."),
@@ -150,6 +220,11 @@ def test_bars_of_numbers() -> None:
             ["--output=a.gif", "--env=Modeless"],
             3,
             "Modeless cannot be watched, because its constructor takes no render_mode. Give it an argument render_mode",
+        ),
+        (
+            ["--output=a.gif", "--env=Plain"],
+            3,
+            "Plain cannot be watched, because its constructor takes no render_mode. Give it an argument render_mode",
         ),
         (
             ["--output=a.gif", "--env=Painted", '--env_kwargs={"picture": "raises"}'],

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sf.arena import Array
+from sf.envs.place import parameters_of
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
 
@@ -22,13 +23,27 @@ def make_rendering(source: EnvSource, mode: Literal["human", "rgb_array"]) -> An
     try:
         return source.make(render_mode=mode)
     except EnvError as error:
-        cause = error.__cause__ or error
-        if not ("render_mode" in str(cause) and "unexpected keyword" in str(cause)):
+        if not _objects_to_mode(source, error):
             raise
         raise EnvError(
             f"{source.env_id} cannot be watched, because its constructor takes no render_mode. Give it an argument "
             f'render_mode: str | None = None, and a method render() for "{mode}".'
         ) from None
+
+
+def _objects_to_mode(source: EnvSource, error: EnvError) -> bool:
+    """Whether the constructor has raised because there is no such argument, at whatever depth that was found."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:  # Gymnasium adds all arguments to the text, and so names this one in any case
+        cause = cause.__cause__
+    if not isinstance(cause, TypeError):
+        return False
+    told = str(cause)
+    if "render_mode" in told:
+        return any(text in told for text in ("unexpected keyword", "invalid keyword", "positional-only"))
+    # Without any argument its name is not told; then it is the culprit if it is the only one, and not asked for.
+    is_only_one = not source.kwargs and "render_mode" not in parameters_of(source.maker())
+    return is_only_one and ("takes no arguments" in told or "takes no keyword arguments" in told)
 
 
 def look_at_first_picture(source: EnvSource) -> None:

@@ -61,8 +61,7 @@ class EnvSource:
                 importlib.import_module(module)
             if self.factory is None:
                 self._expect_registered()
-            asked = self.factory or entry_point(self.env_id)
-            kwargs = place_arguments(asked, self.worker, index) | kwargs
+            kwargs = place_arguments(self.maker(), self.worker, index) | kwargs
             limit = self._limit_of_maker(self.factory)
             if limit is not None:
                 kwargs["max_episode_steps"] = limit
@@ -78,6 +77,10 @@ class EnvSource:
             from sf.envs.limit import limited  # imports gymnasium
 
             return limited(env, self.max_episode_steps)
+
+    def maker(self) -> Callable[..., Any] | None:
+        """What is called to make an environment: the factory, or the entry point of Gymnasium; None if unknown."""
+        return self.factory or entry_point(self.env_id)
 
     @property
     def offers_vector(self) -> bool:
