@@ -94,6 +94,12 @@ def test_outcome_says_what_was_reached_at_what_price_and_why_it_ended(
     assert outcome_line(rewards, frames, new_frames, 1.234, why) == line
 
 
+@pytest.mark.parametrize("rewards", [{}, {0: (1.0, 7)}], ids=["no episodes", "those of an earlier start"])
+def test_outcome_of_a_resume_that_had_nothing_left_to_learn(rewards: Any) -> None:
+    line = outcome_line(rewards, 99_738, 0, 0.0, "train_for_env_steps reached", has_nothing_left=True)
+    assert line == "Nothing was left to learn after 99,738 frames. The run has ended: train_for_env_steps reached."
+
+
 def test_a19_windows_look_back_2_12_and_60_reports(oracles: dict[str, Any]) -> None:
     for case in oracles["A19"]["cases"]:
         windows = FpsWindows()

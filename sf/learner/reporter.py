@@ -74,7 +74,12 @@ def collected_line(frames: Mapping[int, int], fps: float) -> str:
 
 
 def outcome_line(
-    rewards: Mapping[int, tuple[float, int]], frames: int, new_frames: int, seconds: float, why: str
+    rewards: Mapping[int, tuple[float, int]],
+    frames: int,
+    new_frames: int,
+    seconds: float,
+    why: str,
+    has_nothing_left: bool = False,
 ) -> str:
     """The last line: what was reached, at what price, and why the run ended.
 
@@ -85,7 +90,11 @@ def outcome_line(
         new_frames: those since this start.
         seconds: of wall time since this start.
         why: such as "stop_at_reward reached".
+        has_nothing_left: everything was learned before this start.
     """
+    first_line = why.partition("\n")[0].rstrip(".")
+    if has_nothing_left:
+        return f"Nothing was left to learn after {frames:,} frames. The run has ended: {first_line}."
     several = len(rewards) > 1 or 0 not in rewards
     reached = [
         f"a mean return of {rounded(mean)} over {episodes} episode{'s' if episodes > 1 else ''}"
@@ -93,7 +102,6 @@ def outcome_line(
         for policy, (mean, episodes) in sorted(rewards.items())
     ]
     before = "" if new_frames == frames else f", {new_frames:,} of them since this start,"
-    first_line = why.partition("\n")[0].rstrip(".")
     what = f"Reached {' and '.join(reached)}" if reached else "No episode has ended"
     return f"{what} after {frames:,} frames{before} in {seconds:.1f} s. The run has ended: {first_line}."
 

@@ -208,7 +208,9 @@ class Monitor:
             for policy, mean in self.episodes.mean_rewards(wanted).items()
         }
         new_frames = sum(policy.new_frames for policy in last.policies)
-        return outcome_line(means, last.frames, new_frames, last.time_s - first.time_s, exit_reason)
+        return outcome_line(
+            means, last.frames, new_frames, last.time_s - first.time_s, exit_reason, self._has_nothing_left
+        )
 
     def close(self) -> None:
         """Gives the terminal back; `finish` does it too."""
@@ -231,8 +233,9 @@ class Monitor:
             self._console.line(reward_line(rewards))
         if warning := self._high_lag.warning():
             self._console.line(warning)
-        is_first_report = self._first is None or snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S
-        if not (is_first_report or self._has_nothing_left or snapshot.has_learned):
+        assert self._first is not None
+        is_early = snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S
+        if not (is_early or self._has_nothing_left or snapshot.has_learned):
             self._console.line(progress_of_first_batch(snapshot, self._needed, self._config.rollout.rollout))
 
     def _tell_of_weights(self, snapshot: Snapshot) -> None:
