@@ -40,7 +40,7 @@ class Stopped(BaseException):
 
 
 NEVER_STOPPED = memoryview(bytes(8)).cast("q")
-"""A run-state word for work that nobody stops."""
+"""A run-state word for work that no supervisor stops."""
 
 LOOK_AGAIN_S = 1.0
 """No wait is longer, so that a lost doorbell costs time and never a run."""

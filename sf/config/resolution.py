@@ -140,7 +140,7 @@ def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: 
         fitting = [w for w in range(most, 0, -1) if w % unit == 0 and (envs is not None or groups % w == 0)]
         workers = fitting[0] if fitting else max(unit, most // unit * unit)
     if envs is None:
-        evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # whoever acts, the same
+        evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # with each way of acting
         envs = -(-DEFAULT_NUM_ENVS // (workers * evenly)) * evenly
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
 

@@ -223,16 +223,16 @@ def _fits(array: Array, stored: np.dtype[Any]) -> bool:
     return found.kind in "iu" and stored.kind in "iu" and bool((array.astype(stored) == array).all())
 
 
-def check_tuple(result: Any, call: str, who: str = "it") -> None:
+def check_tuple(result: Any, call: str, subject: str = "it") -> None:
     """Refuse anything but the tuple that `reset` or `step` has to return."""
     expected = RETURNED[call]
     if not isinstance(result, tuple) or len(result) != len(expected):
         raise EnvError(
-            f"{who} returned {_outline(result)} from {call}, expected the tuple {', '.join(expected)}. {OLD_GYM}"
+            f"{subject} returned {_outline(result)} from {call}, expected the tuple {', '.join(expected)}. {OLD_GYM}"
         )
 
 
-def flag(value: Any, name: str, who: str = "it") -> bool:
+def flag(value: Any, name: str, subject: str = "it") -> bool:
     """What may stand for True or False: a bool of Python or numpy, or one of the integers 0 and 1.
 
     Raises:
@@ -243,10 +243,10 @@ def flag(value: Any, name: str, who: str = "it") -> bool:
     array = any_array(value)
     if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
         return bool(array)
-    raise EnvError(f"{who} returned {name}={value!r} from step, expected True or False.")
+    raise EnvError(f"{subject} returned {name}={value!r} from step, expected True or False.")
 
 
-def vector_flags(values: Any, name: str, num_envs: int, who: str) -> Array:
+def vector_flags(values: Any, name: str, num_envs: int, subject: str) -> Array:
     """Like `flag` for many environments, [num_envs] bool."""
     if values.__class__ is np.ndarray and values.dtype is BOOL and values.shape == (num_envs,):
         return values
@@ -254,13 +254,13 @@ def vector_flags(values: Any, name: str, num_envs: int, who: str) -> Array:
     is_flags = array.dtype.kind == "b" or (array.dtype.kind in "iu" and ((array == 0) | (array == 1)).all())
     if array.shape != (num_envs,) or not is_flags:
         raise EnvError(
-            f"{who} returned {name} {array.dtype}{list(array.shape)} from step, {array}, expected True or False for "
-            f"each of {num_envs} environments."
+            f"{subject} returned {name} {array.dtype}{list(array.shape)} from step, {array}, expected True or False "
+            f"for each of {num_envs} environments."
         )
     return array.astype(bool, copy=False)
 
 
-def number(reward: Any, who: str = "it") -> float:
+def number(reward: Any, subject: str = "it") -> float:
     """The number that a reward is, also as an array that holds only one, which the environment may use again.
 
     Raises:
@@ -274,7 +274,7 @@ def number(reward: Any, who: str = "it") -> float:
     array = any_array(reward)
     if array.size != 1 or array.dtype.kind not in "fiub":
         several = SEVERAL_REWARDS if array.size > 1 and array.dtype.kind in "fiub" else ""
-        raise EnvError(f"{who} returned the reward {reward!r} from step, expected a finite number.{several}")
+        raise EnvError(f"{subject} returned the reward {reward!r} from step, expected a finite number.{several}")
     return float(array.item())
 
 
@@ -303,8 +303,8 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
         info: of the environment.
         gone: agents that have ended before; whatever comes for them reads as None, 0 and False.
     """
-    who = info.env_id
-    check_tuple(result, "step", who)
+    subject = info.env_id
+    check_tuple(result, "step", subject)
     parts = (_per_agent(part, info, "step") for part in result)
     nothing: tuple[Any, ...] = (None, 0.0, False, False, {})
     observations, rewards, terminated, truncated, infos = (
@@ -313,9 +313,9 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     )
     return Step(
         observations,
-        [number(reward, who) for reward in rewards],
-        [flag(value, "terminated", who) for value in terminated],
-        [flag(value, "truncated", who) for value in truncated],
+        [number(reward, subject) for reward in rewards],
+        [flag(value, "terminated", subject) for value in terminated],
+        [flag(value, "truncated", subject) for value in truncated],
         infos,
     )
 

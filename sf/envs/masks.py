@@ -58,7 +58,7 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        # The end of an episode has no next move, and environments report anything there, or nothing.
+        # The end of an episode has no next move, so an environment may report any mask there, or none.
         is_over = (terminated is not False or truncated is not False) and np.any([terminated, truncated])
         mask = np.ones(sum(self._choices), np.int8) if is_over else self._mask(info)
         return self._with(observation, mask), reward, terminated, truncated, info

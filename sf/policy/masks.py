@@ -54,7 +54,7 @@ def choose_splitter(
     )
 
 
-def masked(distribution: Any, mask: Tensor, spec: BoundedTensorSpec, who: str) -> Distribution:
+def masked(distribution: Any, mask: Tensor, spec: BoundedTensorSpec, name: str) -> Distribution:
     """The distribution without the choices that the mask forbids: their logits are as low as they can be.
 
     Args:
@@ -62,7 +62,7 @@ def masked(distribution: Any, mask: Tensor, spec: BoundedTensorSpec, who: str) -
             vector of k choices.
         mask: bool [..., n], or [..., sum of the numbers of choices] for a vector.
         spec: of the action.
-        who: for messages.
+        name: of the policy, for messages.
 
     Raises:
         ValueError: the mask has another number of choices than the action.
@@ -72,21 +72,22 @@ def masked(distribution: Any, mask: Tensor, spec: BoundedTensorSpec, who: str) -
     choices = distribution.base_dist if isinstance(distribution, Independent) else distribution
     if not isinstance(choices, Categorical) or is_vector is not bool(spec.shape):
         raise TypeError(
-            f"{who} has observations with a mask, and _distribution returned {distribution!r}, expected a Categorical, "
-            "or an Independent of one for a vector of choices. If it masks by itself, set masks_itself = True."
+            f"{name} has observations with a mask, and _distribution returned {distribution!r}, expected a "
+            "Categorical, or an Independent of one for a vector of choices. If it masks by itself, set "
+            "masks_itself = True."
         )
     counts = np.ravel(spec.maximum - spec.minimum + 1).astype(int).tolist()
     if mask.shape[-1] != sum(counts):
-        raise ValueError(f"{who} has a mask of {mask.shape[-1]} choices, but the action has {sum(counts)}.")
+        raise ValueError(f"{name} has a mask of {mask.shape[-1]} choices, but the action has {sum(counts)}.")
     if choices.logits.shape[-1] != max(counts):
-        raise ValueError(f"{who} has {choices.logits.shape[-1]} logits of a choice, but the action has {max(counts)}.")
+        raise ValueError(f"{name} has {choices.logits.shape[-1]} logits of a choice, but the action has {max(counts)}.")
     legal = mask.to(torch.bool)
     if is_vector:
         widest = choices.logits.shape[-1]
         rows = [functional.pad(part, (0, widest - part.shape[-1])) for part in torch.split(legal, counts, -1)]
         legal = torch.stack(rows, -2)
     logits = choices.logits.masked_fill(~legal, MASKED_LOGIT)
-    own = copy.copy(choices)  # whatever else it has, such as the first choice, stays
+    own = copy.copy(choices)  # its other attributes, such as the first choice, stay
     own.logits = own._param = logits - logits.logsumexp(-1, keepdim=True)
     own.__dict__.pop("probs", None)
     if not isinstance(distribution, Independent):

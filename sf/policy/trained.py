@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,10 @@ class TrainedPolicy(Policy):
         self.device = network.flat.device
         self._paths = tuple((name, leaf.path) for name, leaf in info.observations.items())
         self.parts = columns_of_parts(info.action)
+        self._limits = {
+            part.path: self._limits_of(part, columns) for part, columns in self.parts if not columns[0].num_choices
+        }
+        """Of each part of numbers, for a batch of its columns: middle and half the width, for tanh lower and upper."""
         starts = [column.start for column in info.action.columns]
         start = torch.tensor(starts[0] if info.action.is_scalar else starts, device=self.device)
         self._start = start if any(starts) else None
@@ -154,9 +159,7 @@ class TrainedPolicy(Policy):
         parts, first = {}, 0
         for part, specs in self.parts:
             own = columns[first : first + len(specs)]
-            parts[part.path] = (
-                self._choices(part, specs, own) if specs[0].num_choices else self._numbers(part, specs, own)
-            )
+            parts[part.path] = self._choices(part, specs, own) if specs[0].num_choices else self._numbers(part, own)
             first += len(specs)
         memory = self._write_memory(state)
         return PolicyStep(nest_of(parts), memory if time_step.step_type.dim() else map_leaves(lambda x: x[0], memory))
@@ -172,17 +175,15 @@ class TrainedPolicy(Policy):
         choices = Choices(stacked.reshape((*stacked.shape[:-2], *part.shape, most)), start)
         return Independent(choices, len(part.shape), validate_args=False) if part.shape else choices
 
-    def _numbers(
-        self, part: ActionPart, columns: tuple[ActionColumn, ...], params: list[tuple[Tensor, ...]]
-    ) -> Distribution:
+    def _numbers(self, part: ActionPart, params: list[tuple[Tensor, ...]]) -> Distribution:
         dtype, rank = getattr(torch, part.dtype), len(part.shape)
         mean, std = (torch.stack(rows, -1) for rows in zip(*params, strict=True))
         mean, std = (x.reshape((*x.shape[:-1], *part.shape)).to(dtype) for x in (mean, std))
         if self.action_bounds == "tanh":
-            low, high = (bound.reshape(part.shape) for bound in self._bounds(columns, dtype))
+            low, high = (bound.reshape(part.shape) for bound in self._limits[part.path])
             return SquashedNormal(mean, std, low, high, rank)
         if self.action_bounds == "scale":
-            middle, half = (x.reshape(part.shape) for x in self._scale(columns, dtype))
+            middle, half = (x.reshape(part.shape) for x in self._limits[part.path])
             mean, std = middle + half * mean, half * std
         normal = Normal(mean, std, validate_args=False)
         return Independent(normal, rank, validate_args=False) if rank else normal
@@ -224,25 +225,21 @@ class TrainedPolicy(Policy):
             if specs[0].num_choices:
                 pass
             elif self.action_bounds == "scale":
-                middle, half = self._scale(specs, own.dtype)
+                middle, half = self._limits[part.path]
                 own = middle + half * own
             elif self.action_bounds == "tanh":
-                low, high = self._bounds(specs, own.dtype)
+                low, high = self._limits[part.path]
                 own = (high + low) / 2 + (high - low) / 2 * own.tanh()
             parts[part.path] = own.reshape(-1, *part.shape)
             first += len(specs)
         return nest_of(parts)
 
-    def _bounds(self, columns: tuple[ActionColumn, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _limits_of(self, part: ActionPart, columns: tuple[ActionColumn, ...]) -> tuple[Tensor, Tensor]:
+        """Two vectors, one number per column; see `scale_of`."""
         low, high = [column.low for column in columns], [column.high for column in columns]
-        return torch.tensor(low, dtype=dtype, device=self.device), torch.tensor(high, dtype=dtype, device=self.device)
-
-    def _scale(self, columns: tuple[ActionColumn, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """See `scale_of`."""
-        middle, half = scale_of([column.low for column in columns], [column.high for column in columns])
-        return torch.tensor(middle, dtype=dtype, device=self.device), torch.tensor(
-            half, dtype=dtype, device=self.device
-        )
+        first, second = (low, high) if self.action_bounds == "tanh" else scale_of(low, high)
+        to_tensor = partial(torch.tensor, dtype=getattr(torch, part.dtype), device=self.device)
+        return to_tensor(first), to_tensor(second)
 
     def _unbatched(self, time_step: TimeStep, step: PolicyStep) -> PolicyStep:
         return step if time_step.step_type.dim() else map_leaves(lambda leaf: leaf[0], step)
