@@ -161,6 +161,14 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
             advice = "Use --normalize_input=True, or subtract a number of that size with --obs_subtract_mean."
         yield f"Warning: {source.env_id} returned an observation {name!r} with {number}. {advice}"
     yield from info.notes(config.model.encoder_conv_architecture)
+    model = config.model
+    constants = {"obs_subtract_mean": model.obs_subtract_mean != 0, "obs_scale": model.obs_scale != 1}
+    given = " and ".join(f"--{name}={getattr(model, name):g}" for name, is_set in constants.items() if is_set)
+    if model.normalize_input and given:
+        yield (
+            f"{given} shift and scale no observation that running statistics normalize. With --normalize_input=False "
+            "they do."
+        )
     if not config.workers_act:
         return
     from sf.small_network import is_small

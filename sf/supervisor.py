@@ -142,7 +142,12 @@ def run(
         if config.run.serial_mode:
             session.recall_episodes()
         monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
-        reason = _watch(roles, session, signals, lambda: _note_start(experiment, config))
+
+        def on_ready() -> None:
+            shared.began_s[0] = time.monotonic() - seconds_before
+            _note_start(experiment, config)
+
+        reason = _watch(roles, session, signals, on_ready)
         session.request_best()
     except BaseException as failure:  # whatever a callback raises, nobody may be left running
         error = failure

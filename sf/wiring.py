@@ -16,6 +16,7 @@ everyone  ── records ──────────────────�
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ from sf.slots import Slots, Topology, slot_fields
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
+BEGAN_S = "run_state/began_s"
+"""Name of the shared word for `Shared.began_s`."""
 START_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0
@@ -72,6 +75,8 @@ class Shared:
     arena: Arena
     slots: Slots
     run_state: Array
+    began_s: Array
+    """[1] when all roles were ready, by the monotonic clock; nan until then."""
     doorbells: list[Doorbell]
     """Of all roles."""
     learner_bells: list[Doorbell]
@@ -233,6 +238,7 @@ class Wires:
             arena=self.commons.arena,
             slots=self.commons.slots(),
             run_state=self.commons.arena["run_state"],
+            began_s=self.commons.arena[BEGAN_S],
             doorbells=[self.eval_bell, *by_policy, *self.rollout_bells],
             learner_bells=[row[0] for row in self.learner_bells],
             supervisor_bell=self.supervisor_bell,
@@ -302,6 +308,7 @@ def _arena(config: Config, info: EnvInfo, topology: Topology, threads_of_learner
     fields |= exchange_fields(num_policies, topology.num_learners)
     serial = config.run.serial_mode
     others = 0 if serial else ensure_room_for_processes(config, topology, threads_of_learner)
-    arena = Arena(fields | {"run_state": Field((1,), "int64")}, others=others)
+    fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
+    arena = Arena(fields, others=others)
     mark_lag_unknown(arena)
     return arena

@@ -87,6 +87,15 @@ def test_lost_digits_are_told_before_a_run(
     assert advice in told
 
 
+def test_constants_without_effect_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--env=CartPole-v1", "--serial_mode=True", "--obs_scale=10", "--obs_subtract_mean=3"]
+    prepare(parse_config(line))
+    told = "--obs_subtract_mean=3 and --obs_scale=10 shift and scale no observation that running statistics normalize"
+    assert told in capsys.readouterr().out
+    prepare(parse_config([*line, "--normalize_input=False"]))
+    assert "shift and scale" not in capsys.readouterr().out
+
+
 def test_seconds_since_1970_are_learned_from(tmp_path: Path) -> None:
     """A mean return of 8 is chance, 16 the best."""
     register_env("test/Clock", Clock)

@@ -207,7 +207,13 @@ class TestDefaults:
             (44, {"model": {"use_rnn": True}}, (352, 4)),  # 11 trajectories each
             (44, {}, (352, 4)),
             (16, {"learner": {"batch_size": 128}}, (128, 4)),
-            (16, {"learner": {"batch_size": 300}}, (300, 1)),
+            (16, {"learner": {"batch_size": 300}}, (300, 8)),  # 75 trajectories of 32 steps
+            (64, {"learner": {"batch_size": 2000}}, (2000, 2)),
+            (64, {"learner": {"batch_size": 1000}}, (1000, 4)),
+            (64, {"learner": {"batch_size": 333}}, (333, 32)),
+            (64, {"learner": {"batch_size": 512}, "run": {"async_rl": False}}, (512, 4)),
+            (60, {"learner": {"batch_size": 512}, "run": {"async_rl": False}}, (512, 15)),  # 4 rounds of 1,920
+            (64, {"learner": {"batch_size": 4096}, "run": {"async_rl": False}}, (4096, 1)),
             (16, {"learner": {"batch_size": 4096}}, (4096, 1)),
             (16, {"learner": {"num_batches_per_epoch": 4}}, (128, 4)),
             (16, {"learner": {"batch_size": 64, "num_batches_per_epoch": 16}}, (64, 16)),

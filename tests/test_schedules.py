@@ -43,10 +43,12 @@ def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None
 
 
 def test_c4_progress_follows_the_limit_that_ends_the_run_first(tmp_path: Path) -> None:
-    """By frames 100 iterations of 512 transitions, by time 60 seconds from the first dataset on."""
+    """By frames 100 iterations of 512 transitions, by time 60 seconds from when all roles were ready."""
     flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 128, "lr_schedule": "linear", "learning_rate": 1e-3}
     lab = make_lab(tmp_path, train_for_env_steps=51_200, train_for_seconds=60, **flags)
     learner = lab.build("learner")
+    assert learner._progress(990.0) == 0.0, "not all roles are ready"
+    lab.shared.began_s[0] = 1000.0
     for frames, now, left in ((0, 1000.0, 1.0), (512, 1001.2, 0.98), (25_600, 1006.0, 0.5), (26_112, 1048.0, 0.2)):
         learner.frames = frames
         learner.update.set_progress(learner._progress(now))
@@ -57,7 +59,8 @@ def test_c4_progress_follows_the_limit_that_ends_the_run_first(tmp_path: Path) -
 def test_c4_time_alone_ends_a_schedule(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, train_for_seconds=100, lr_schedule="linear", num_envs_per_worker=4, rollout=128)
     learner = lab.build("learner")
-    assert [learner._progress(now) for now in (5.0, 30.0, 105.0, 200.0)] == [0.0, 0.25, 1.0, 1.0]
+    lab.shared.began_s[0] = 5.0
+    assert [learner._progress(now) for now in (5.0, 30.0, 105.0, 200.0)] == [0.0, 0.25, 0.999, 0.999]
     learner.close()
 
 

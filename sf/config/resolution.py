@@ -34,7 +34,7 @@ def wants_step_time(config: Config) -> bool:
 
 
 def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
-    """The configuration without None: who acts, workers, environments, batch size, and a seed drawn if there is none.
+    """The configuration without None: sizes follow from the environment and the cores, a seed is drawn.
 
     Args:
         config: what the user has given.
@@ -60,9 +60,8 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
     """With the size and the number of minibatches: those of one sampling round, where neither says more."""
     learner, samples = config.learner, samples_per_round(config, info.num_agents)
     if learner.num_batches_per_epoch is None:
-        number = _number_of_minibatches(config, samples)
-        if learner.batch_size is not None:
-            number = max(1, int(samples / learner.batch_size))
+        size = learner.batch_size
+        number = _number_of_minibatches(config, samples) if size is None else _number_of_size(size, config, samples)
         learner = replace(learner, num_batches_per_epoch=number)
     if learner.batch_size is not None:
         return learner
@@ -78,6 +77,21 @@ def _number_of_minibatches(config: Config, samples: Fraction) -> int:
     whole = trajectories if config.model.use_rnn else samples
     most = min(MOST_MINIBATCHES, int(samples / LEAST_MINIBATCH))
     return next((number for number in range(most, 1, -1) if (whole / number).denominator == 1), 1)
+
+
+def _number_of_size(size: int, config: Config, samples: Fraction) -> int:
+    """How many of this size are nearest to a sampling round and make whole trajectories, or whole rounds if they must.
+
+    The nearest one if none do; it is refused when everything is known.
+    """
+    rollout, nearest = config.rollout.rollout, max(1, round(samples / size))
+
+    def fits(number: int) -> bool:
+        dataset = Fraction(number * size)
+        return dataset % rollout == 0 and (config.run.async_rl or dataset % samples == 0)
+
+    numbers = sorted(range(1, max(2 * nearest, rollout) + 1), key=lambda number: abs(number * size - samples))
+    return next(filter(fits, numbers), nearest)
 
 
 def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:

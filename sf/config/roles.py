@@ -117,8 +117,8 @@ class RolloutConfig:
     reward_clip: Annotated[float, ABOVE_0] | None = None
     """Scaled rewards are limited to plus and minus this; None limits nothing."""
     action_bounds: Literal["scale", "clip", "tanh"] = "scale"
-    """How Box actions are kept in their bounds: scale maps -1 to 1 to bounds that are finite, and clips; clip does only
-    that; tanh squashes, which needs finite bounds."""
+    """How Box actions are kept in their bounds. scale maps -1 to 1 to finite bounds and clips; clip only clips; tanh
+    squashes, which needs finite bounds."""
 
     @property
     def frames_per_step(self) -> int:
@@ -167,9 +167,9 @@ class ModelConfig:
     normalize_returns: bool = True
     """Let the value head predict returns scaled by their running deviation."""
     obs_subtract_mean: float = 0.0
-    """Subtracted from observations before anything else."""
+    """Subtracted from observations that are not normalized."""
     obs_scale: Annotated[float, ABOVE_0] = 1.0
-    """Observations are divided by this after the subtraction."""
+    """Divides observations that are not normalized, after the subtraction; of others it is the unit of the epsilon."""
     scale_pixels: bool = True
     """Divide uint8 images by their upper bound, or by obs_scale if it is not 1; False treats them as other numbers."""
     obs_clip: Annotated[float, ABOVE_0] = 10.0
@@ -197,8 +197,8 @@ class LearnerConfig:
     num_learners: Annotated[int, AT_LEAST_1] = 1
     """Learner processes for each policy, which share every batch and average their gradients."""
     num_batches_per_epoch: Annotated[int, AT_LEAST_1] | None = None
-    """Minibatches in one batch; None makes as many of batch_size as one sampling round has, or without a batch_size up
-    to 8 of at least 256 transitions."""
+    """Minibatches in one batch. None makes up to 8 of at least 256 transitions, or with a batch_size about as many as
+    one sampling round has."""
     num_epochs: Annotated[int, AT_LEAST_1] = 2
     """Passes over each batch."""
     num_batches_to_accumulate: Annotated[int, AT_LEAST_1] = 2
@@ -228,8 +228,8 @@ class LearnerConfig:
     learning_rate: Annotated[float, ABOVE_0] = 7e-4
     """Step size of Adam."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
-    """How the learning rate changes: not at all, to zero by the end of the run (train_for_env_steps or
-    train_for_seconds, whichever is nearer), or with the policy's change."""
+    """How the learning rate changes: not at all, to zero at the end of the run, or with the policy's change. The end is
+    train_for_env_steps or train_for_seconds, whichever is nearer."""
     lr_schedule_kl_threshold: Annotated[float, ABOVE_0] = 0.008
     """KL divergence that the adaptive schedules aim at."""
     lr_adaptive_min: Annotated[float, ABOVE_0] = 1e-6
@@ -326,9 +326,9 @@ class Config:
 
     @property
     def groups_per_worker(self) -> int:
-        """`worker_num_splits`, or what it is if left open: double buffering is for those who wait for actions.
+        """`worker_num_splits`, or what it is if left open: double buffering is for workers that wait for actions.
 
-        As long as it is open who acts, the answer is 2, except for an odd number of environments.
+        As long as it is open whether they do, the answer is 2, except for an odd number of environments.
         """
         is_odd = (self.rollout.num_envs_per_worker or 0) % 2 == 1
         return self.rollout.worker_num_splits or (1 if self.workers_act or is_odd else 2)

@@ -37,6 +37,9 @@ from sf.progress import Phase
 from sf.records import learner_record
 from sf.weights import PublishedWeights
 
+LATEST = 1 - 1e-3
+"""Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""
+
 
 class Learner:
     """The only learner of its policy, or the first one. `step` runs one training iteration if there is a dataset."""
@@ -80,8 +83,7 @@ class Learner:
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
-        self.began_s = math.inf
-        """When the first dataset of this start was there."""
+        self.began_s = arena["run_state/began_s"].data
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
@@ -199,7 +201,7 @@ class Learner:
         """The part of the run, 0 to 1, that lies before this iteration, by the limit that ends it first.
 
         By frames it is (u - 1) / U for iteration u of U, and one that comes after the U-th is like it. By time it is
-        that of the first learner, because all must agree.
+        counted from the moment when all roles were ready, by the first learner, because all learners must agree.
         """
         by_frames = 0.0
         if self.frames_wanted < math.inf:
@@ -207,8 +209,9 @@ class Learner:
             by_frames = min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
         if self.time_limit_s == math.inf:
             return by_frames
-        self.began_s = min(self.began_s, now)
-        (by_time,) = self.peers.sum(0.0 if self.index else min(1.0, (now - self.began_s) / self.time_limit_s))
+        passed_s = now - self.began_s[0]
+        has_begun = math.isfinite(passed_s) and not self.index
+        (by_time,) = self.peers.sum(min(LATEST, passed_s / self.time_limit_s) if has_begun else 0.0)
         return max(by_frames, by_time)
 
     # What follows is done by the first learner of a policy only.

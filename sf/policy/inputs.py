@@ -56,8 +56,8 @@ class Numbers(nn.Module):
     """A Box leaf: scaled by running statistics and clipped, or else scaled by constants.
 
     Running statistics make up for any shift and scale, so that of `obs_scale` only the unit of their epsilon remains.
-    Images of uint8 and of booleans have known limits, so they are only divided by their upper bound (or by `obs_scale`
-    where that is set), unless `scale_pixels` is off.
+    Images of uint8 and of booleans have known limits. They are only divided by their upper bound, or by `obs_scale`
+    where that is set, unless `scale_pixels` is off.
     """
 
     def __init__(self, leaf: LeafSpec, config: ModelConfig) -> None:
