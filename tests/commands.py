@@ -72,6 +72,8 @@ class Running:
     out_file: Path
     err_file: Path
     started: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.time)
+    """By the clock that curves have."""
 
     @property
     def out(self) -> str:
@@ -222,8 +224,14 @@ def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
 
 
 def version_of(command: Running) -> int:
-    """The newest that its console names, 0 before the first one."""
-    return int((re.findall(r"policy_version (\d+)", command.out) or ["0"])[-1])
+    """The newest that its console or its curves name, 0 before the first one; curves have a point every two seconds."""
+    told = [int(version) for version in re.findall(r"policy_version (\d+)", command.out)[-1:]]
+    for curves in command.out_file.parent.glob("train_dir/*/metrics.jsonl"):
+        for line in curves.read_text().splitlines():
+            point = json.loads(line) if line.endswith("}") else {}  # the last one may not be complete
+            if point.get("time_s", 0) > command.started_at:
+                told.append(int(point.get("train/num_sgd_steps", 0)))
+    return max(told, default=0)
 
 
 def wait_for_training(command: Running) -> None:

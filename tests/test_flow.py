@@ -88,16 +88,16 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
     ("mode", "inference"), [("--async_rl=False", 1), ("--async_rl=True", 1), ("--async_rl=True", 0)]
 )
 def test_fault_a13_f4_one_slow_environment(tmp_path: Path, mode: str, inference: int) -> None:
-    """A worker that stands still for three seconds: others train on, or wait for it where they must."""
+    """A worker that stands still for ten seconds: others train on, or wait for it where they must."""
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"
     often = "--rollout=2", "--batch_size=16", "--num_batches_per_epoch=2", f"--policy_workers_per_policy={inference}"
     with running(tmp_path, *flags, *often, mode) as command:
         wait_for_training(command)
         slow = command.named("sf-rollout-1")[0]
         slow.suspend()
-        time.sleep(1.0)
+        time.sleep(5.5)  # until a report has told of what was learned before
         before = version_of(command)
-        time.sleep(2.0)
+        time.sleep(4.5)  # in which there are two points of the curves
         after = version_of(command)
         slow.resume()
         command.wait_for(lambda: version_of(command) > after, "more training")

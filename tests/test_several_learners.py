@@ -138,7 +138,7 @@ def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(
 
 
 def test_fault_h4_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
-    with running(tmp_path, *SMALL) as command:
+    with running(tmp_path, *SMALL, *EIGHT_STEPS) as command:
         wait_for_training(command)
         command.process.send_signal(signal.SIGTERM)
         finished = command.finish()
