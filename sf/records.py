@@ -48,6 +48,8 @@ INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")
 EVALUATION_ACTIVITIES = ("play", "wait")
 LEARNER_ACTIVITIES = ("update", "wait", "batch", "publish", "save")
 
+BEGAN_S = "run_state/began_s"
+"""Name of the shared word [1] with the moment when all roles were ready, by the monotonic clock; nan until then."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 

@@ -34,15 +34,13 @@ from sf.experiment import Experiment
 from sf.limits import ensure_file_size
 from sf.models import models_to_send
 from sf.progress import Phase
-from sf.records import LEARNER_COUNTERS, mark_lag_unknown, record_fields
+from sf.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.role import RoleSpec
 from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.slots import Slots, Topology, slot_fields
 from sf.spaces import EnvInfo
 from sf.weights import PublishedWeights
 
-BEGAN_S = "run_state/began_s"
-"""Name of the shared word for `Shared.began_s`."""
 START_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""
 FORWARD_S = 120.0

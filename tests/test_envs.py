@@ -48,7 +48,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
     return write
 
 
-class Nobody(TwoAgentEcho):
+class NoAgents(TwoAgentEcho):
     """An environment without agents."""
 
     num_agents = 0
@@ -373,8 +373,8 @@ class TestProbe:
         assert message.endswith("Unprintable: <exception str() failed>")
 
     def test_environment_without_agents_is_refused(self) -> None:
-        register_env("Nobody", Nobody)
-        assert refusal("Nobody") == "Nobody has num_agents=0, expected at least 1."
+        register_env("NoAgents", NoAgents)
+        assert refusal("NoAgents") == "NoAgents has num_agents=0, expected at least 1."
 
     def test_wrong_argument_is_blamed_on_the_constructor(self) -> None:
         assert "CartPole-v1 raised TypeError in the constructor." in refusal("CartPole-v1", gravitas=9.8)

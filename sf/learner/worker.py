@@ -34,7 +34,7 @@ from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.policy.acting import compare_with_numpy
 from sf.process import keep_freed_memory
 from sf.progress import Phase
-from sf.records import learner_record
+from sf.records import BEGAN_S, learner_record
 from sf.weights import PublishedWeights
 
 LATEST = 1 - 1e-3
@@ -83,7 +83,7 @@ class Learner:
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
-        self.began_s = arena["run_state/began_s"].data
+        self.began_s = arena[BEGAN_S].data
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
