@@ -144,6 +144,22 @@ def test_same_seeds_in_every_evaluation(tmp_path: Path, episodes: int) -> None:
     close(roles, evaluator)
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_actions_are_the_likeliest_ones_or_drawn(tmp_path: Path, deterministic: bool) -> None:
+    _, roles, evaluator = start(tmp_path, eval_deterministic=deterministic, eval_episodes=1)
+    step_until(roles, lambda: evaluator.is_playing or evaluator.step())
+    are_likeliest = []
+    for _ in range(3):  # an untrained policy soon draws the other one
+        evaluator.play.start()
+        while not evaluator.play.tally.is_complete:
+            seen = {name: torch.from_numpy(array.copy()) for name, array in evaluator.play._observations.items()}
+            evaluator.play.step()
+            likeliest = evaluator.networks[0].forward(seen, None)[0].argmax(-1)
+            are_likeliest.append(torch.equal(likeliest, torch.from_numpy(evaluator.play._actions)))
+    assert all(are_likeliest) == deterministic
+    close(roles, evaluator)
+
+
 def test_it_rests_between_two_steps(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, eval_every_steps=128, eval_share=0.001)
     *roles, evaluator = lab.build_all()

@@ -170,6 +170,29 @@ def test_c36_ratio_is_one_in_the_first_minibatch_over_random_ends(tmp_path: Path
         role.close()
 
 
+@pytest.mark.parametrize("config", KINDS)
+def test_c33_next_trajectory_goes_on_where_the_last_one_ended(tmp_path: Path, config: dict[str, Any]) -> None:
+    """The value of the last observation is asked for once more, which is no step of the memory."""
+    lab = make_lab(tmp_path, "CartPole-v1", use_rnn=True, rnn_size=8, rollout=4, num_envs_per_worker=4, **config)
+    roles = lab.build_all()
+    policy: ActorCritic = roles[0].network
+    num_ends = 0
+    state = policy.get_initial_state(4)
+    for _ in range(8):
+        batch = next_batch(lab, roles)
+        order = batch.streams.argsort()
+        torch.testing.assert_close(batch.initial_memory[order], state, atol=1e-5, rtol=1e-5)
+        for t in range(4):
+            step = policy.act({"obs": batch.observations["obs"][t, order]}, state)
+            ended = (batch.terminated | batch.truncated)[t, order]
+            num_ends += int(ended.sum())
+            state = torch.where(ended.unsqueeze(-1), 0.0, step.state)
+        roles[0].batcher.release(True)
+    assert num_ends > 0
+    for role in roles:
+        role.close()
+
+
 def test_values_of_final_and_last_observations_know_the_past(tmp_path: Path) -> None:
     """The value after a truncation belongs to the episode that was cut, not to the next one."""
     lab = make_lab(

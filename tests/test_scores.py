@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from sf.errors import EnvError
+from sf.monitor.episodes import EpisodeWindows
+from sf.records import Episode
 from sf.rollout.env_batch import Ended
 from sf.rollout.scores import Scores
 
@@ -121,3 +123,11 @@ def test_what_was_reported_survives_a_resume() -> None:
 def test_spanning_is_told_ever_more_rarely(capsys: pytest.CaptureFixture[str]) -> None:
     played([(1, {}), (1, reported(2, 2))] * 9)
     assert capsys.readouterr().out.count("spans several ends") == 4, "1, 2, 4, 8"
+
+
+def test_a16_mean_is_that_of_the_last_hundred_whatever_is_kept() -> None:
+    windows = EpisodeWindows(1, stats_avg=500)
+    windows.add(Episode(0, float(index), index, 0.0) for index in range(150))
+    assert windows.mean_rewards() == {0: sum(range(50, 150)) / 100}
+    assert windows.mean_rewards(20) == {0: sum(range(130, 150)) / 20}
+    assert windows.scalars(0)["len/len"] == sum(range(150)) / 150

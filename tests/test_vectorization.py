@@ -74,9 +74,11 @@ class Many(VectorEnv[Any, Any, Any]):
         rows: list[Any] = []
         final, has_final = np.full(self.num_envs, None, object), np.zeros(self.num_envs, bool)
         objectives, final_objectives = np.zeros(self.num_envs), np.zeros(self.num_envs)
+        was_reset = np.zeros(self.num_envs, bool)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             if self.over[index] and self.mode == AutoresetMode.NEXT_STEP:
-                rows.append((env.reset()[0], 99.0, False, False))  # a reward that nobody may see
+                rows.append((env.reset()[0], 99.0, True, bool(index % 2)))  # a reset is no step: all of it is ignored
+                was_reset[index] = True
                 continue
             observation, reward, terminated, truncated, info = env.step(action)
             if (terminated or truncated) and self.mode == AutoresetMode.SAME_STEP:
@@ -86,7 +88,7 @@ class Many(VectorEnv[Any, Any, Any]):
             objectives[index] = info["true_objective"]
             rows.append((observation, reward, terminated, truncated))
         observations, rewards, terminated, truncated = (np.array(column) for column in zip(*rows, strict=True))
-        self.over = terminated | truncated
+        self.over = (terminated | truncated) & ~was_reset
         infos: dict[str, Any] = {"true_objective": objectives, "_true_objective": np.ones(self.num_envs, bool)}
         if has_final.any():
             final_info = {"true_objective": final_objectives, "_true_objective": has_final}

@@ -54,8 +54,8 @@ class FiniteCheck:
         for key, array in self.slots.final_observations.items():
             if array.dtype.kind == "f" and not (np.abs(array[self.group][rows]) < LARGEST).all():
                 seen = np.where(rows.reshape(-1, *(1,) * (array.ndim - 2)), array[self.group], 0)
-                bad = self._drop_or_refuse(named("final observation", key), slot, t + 1, seen)
-                rows[bad] = False
+                # A step that no policy owns any more has no final observation that one would value.
+                self._drop_or_refuse(named("final observation", key), slot, t + 1, seen)
 
     def refuse_first(self, slot: int, t: int, agents: slice) -> None:
         """Raises an error if what an episode of these rows begins with is not finite, so that dropping never ends."""
