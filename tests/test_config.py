@@ -333,6 +333,30 @@ def test_cx2_learners_share_evenly(rollout: Any, learner: Any, use_rnn: bool, me
     assert refusal(resolve(config, info, cores=2), info) == message
 
 
+class TestInferenceWorkersWithoutWork:
+    MESSAGE = (
+        "policy_workers_per_policy=2 with num_workers=1: each rollout worker is served by one inference worker of a "
+        "policy, so some would serve none. Use --policy_workers_per_policy=1 or less, or --num_workers=2 or more."
+    )
+
+    def test_given_sizes_are_refused_before_the_environment_is_known(self) -> None:
+        rollout = RolloutConfig(num_workers=1, num_envs_per_worker=4, worker_num_splits=1)
+        config = Config(RunConfig("Toy-v0"), rollout, inference=InferenceConfig(policy_workers_per_policy=2))
+        assert refusal(config) == self.MESSAGE
+
+    def test_the_only_worker_of_serial_mode_is_refused_once_it_is_chosen(self) -> None:
+        run, inference = RunConfig("Toy-v0", serial_mode=True), InferenceConfig(policy_workers_per_policy=2)
+        config = Config(run, inference=inference)
+        check(config)
+        assert refusal(resolve(config, env_info(), cores=4), env_info()) == self.MESSAGE
+
+    def test_sizes_left_open_follow_the_inference_workers(self) -> None:
+        config = Config(RunConfig("Toy-v0"), inference=InferenceConfig(policy_workers_per_policy=2))
+        resolved = resolve(config, env_info(), cores=1)
+        assert resolved.rollout.num_workers == 2
+        check(resolved, env_info())
+
+
 def test_squashed_actions_need_finite_bounds() -> None:
     columns = (ActionColumn(low=-1.0, high=1.0), ActionColumn(low=0.0))
     info = EnvInfo("Toy-v0", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec(columns))

@@ -101,6 +101,13 @@ def _combinations(config: Config) -> list[str]:
             f"transitions are no whole number of trajectories of rollout={rollout.rollout} steps. Use a --batch_size "
             f"that is a multiple of {rollout.rollout}."
         )
+    workers, inference = rollout.num_workers, config.inference.policy_workers_per_policy
+    if workers is not None and inference is not None and inference > workers:
+        problems.append(
+            f"policy_workers_per_policy={inference} with num_workers={workers}: each rollout worker is served by one "
+            f"inference worker of a policy, so some would serve none. Use --policy_workers_per_policy={workers} or "
+            f"less, or --num_workers={inference} or more."
+        )
     if learner.lr_adaptive_min > learner.lr_adaptive_max:
         problems.append(
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "

@@ -50,7 +50,7 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         acting = None if waits else _acting(config, info, cores, step)
         config = acting or _sized(_with_inference(config, 1), cores, step)
     else:
-        config = _sized(config, cores, step)
+        config = _sized(config, cores, step, least=max(1, config.inference.policy_workers_per_policy))
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, run=replace(config.run, seed=seed))
     return replace(config, learner=_with_minibatches(config, info))
