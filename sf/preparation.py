@@ -24,6 +24,7 @@ from sf.limits import ensure_shared_memory, refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.signals import early_signals, parent
+from sf.sizing import note_on_batches_held
 from sf.spaces import EnvInfo
 from sf.wiring import START_S
 
@@ -146,6 +147,8 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
     if not config.run.serial_mode:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
+    if sentence := note_on_batches_held(config, info):
+        yield sentence
     if look.refuses_second:
         yield (
             f"Each process has one {source.env_id}, because a second one beside it raised {look.refuses_second}. For "

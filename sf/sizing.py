@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from sf.config import Config, envs_per_group, rows_per_group, trajectories_per_dataset
 from sf.cores import usable_cores
@@ -38,6 +39,28 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
         memory_size=config.model.memory_size,
         num_learners=config.learner.num_learners,
         workers_act=config.workers_act,
+    )
+
+
+def batches_held(config: Config, info: EnvInfo) -> Fraction:
+    """Batches in all slots when sampling pauses; more than were asked for where the fewest slots are too many."""
+    topology = topology_of(config, info)
+    return Fraction(topology.num_slots * topology.rows, trajectories_per_dataset(config))
+
+
+def note_on_batches_held(config: Config, info: EnvInfo) -> str:
+    """A sentence where more batches are held than the configuration says, else nothing."""
+    held, promised = batches_held(config, info), config.datasets_in_flight
+    if held <= promised:
+        return ""
+    topology, learner = topology_of(config, info), config.learner
+    room = topology.num_slots * topology.rows
+    return (
+        f"Warning: up to {float(held):.3g} batches are collected before sampling pauses, more than "
+        f"num_batches_to_accumulate={promised}, and policy lag grows with them. Environments collect whole "
+        f"trajectories: there is room for {room} of rollout={topology.rollout} steps, and a batch "
+        f"(batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_minibatches}) takes "
+        f"{trajectories_per_dataset(config)}. Larger batches or fewer environments keep to the number."
     )
 
 

@@ -21,8 +21,10 @@ from sf.learner.worker import Learner
 from sf.ledger import Ledger
 from sf.messages import TrainSummary
 from sf.monitor import Console, Monitor
+from sf.preparation import prepare
 from sf.session import Session
-from tests.lab import Lab, make_lab, step_until
+from sf.sizing import note_on_batches_held
+from tests.lab import Lab, make_config, make_lab, step_until
 
 register_env("test/Counter", Counter)
 
@@ -211,6 +213,34 @@ def test_a13_sampling_continues_whatever_the_sizes(
     lab = make_lab(tmp_path, **sizes, async_rl=True, num_batches_to_accumulate=accumulate)
     recorder, _ = run_lab(lab, 8)
     assert len(recorder.reports) >= 8
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "async_rl", "held"),
+    [(64, True, 8), (256, True, 2), (512, True, 2), (288, True, 1.78), (512, False, 1)],
+)
+def test_a13_what_is_held_beyond_the_setting_is_told_before_the_start(
+    tmp_path: Path, batch_size: int, async_rl: bool, held: float
+) -> None:
+    """64 environments with trajectories of 8 hold 512 transitions at least, however small a dataset is."""
+    lab = make_lab(tmp_path, num_envs_per_worker=64, batch_size=batch_size, async_rl=async_rl)
+    _, *others = lab.build_all()
+    while any([role.step() for role in others]):
+        pass
+    collected = len(lab.slots.waiting_for(0)) * lab.shared.topology.rows * lab.shared.topology.rollout
+    assert collected / batch_size == pytest.approx(held, abs=0.01)
+    told = note_on_batches_held(lab.config, lab.specs[0].arguments["commons"].info)
+    assert told.startswith("Warning: up to 8 batches are collected") if held > 2 else not told
+
+
+def test_a13_the_sentence_says_what_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(make_config(num_envs_per_worker=64, batch_size=64, async_rl=True))
+    assert (
+        "Warning: up to 8 batches are collected before sampling pauses, more than num_batches_to_accumulate=2, and "
+        "policy lag grows with them. Environments collect whole trajectories: there is room for 64 of rollout=8 steps, "
+        "and a batch (batch_size=64 x num_batches_per_epoch=1) takes 8. Larger batches or fewer environments keep to "
+        "the number.\n"
+    ) in capsys.readouterr().out
 
 
 def test_nothing_is_dropped_or_learned_twice(tmp_path: Path) -> None:
