@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sf.errors import CheckpointError
-from sf.learner import checkpoint
+from sf.learner import checkpoint, sealed
 from sf.learner.checkpoint import list_checkpoints, load, load_newest, save
 from tests.checkpoints import DATA, flip_bit, save_some, snapshot, tensors_of, version_of
 
@@ -91,7 +91,7 @@ def test_names_that_cannot_be_exchanged(tmp_path: Path, number: int, monkeypatch
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(checkpoint, "_exchange", refuse)
+    monkeypatch.setattr(sealed, "exchange", refuse)
     if number == errno.EIO:
         with pytest.raises(CheckpointError, match="Earlier checkpoints are untouched"):
             save(tmp_path, 7, 70, {"w": torch.zeros(3)}, {}, replace=True)

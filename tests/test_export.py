@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -161,6 +162,19 @@ class Bessel(nn.Module):
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         features: Tensor = torch.special.bessel_j0(self.layer(observations["obs"]))
         return features
+
+
+def test_an_export_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = export_policy(TrainedPolicy(network()), tmp_path / "policy.pt", "torchscript")
+    before, (soft, hard) = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))  # as on a disk that is full
+    try:
+        with pytest.raises(ExportError, match="cannot be written: File too large"):
+            export_policy(TrainedPolicy(network()), path, "torchscript")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

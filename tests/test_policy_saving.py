@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -172,6 +173,43 @@ def test_saving_again_replaces_and_nothing_else_is_overwritten(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="was not written by PolicySaver"):
         PolicySaver(policy).save_checkpoint(tmp_path / "p")
     assert load_policy(tmp_path / "p").get_train_step() == 2
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_save_that_fails_at_any_rename_leaves_the_earlier_policy(
+    tmp_path: Path, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step that could lose it fails in turn, where a file system can exchange two names and where it cannot."""
+    policy = TrainedPolicy(network())
+    PolicySaver(policy, train_step=1).save(tmp_path / "p")
+    rename, exchange, renames = Path.rename, sealed.exchange, 0
+
+    def failing_rename(path: Path, target: Path) -> Path:
+        nonlocal renames
+        renames += 1
+        if renames == fails_at:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(path, target)
+
+    def failing_exchange(one: Path, other: Path) -> None:
+        if not can_exchange:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if fails_at == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        exchange(one, other)
+
+    monkeypatch.setattr(Path, "rename", failing_rename)
+    monkeypatch.setattr(sealed, "exchange", failing_exchange)
+    for step in (1,) if can_exchange else (1, 2):
+        renames, fails_at = 0, step
+        with pytest.raises(CheckpointError, match=r"The policy was not saved in .*Input/output error"):
+            PolicySaver(policy, train_step=2).save(tmp_path / "p")
+        assert load_policy(tmp_path / "p").get_train_step() == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["p"]
+    fails_at = -1
+    PolicySaver(policy, train_step=2).save(tmp_path / "p")
+    assert load_policy(tmp_path / "p").get_train_step() == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
 def test_a_policy_of_ones_own_class_is_refused_before_anything_is_written() -> None:

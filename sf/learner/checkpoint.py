@@ -15,11 +15,8 @@ manifest. Nothing is looked up in a pointer that could be wrong.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import logging
-import os
 import re
 import shutil
 import uuid
@@ -45,7 +42,6 @@ TENSORS = "tensors.safetensors"
 STATE = "state.json"
 
 _NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
 
 
@@ -253,20 +249,11 @@ def _put_in_place(incoming: Path, path: Path) -> None:
         incoming.rename(path)
         return
     try:
-        _exchange(incoming, path)
+        sealed.exchange(incoming, path)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        if error.errno not in sealed.CANNOT_EXCHANGE:
             raise
     shutil.rmtree(incoming, ignore_errors=True)
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """What had one name has the other one, and nobody ever sees less than both."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # some C libraries have none
-    if renameat2 is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
 def _remove_oldest(directory: Path, keep: int, saved: Path) -> None:

@@ -10,6 +10,8 @@ a manifest of another format.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +26,9 @@ MAX_GROWTH = 32
 """How much more memory text may take when it has been parsed: JSON of empty objects 31 times as much."""
 SMALL = 1 << 20
 """Bytes of text that are parsed in any case."""
+CANNOT_EXCHANGE = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP
+"""What `exchange` raises on a file system or with a C library that cannot."""
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class DamagedError(Exception):
@@ -78,6 +83,19 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
         raise DamagedError(
             f"{', '.join(names)} cannot be read: they hold {found} bytes of text, expected at most {limit}"
         )
+
+
+def exchange(one: Path, other: Path) -> None:
+    """What had one name has the other one; no reader ever sees less than both.
+
+    Raises:
+        OSError: nothing has changed; see `CANNOT_EXCHANGE`.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # some C libraries have none
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
 
 
 def sync_directory(directory: Path) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import logging
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,10 +55,14 @@ def export_policy(policy: Policy, path: str | Path, to: Format) -> Path:
     path = Path(path)
     with _quiet(), torch.no_grad():
         content = _WRITERS[to](Program(inner.eval()))
+    incoming = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a file that is there stays until this one is whole
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        incoming.write_bytes(content)
+        incoming.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            incoming.unlink()
         raise ExportError(f"{path} cannot be written: {error.strerror}.") from error
     return path
 

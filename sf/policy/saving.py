@@ -256,21 +256,46 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> Path:
     if not _may_be_replaced(directory, tuple(files)):
         raise CheckpointError(f"{directory} exists and was not written by PolicySaver. Choose another directory.")
     incoming = directory.with_name(f".incoming-{uuid.uuid4().hex}")
-    outgoing = directory.with_name(f".outgoing-{uuid.uuid4().hex}")
     try:
         incoming.mkdir(parents=True)
         sealed.write(incoming, files)
         sealed.verify(incoming, tuple(files))
-        if directory.exists():
-            directory.rename(outgoing)
-        incoming.rename(directory)
-        sealed.sync_directory(directory.parent)
+        _put_in_place(incoming, directory)
     except (OSError, sealed.DamagedError) as error:
         raise CheckpointError(f"The policy was not saved in {directory}: {error}.") from error
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
-        shutil.rmtree(outgoing, ignore_errors=True)
+    try:
+        sealed.sync_directory(directory.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"The policy is written in {directory}, but whether it survives a power failure is unknown: {error}."
+        ) from error
     return directory
+
+
+def _put_in_place(incoming: Path, directory: Path) -> None:
+    """Under its name; nothing has changed where that fails.
+
+    A file system that cannot exchange two names has nothing of that name for an instant.
+    """
+    if not directory.exists():
+        incoming.rename(directory)
+        return
+    try:
+        sealed.exchange(incoming, directory)
+        return
+    except OSError as error:
+        if error.errno not in sealed.CANNOT_EXCHANGE:
+            raise
+    outgoing = directory.with_name(f".outgoing-{uuid.uuid4().hex}")
+    directory.rename(outgoing)
+    try:
+        incoming.rename(directory)
+    except OSError:
+        outgoing.rename(directory)
+        raise
+    shutil.rmtree(outgoing, ignore_errors=True)
 
 
 def _may_be_replaced(directory: Path, names: tuple[str, ...]) -> bool:
