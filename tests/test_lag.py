@@ -123,7 +123,7 @@ def test_a23_learner_tells_of_one_step_every_two_seconds(tmp_path: Path, monkeyp
     told = []
     for iteration in range(23):
         step_until(roles, lambda: learner.record["iterations"] > iteration)  # noqa: B023
-        told += [(now, message.version) for message in lab.told if isinstance(message, TrainSummary)]
+        told += sorted({(now, message.version) for message in lab.told if isinstance(message, TrainSummary)})
         lab.told.clear()
         now += 0.5
         if iteration == 11:
@@ -280,11 +280,11 @@ def test_skipped_datasets_have_no_summary(tmp_path: Path, caplog: pytest.LogCapt
     step_until(roles, lambda: roles[0].record["iterations"] >= 40)
     skipped = caplog.text.count("Skipped a dataset")
     assert 0 < skipped < 40
-    assert len(lab.told) == 40 - skipped
+    assert [message.is_last for message in lab.told].count(True) == 40 - skipped
     ledger = Ledger.of(lab.slots, has_ended=False)
     assert ledger.is_balanced
     assert min(ledger.learned, ledger.discarded["unused"]) > 0
-    assert all(len(message.scalars) > 20 for message in lab.told)
+    assert len({message.version for message in lab.told}) == 40 - skipped
 
 
 def test_sync_repeats_bit_by_bit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sf.envs import register_env
-from sf.messages import CheckpointSaved, SaveKind, SaveRequest, TrainSummary
-from tests.lab import make_lab, step_until
+from sf.messages import MOST_CHARACTERS, CheckpointSaved, SaveKind, SaveRequest, TrainSummary
+from sf.supervisor import train
+from tests.lab import make_config, make_lab, step_until
 
 
 class Frames(gymnasium.Env[Any, Any]):
@@ -42,10 +46,59 @@ def test_s2_no_message_is_larger_than_1_kb(tmp_path: Path) -> None:
         request = SaveRequest(kind, 1.0)
         sent.append(request)
         control.send(request)
-    step_until(roles, lambda: roles[0].record["iterations"] >= 1 and len(lab.told) == 4)
+    step_until(roles, lambda: roles[0].record["iterations"] >= 1 and len(lab.told) >= 4)
     sent += lab.told
     assert [type(message) for message in lab.told].count(CheckpointSaved) == 3
-    (summary,) = (message for message in lab.told if isinstance(message, TrainSummary))
-    assert len(summary.scalars) > 30
-    assert max(len(pickle.dumps(message)) for message in sent) <= 1024
+    summaries = [message for message in lab.told if isinstance(message, TrainSummary)]
+    assert sum(len(summary.scalars) for summary in summaries) > 30
+    assert [summary.is_last for summary in summaries] == [False] * (len(summaries) - 1) + [True]
+    assert max(len(pickle.dumps(message)) for message in sent) < 1024
     assert lab.arena.num_bytes > 4 * 4 * 84 * 84 * 4  # the images went another way
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(), max_size=300), st.floats(width=32, allow_nan=False), min_size=1, max_size=60
+    )
+)
+@example({f"{i}{'x' * 17}": 0.5 for i in range(99)})
+@example({170 * "\U0001f600" + str(i): 0.5 for i in range(9)})
+def test_s2_a_summary_of_any_names_travels_in_small_messages(scalars: dict[str, float]) -> None:
+    messages = [pickle.dumps(message) for message in TrainSummary.of(0, 2**62, 2**62, scalars)]
+    assert max(map(len, messages)) < 1024
+    arrived: dict[str, float] = {}
+    for message in messages:
+        arrived |= pickle.loads(message).scalars
+    short = {name: value for name, value in scalars.items() if len(name) <= MOST_CHARACTERS}
+    assert arrived.items() >= short.items()
+    assert all(len(name) <= MOST_CHARACTERS + len("...") for name in arrived)
+
+
+class Keys(gymnasium.Env[Any, Any]):
+    """A Dict of numbers under keys of all kinds."""
+
+    NAMES = ("pos,vel", ",", "line\nbreak", "ünïcode", *(f"key number {i}" for i in range(40)))
+
+    def __init__(self) -> None:
+        leaf = spaces.Box(-1, 1, (1,), np.float32)
+        self.observation_space = spaces.Dict({name: leaf for name in self.NAMES})
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return {name: np.zeros(1, np.float32) for name in self.NAMES}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 0.0, False, False, {}
+
+
+def test_a22_curves_bear_the_keys_of_observations_as_they_are(tmp_path: Path) -> None:
+    """All curves of one step are one point, in however many messages they came."""
+    register_env("test/Keys", Keys)
+    config = make_config("test/Keys", train_dir=str(tmp_path), serial_mode=True, train_for_env_steps=64)
+    train(config)
+    lines = (config.run.experiment_dir / "metrics.jsonl").read_text().splitlines()
+    points = [point for point in map(json.loads, lines) if "train/num_sgd_steps" in point]
+    assert points
+    names = [f"{name}_running_{part}" for name in Keys.NAMES for part in ("mean", "std")]
+    for point in points:
+        assert {"train/loss", *(f"train/{name}" for name in names)} <= point.keys()

@@ -184,7 +184,8 @@ class Learner:
         if self.update.want_summary and (scalars := self.update.summary()):  # nothing of a dataset that was skipped
             self.last_summary_s = now
             note_memory(self.device, self.record)
-            self.tell(TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars))
+            for message in TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars):
+                self.tell(message)
         if self.rings_always or self.frames >= self.frames_wanted:
             self.bells.supervisor.ring()
         self.record.lap("batch")

@@ -131,10 +131,9 @@ class Monitor:
         if self._draw_timer.is_due(snapshot.time_s):
             self._draw(self._first, snapshot)
 
-    def train_summary(self, policy_id: int, frames: int, version: int, values: Mapping[str, float]) -> None:
-        """Writes what a learner says of the optimizer step that led to `version`: name to value, without ``train/``."""
-        scalars = {f"train/{name}": value for name, value in values.items()} | {"train/num_sgd_steps": version}
-        self._scalars.write(policy_id, frames, scalars)
+    def train_summary(self, policy_id: int, frames: int, values: Mapping[str, float]) -> None:
+        """Writes what a learner says of an optimizer step: name to value, without ``train/``."""
+        self._scalars.write(policy_id, frames, {f"train/{name}": value for name, value in values.items()})
 
     def evaluation_done(self, done: EvaluationDone) -> None:
         """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
