@@ -164,6 +164,7 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
     action = info.action
     return fields | {
         "memory": Field((groups, 2, rows, topology.memory_size), "float32"),
+        "is_new": Field((slots,), "bool"),
         "initial_memory": Field((slots, rows, topology.memory_size), "float32"),
         "has_final_observation": Field((groups, rows), "bool"),
         "actions": Field((slots, t, rows, *action.shape), action.dtype, _poison(action.dtype)),
@@ -215,6 +216,8 @@ class Slots:
         }
         self.has_final_observation = arena["has_final_observation"]
         self.memory, self.initial_memory = arena["memory"], arena["initial_memory"]
+        self.is_new = arena["is_new"]
+        """Whether its trajectories begin with new episodes: it is the first one of its rollout worker."""
         self.actions, self.log_probs, self.values = arena["actions"], arena["log_probs"], arena["values"]
         self.final_values, self.rewards = arena["final_values"], arena["rewards"]
         self.terminated, self.truncated = arena["terminated"], arena["truncated"]

@@ -9,10 +9,32 @@ import numpy as np
 import pytest
 import torch
 
+from sf.learner.batch import Batch
 from sf.learner.reward_scaling import RewardScaling
 from tests.lab import make_lab, step_until
 
 ALL = torch.ones(60, 4, dtype=torch.bool)
+
+
+def dataset(rewards: Any, ended: Any, valid: Any, streams: Any, is_new: Any = None) -> Batch:
+    """What scaling looks at, without the rest of a dataset."""
+    nothing, tensor = torch.empty(0), torch.as_tensor
+    return Batch(
+        observations={},
+        initial_memory=nothing,
+        streams=tensor(streams),
+        actions=nothing,
+        behavior_log_probs=nothing,
+        values=nothing,
+        rewards=tensor(rewards),
+        terminated=tensor(ended),
+        truncated=torch.zeros_like(tensor(ended)),
+        bootstrap_values=nothing,
+        final_values=nothing,
+        policy_version=nothing,
+        valid=tensor(valid),
+        is_new=None if is_new is None else tensor(is_new),
+    )
 
 
 def columns(*values: Any) -> Any:
@@ -25,7 +47,7 @@ def test_c30_c31_literals(oracles: dict[str, Any]) -> None:
         inputs, expected = case["inputs"], case["expected"]
         scaling = RewardScaling(1, inputs["gamma"], initial_count=1e-4)
         rewards, dones = columns(*map(float, inputs["rewards"])), columns(*map(bool, inputs["dones"]))
-        scaled = scaling(rewards, dones, torch.ones_like(dones), torch.tensor([0]))
+        scaled = scaling(dataset(rewards, dones, torch.ones_like(dones), [0]))
         assert scaled.flatten().tolist() == pytest.approx(expected["scaled_and_clipped"], abs=1e-5)
 
 
@@ -35,7 +57,7 @@ def slow(rewards: Any, ended: Any, gamma: float, valid: Any = True) -> Any:
     num_steps, num_envs = rewards.shape
     sums, seen, scaled = np.zeros(num_envs), [], np.zeros_like(rewards)
     for t in range(num_steps):
-        sums = gamma * sums + rewards[t]
+        sums = np.where(valid[t], gamma * sums + rewards[t], 0)
         seen.extend(sums[valid[t]])
         count = len(seen) + 1e-4
         mean = np.sum(seen) / count
@@ -50,10 +72,7 @@ def test_c30_against_a_slow_loop_and_in_pieces() -> None:
     rewards, ended = random.normal(2, 5, (60, 4)), random.random((60, 4)) < 0.1
     expected = slow(rewards, ended, 0.97)
     scaling = RewardScaling(4, 0.97, initial_count=1e-4)
-    pieces = [
-        scaling(torch.from_numpy(rewards[a:b]), torch.from_numpy(ended[a:b]), ALL[a:b], torch.arange(4))
-        for a, b in ((0, 25), (25, 60))
-    ]
+    pieces = [scaling(dataset(rewards[a:b], ended[a:b], ALL[a:b], torch.arange(4))) for a, b in ((0, 25), (25, 60))]
     np.testing.assert_allclose(torch.cat(pieces).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -65,21 +84,92 @@ def test_c30_what_the_policy_did_not_choose_is_no_part_of_the_variance() -> None
     valid[7] = False
     expected = slow(rewards, ended, 0.97, valid)
     scaling = RewardScaling(4, 0.97, initial_count=1e-4)
-    scaled = scaling(torch.from_numpy(rewards), torch.from_numpy(ended), torch.from_numpy(valid), torch.arange(4))
+    scaled = scaling(dataset(rewards, ended, valid, torch.arange(4)))
     np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-5, atol=1e-6)
     assert scaling.moments.count.item() == pytest.approx(valid.sum(), rel=1e-5)
+
+
+def test_c30_sums_of_a_row_take_in_episodes_of_the_own_policy_only() -> None:
+    """Two policies take turns, episode by episode; each learner sees the trajectories in which its own one acted."""
+    random = np.random.default_rng(3)
+    rewards, ended = random.normal(3, 1, (60, 4)), random.random((60, 4)) < 0.08
+    policy = np.cumsum(np.concatenate([np.zeros((1, 4)), ended[:-1]]), 0) % 2  # the other one after each episode
+    rewards[policy == 1] *= 1000
+    pieces = [slice(start, start + 5) for start in range(0, 60, 5)]
+    own = RewardScaling(4, 0.97)
+    for piece in pieces:
+        seen = np.flatnonzero((policy[piece] == 0).any(0))
+        own(dataset(rewards[piece][:, seen], ended[piece][:, seen], policy[piece][:, seen] == 0, seen))
+        for row in range(4):
+            assert own.sums[row] == pytest.approx(running_sum(rewards, ended, policy == 0, row, piece.stop, 0.97))
+    assert any((policy[piece] == 1).all(0).any() for piece in pieces), "some trajectories are left out"
+
+
+def running_sum(rewards: Any, ended: Any, own: Any, row: int, stop: int, gamma: float) -> float:
+    """Of the episode that goes on after step stop - 1, 0 where that is none of the policy."""
+    start = stop
+    while start > 0 and own[start - 1, row] and not ended[start - 1, row]:
+        start -= 1
+    return float(sum(gamma ** (stop - 1 - t) * rewards[t, row] for t in range(start, stop)))
+
+
+def test_c30_sums_go_on_through_a_dataset_that_trains_nothing() -> None:
+    """Whose transitions are too old: their episodes end all the same, and the variance does not know of them."""
+    random = np.random.default_rng(4)
+    rewards, ended = random.normal(2, 5, (40, 4)), random.random((40, 4)) < 0.1
+    skipping, whole = (RewardScaling(4, 0.97) for _ in range(2))
+    for start in range(0, 40, 10):
+        piece = slice(start, start + 10)
+        data = dataset(rewards[piece], ended[piece], ALL[:10], np.arange(4))
+        whole(data)
+        (skipping.pass_over if start == 10 else skipping)(data)
+        assert skipping.sums == whole.sums
+    assert (skipping.moments.count.item(), whole.moments.count.item()) == (120, 160)
+
+
+def test_c30_an_update_that_skips_a_dataset_passes_over_its_rewards(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "sf/Counter-v0", env_kwargs='{"episode_steps": 0}', normalize_rewards=True, rollout=4)
+    learner, *others = lab.build_all()
+    for _ in range(2):
+        step_until([learner, *others], lambda: learner.batcher.rows_waiting > 0 or learner.step())
+    update = learner.update
+    before = update.reward_scaling.moments.count.item()
+    step_until(others, lambda: len(lab.slots.waiting_for(0)) > 0 and not any([role.step() for role in others]))
+    batch = learner.batcher.next()
+    expected = [
+        0.99 ** len(batch.rewards) * total + sum(0.99**age * reward for age, reward in enumerate(reversed(column)))
+        for total, column in zip(update.reward_scaling.sums, batch.rewards.T.tolist(), strict=True)
+    ]
+    batch.policy_version[:] = -(10**6)
+    assert list(update.steps(batch)) == []
+    assert update.reward_scaling.sums == pytest.approx(expected)
+    assert update.reward_scaling.moments.count.item() == before
+
+
+def test_c30_no_sum_goes_on_in_the_episodes_of_a_successor(tmp_path: Path) -> None:
+    """A rollout worker dies in the middle of episodes, and another one begins its own."""
+    lab = make_lab(tmp_path, "sf/Counter-v0", env_kwargs='{"episode_steps": 0}', normalize_rewards=True, rollout=4)
+    learner, *others = lab.build_all()
+    step_until([learner, *others], lambda: learner.record["iterations"] >= 3)
+    scaling = learner.update.reward_scaling
+    assert scaling.sums == pytest.approx([sum_of_numbers(12)] * 8)
+    lab.slots.discard_of_worker(0)
+    others = [lab.build("rollout-0", incarnation=1), lab.build("inference-0-0")]
+    step_until([learner, *others], lambda: learner.record["iterations"] >= 4)
+    assert scaling.sums == pytest.approx([sum_of_numbers(4)] * 8)
+
+
+def sum_of_numbers(steps: int) -> float:
+    """Discounted, of the rewards 1, 2, 3, ... of one episode."""
+    return sum(0.99 ** (steps - number) * number for number in range(1, steps + 1))
 
 
 def test_two_trajectories_of_one_environment_follow_each_other() -> None:
     random = np.random.default_rng(1)
     rewards, ended = random.normal(size=(20, 1)), random.random((20, 1)) < 0.2
     expected = slow(rewards, ended, 0.9)
-    both = RewardScaling(3, 0.9, initial_count=1e-4)(
-        torch.from_numpy(np.concatenate([rewards[:10], rewards[10:]], 1)),
-        torch.from_numpy(np.concatenate([ended[:10], ended[10:]], 1)),
-        ALL[:10, :2],
-        torch.tensor([2, 2]),
-    )
+    rewards, ended = (np.concatenate([array[:10], array[10:]], 1) for array in (rewards, ended))
+    both = RewardScaling(3, 0.9, initial_count=1e-4)(dataset(rewards, ended, ALL[:10, :2], [2, 2]))
     np.testing.assert_allclose(both.T.reshape(-1, 1).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 from torch.nn import functional
 
-_WITHOUT_TIME = ("initial_memory", "streams", "bootstrap_values")
-_ON_HOST = ("streams", "policy_version", "valid")
+_WITHOUT_TIME = ("initial_memory", "streams", "bootstrap_values", "is_new")
+_ON_HOST = ("streams", "policy_version", "valid", "is_new")
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Batch:
     """[T, B] int64 on the host, version of the policy that chose the action."""
     valid: Tensor
     """[T, B] bool on the host, whether the action was chosen by the policy under training."""
+    is_new: Tensor | None = None
+    """[B] bool on the host, whether no earlier trajectory of its row goes on in it; None where each goes on."""
 
     def trajectories(self, chosen: Tensor) -> Batch:
         """Some of the trajectories, by their numbers [b] on the host."""

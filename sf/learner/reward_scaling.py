@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from sf.arena import Array
+from sf.learner.batch import Batch
 from sf.learner.peers import ALONE, Peers
 from sf.learner.statistics import RunningMoments
 from sf.policy.normalizer import VARIANCE_EPSILON
@@ -19,8 +22,9 @@ class RewardScaling:
 
     For each step ret <- gamma·ret + r, the variance takes in ret, and the reward becomes r / sqrt(variance + 1e-8), no
     mean subtracted, limited to plus and minus 10; where an episode ends ret <- 0 (rows C30 and C31 of the 37 details).
-    What the policy did not choose, such as a filler between two episodes, is not part of the variance. Each learner of
-    a policy keeps the sums of its own rows, and the variance is that of the rows of all.
+    What the policy did not choose, such as an episode of another policy or a filler between two episodes, is not part
+    of the variance, and ret <- 0 there. Each learner of a policy keeps the sums of its own rows, and the variance is
+    that of the rows of all.
     """
 
     def __init__(self, num_streams: int, gamma: float, peers: Peers = ALONE, initial_count: float = 0.0) -> None:
@@ -37,31 +41,28 @@ class RewardScaling:
         self._sums = np.zeros(num_streams)
         self._remembered: tuple[list[Tensor], Array] = [], self._sums
 
-    def __call__(self, rewards: Tensor, ended: Tensor, valid: Tensor, streams: Tensor) -> Tensor:
-        """Scaled rewards [T, B].
+    def __call__(self, batch: Batch) -> Tensor:
+        """Scaled rewards [T, B] of a dataset."""
+        scaled = np.empty(batch.rewards.shape, np.float32)
+        remaining = _Trajectories.of(batch)
+        while self._peers.sum(len(remaining.rows))[0]:
+            first, remaining = remaining.split()
+            scaled[:, first.columns] = self._scale(first)
+        return torch.from_numpy(scaled).to(batch.rewards.device)
 
-        Args:
-            rewards: [T, B].
-            ended: [T, B] bool, whether the step ended the episode.
-            valid: [T, B] bool on the host, whether the policy chose the action.
-            streams: [B] int64 on the host, the row of each trajectory; of two of one row the earlier one is first.
-        """
-        scaled = np.empty(rewards.shape, np.float32)
-        raw, over = rewards.cpu().numpy().astype(np.float64), ended.cpu().numpy()
-        counts, rows = valid.numpy(), streams.numpy()
-        remaining = np.arange(len(rows))
-        while self._peers.sum(remaining.size)[0]:
-            _, first = np.unique(rows[remaining], return_index=True)
-            columns = remaining[np.sort(first)]
-            scaled[:, columns] = self._scale(raw[:, columns], over[:, columns], counts[:, columns], rows[columns])
-            remaining = np.setdiff1d(remaining, columns)
-        return torch.from_numpy(scaled).to(rewards.device)
+    def pass_over(self, batch: Batch) -> None:
+        """Goes on with the sums through a dataset that trains nothing, which the variance does not take in."""
+        remaining = _Trajectories.of(batch)
+        while len(remaining.rows):
+            first, remaining = remaining.split()
+            self._discounted_sums(first)
 
-    def _scale(self, rewards: Array, ended: Array, counts: Array, rows: Array) -> Array:
-        """[T, b] trajectories of different rows, step after step."""
+    def _scale(self, trajectories: _Trajectories) -> Array:
+        """[T, b] of different rows, step after step."""
+        rewards = trajectories.rewards
         deviations = np.empty((len(rewards), 1))
         mean, variance, count = (float(x) for x in (self.moments.mean, self.moments.variance, self.moments.count))
-        own = _moments_of_steps(self._discounted_sums(rewards, ended, rows), counts)
+        own = _moments_of_steps(self._discounted_sums(trajectories), trajectories.counts)
         shares = [[moment.tolist() for moment in share] for share in self._peers.gather(*own)]
         for t in range(len(rewards)):
             for sizes, means, variances in shares:
@@ -82,13 +83,14 @@ class RewardScaling:
         scaled: Array = np.clip(rewards / deviations, -REWARD_LIMIT, REWARD_LIMIT)
         return scaled
 
-    def _discounted_sums(self, rewards: Array, ended: Array, rows: Array) -> Array:
+    def _discounted_sums(self, trajectories: _Trajectories) -> Array:
         """[T, b] the sum of each row after each step; goes on with it where the trajectory ends."""
-        sums, after = self._sums[rows], np.empty(rewards.shape)
+        rows, rewards = trajectories.rows, trajectories.rewards
+        sums, after = np.where(trajectories.is_new, 0.0, self._sums[rows]), np.empty(rewards.shape)
         for t in range(len(rewards)):
-            sums = self.gamma * sums + rewards[t]
+            sums = np.where(trajectories.counts[t], self.gamma * sums + rewards[t], 0.0)
             after[t] = sums
-            sums = np.where(ended[t], 0.0, sums)
+            sums = np.where(trajectories.ended[t], 0.0, sums)
         self._sums[rows] = sums
         return after
 
@@ -115,6 +117,47 @@ class RewardScaling:
     def state_dict(self) -> dict[str, Tensor]:
         """The moments. The sums belong to episodes, which a resumed run begins anew."""
         return {"mean": self.moments.mean, "variance": self.moments.variance, "count": self.moments.count}
+
+
+@dataclass(frozen=True)
+class _Trajectories:
+    """What decides the sums, on the host; of two trajectories of one row the earlier one is first."""
+
+    rewards: Array
+    """[T, b] float64."""
+    ended: Array
+    """[T, b] bool, whether the step ended the episode."""
+    counts: Array
+    """[T, b] bool, whether the policy chose the action."""
+    is_new: Array
+    """[b] bool, whether nothing of an earlier trajectory goes on."""
+    rows: Array
+    """[b] of the environments."""
+    columns: Array
+    """[b] in the dataset."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Trajectories:
+        rewards, ended = batch.rewards.cpu().numpy(), (batch.terminated | batch.truncated).cpu().numpy()
+        rows = batch.streams.numpy()
+        is_new = np.zeros(len(rows), bool) if batch.is_new is None else batch.is_new.numpy()
+        return cls(rewards.astype(np.float64), ended, batch.valid.numpy(), is_new, rows, np.arange(len(rows)))
+
+    def split(self) -> tuple[_Trajectories, _Trajectories]:
+        """The first trajectory of each row, and the others."""
+        _, first = np.unique(self.rows, return_index=True)
+        first.sort()
+        return self._take(first), self._take(np.setdiff1d(np.arange(len(self.rows)), first))
+
+    def _take(self, chosen: Array) -> _Trajectories:
+        return _Trajectories(
+            self.rewards[:, chosen],
+            self.ended[:, chosen],
+            self.counts[:, chosen],
+            self.is_new[chosen],
+            self.rows[chosen],
+            self.columns[chosen],
+        )
 
 
 def _moments_of_steps(sums: Array, counts: Array) -> tuple[Tensor, Tensor, Tensor]:

@@ -119,12 +119,13 @@ class Update:
         selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
         if selection.num_trained == 0:
             self._log_skipped(selection, batch.policy_version)
+            if self.reward_scaling is not None:
+                self.reward_scaling.pass_over(batch)
             return
         lr_factor = selection.num_trained / selection.num_own
         if self.reward_scaling is not None:
             self.reward_scaling.remember()
-            ended = batch.terminated | batch.truncated
-            batch = replace(batch, rewards=self.reward_scaling(batch.rewards, ended, batch.valid, batch.streams))
+            batch = replace(batch, rewards=self.reward_scaling(batch))
         transitions = with_gae(batch, self.policy, self.config)
         is_last = False
         for epoch in range(self.config.num_epochs):

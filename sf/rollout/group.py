@@ -82,6 +82,7 @@ class Group:
         ended = None if self.last_slot is None else self.slots.ended(self.last_slot, self.rollout - 1)
         self.slots.start_filling(slot)
         self.slots.terminated[slot] = self.slots.truncated[slot] = False
+        self.slots.is_new[slot] = ended is None
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
         self.slot, self.t = slot, 0
