@@ -358,7 +358,7 @@ def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_p
     before = {name: (tmp_path / EXPERIMENT / name).read_text() for name in ("config.json", "summary.json")}
     refused = run(tmp_path, *SMALL, "--train_for_env_steps=4000", "--encoder_mlp_layers", "32")
     assert refused.code == 4, refused.err
-    assert "was made with another environment or model:" in refused.err
+    assert "was made with another environment, model or normalization:" in refused.err
     assert "config.model.encoder_mlp_layers: expected [32], found [64, 64]" in refused.err
     assert {name: (tmp_path / EXPERIMENT / name).read_text() for name in before} == before
 

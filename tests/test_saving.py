@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sf.config import Config
 from sf.errors import CheckpointError
 from sf.experiment import Experiment
 from sf.learner import checkpoint
+from sf.learner.changes import TOLD
 from sf.messages import SaveRequest
 from tests.checkpoints import flip_bit
 from tests.lab import make_lab
@@ -62,3 +67,70 @@ def test_fault_d10_run_that_went_back_saves_its_best_policy_over_that_of_before(
     for reward in (10.0, 20.0):
         saved = learner.saver.save(0, SaveRequest("best", reward), 0)
         assert checkpoint.load(Path(saved.path)).data["reward"] == reward
+
+
+OTHERS: dict[tuple[str, str], Any] = {
+    ("rollout", "reward_scale"): 0.1,
+    ("rollout", "reward_clip"): 1.0,
+    ("learner", "gamma"): 0.9,
+    ("learner", "value_bootstrap"): False,
+    ("rollout", "env_frameskip"): 4,
+    ("rollout", "summaries_use_frameskip"): False,
+    ("run", "env_kwargs"): '{"sutton_barto_reward": true}',
+    ("run", "max_episode_steps"): 100,
+}
+"""What a resume may change and tells."""
+
+
+def changed(config: Config, role: str, **values: Any) -> Config:
+    return replace(config, **{role: replace(getattr(config, role), **values)})
+
+
+@pytest.mark.parametrize(("role", "name"), OTHERS)
+def test_resume_tells_what_a_change_does_to_values_and_counters(
+    tmp_path: Path, role: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = make_lab(tmp_path, normalize_rewards=True)
+    lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    lab.build("learner-0")
+    assert "Warning" not in capsys.readouterr().out
+    value, before = OTHERS[role, name], getattr(getattr(lab.config, role), name)
+    lab.build("learner-0", config=changed(lab.config, role, **{name: value}))
+    told = capsys.readouterr().out
+    assert f"Warning: resumed with {name}={value!r} (was {before!r}). {TOLD[role, name]}\n" in told
+    assert told.count("Warning") == 1
+
+
+def test_resume_tells_each_consequence_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = make_lab(tmp_path)
+    lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    config = changed(changed(lab.config, "learner", gamma=0.9), "rollout", reward_scale=0.1, env_frameskip=2)
+    lab.build("learner-0", config=changed(config, "run", env_kwargs="{ }"))  # which means the same
+    told = capsys.readouterr().out
+    assert "Warning: resumed with reward_scale=0.1 (was 1.0), gamma=0.9 (was 0.99). Values and the statistics" in told
+    assert "Warning: resumed with env_frameskip=2 (was 1). Frames that were counted before stay as they are" in told
+    assert told.count("Warning") == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "difference"),
+    [
+        ("rollout", {"action_bounds": "clip"}, "config.rollout.action_bounds: expected 'clip', found 'scale'"),
+        ("learner", {"normalize_rewards": True}, "config.learner.normalize_rewards: expected True, found False"),
+        ("model", {"normalize_returns": False}, "config.model.normalize_returns: expected False, found True"),
+        ("model", {"normalize_input": False}, "config.model.normalize_input: expected False, found True"),
+        ("model", {"obs_scale": 2.0}, "config.model.obs_scale: expected 2.0, found 1.0"),
+        ("model", {"obs_subtract_mean": 2.0}, "config.model.obs_subtract_mean: expected 2.0, found 0.0"),
+    ],
+)
+def test_resume_refuses_what_changes_the_meaning_of_weights(
+    tmp_path: Path, role: str, values: dict[str, Any], difference: str
+) -> None:
+    lab = make_lab(tmp_path)
+    path = lab.build("learner-0").saver.save(0, PERIODIC, 0).path
+    expected = (
+        f"{path} was made with another environment, model or normalization:\n  {difference}\nUse the same flags, or "
+        "start anew with --restart_behavior=restart or another --experiment."
+    )
+    with pytest.raises(CheckpointError, match=re.escape(expected)):
+        lab.build("learner-0", config=changed(lab.config, role, **values))

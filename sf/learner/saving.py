@@ -17,8 +17,8 @@ from sf.config import Config
 from sf.errors import CheckpointError, ResourceError
 from sf.experiment import Owner
 from sf.learner import checkpoint
+from sf.learner.changes import notes_on_changes, refused_changes
 from sf.learner.dataset import Transitions
-from sf.learner.differences import data_differences
 from sf.learner.update import Update
 from sf.messages import CheckpointSaved, SaveRequest
 from sf.monitor.console import Console
@@ -77,14 +77,9 @@ class Saver:
                     "ZERO."
                 )
             return 0
-        differences = [
-            difference
-            for part in (("env",), ("config", "model"), ("config", "rollout", "action_bounds"))
-            for difference in data_differences(_part(self.description, part), _part(newest.data, part), ".".join(part))
-        ]
-        if differences:
+        if differences := refused_changes(newest.data, self.description):
             raise CheckpointError(
-                f"{newest.path} was made with another environment or model:\n  "
+                f"{newest.path} was made with another environment, model or normalization:\n  "
                 + "\n  ".join(differences)
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
@@ -96,6 +91,8 @@ class Saver:
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
+        for note in notes_on_changes(newest.data, self.description):
+            Console().line(note)
         return newest.env_steps
 
     def _newest_of_others(self) -> checkpoint.Checkpoint | None:
@@ -176,9 +173,3 @@ def _mebibytes(num_bytes: float) -> str:
     """With two digits where there is less than 1."""
     size = num_bytes / 2**20
     return f"{size:,.0f} MiB" if size >= 1 else f"{size:.2g} MiB"
-
-
-def _part(data: object, names: tuple[str, ...]) -> object:
-    for name in names:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data

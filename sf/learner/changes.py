@@ -1,0 +1,74 @@
+"""What a resume may change of the configuration that a checkpoint carries: one table, for all flags.
+
+A flag that is in neither list says how the run goes on and nothing of what was learned or counted, so it may change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sf.learner.differences import data_differences
+
+REFUSED = (
+    ("env",),
+    ("config", "model"),
+    ("config", "rollout", "action_bounds"),
+    ("config", "learner", "normalize_rewards"),
+)
+"""What the weights and the statistics mean; other values would make a policy of them that was never trained."""
+
+_OTHER_VALUES = (
+    "Values and the statistics of returns and rewards were learned as it was: advantages are off until they have "
+    "adapted, and curves of losses show a step."
+)
+_OTHER_FRAMES = (
+    "Frames that were counted before stay as they are: --train_for_env_steps, schedules and curves add up both kinds."
+)
+_OTHER_TASK = "The policy, its statistics and the best checkpoint so far come from the task as it was."
+
+TOLD = {
+    ("rollout", "reward_scale"): _OTHER_VALUES,
+    ("rollout", "reward_clip"): _OTHER_VALUES,
+    ("learner", "gamma"): _OTHER_VALUES,
+    ("learner", "value_bootstrap"): _OTHER_VALUES,
+    ("rollout", "env_frameskip"): _OTHER_FRAMES,
+    ("rollout", "summaries_use_frameskip"): _OTHER_FRAMES,
+    ("run", "env_kwargs"): _OTHER_TASK,
+    ("run", "max_episode_steps"): _OTHER_TASK,
+}
+"""What the policy can adapt to, and what it does until then."""
+
+
+def refused_changes(before: object, now: object) -> list[str]:
+    """A line for each difference of two descriptions for which a run cannot go on from a checkpoint."""
+    return [
+        difference
+        for names in REFUSED
+        for difference in data_differences(_part(now, names), _part(before, names), ".".join(names))
+    ]
+
+
+def notes_on_changes(before: object, now: object) -> Iterator[str]:
+    """A text for each consequence of what differs between two descriptions, with the flags that have it."""
+    changed: dict[str, list[str]] = {}
+    for (role, name), consequence in TOLD.items():
+        earlier, later = _part(before, ("config", role)), _part(now, ("config", role))
+        if not isinstance(earlier, dict) or name not in earlier:
+            continue  # another version of sf has saved it
+        if _meaning(name, earlier[name]) != _meaning(name, later[name]):
+            changed.setdefault(consequence, []).append(f"{name}={later[name]!r} (was {earlier[name]!r})")
+    for consequence, flags in changed.items():
+        yield f"Warning: resumed with {', '.join(flags)}. {consequence}"
+
+
+def _meaning(name: str, value: Any) -> Any:
+    """What is compared of a flag."""
+    return json.loads(value) if name == "env_kwargs" else value
+
+
+def _part(data: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
