@@ -19,6 +19,7 @@ from sf.doorbell import Doorbell
 from sf.errors import InternalError
 from sf.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.learner.batch import Batch
+from sf.learner.metrics import Summary
 from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import ActorCritic
@@ -98,17 +99,21 @@ def random_dataset(seed: int, num_trajectories: int, state_size: int) -> Batch:
     )
 
 
-Facts = tuple[dict[str, Tensor], list[tuple[float, float, float]], float]
+Facts = tuple[dict[str, Tensor], list[tuple[float, float, float]], float, list[dict[str, float]]]
+OF_A_SHARE = "explained_variance", "adv_std"
+"""Shown as the means over the shares of all learners, because those of the whole do not follow from them."""
 
 
 def trained_on(peers: Peers | None, config: Any, model: Any, batches: list[Batch]) -> Facts:
-    """State, lags and learning rate after some datasets."""
+    """State, lags and learning rate after some datasets, and what was shown of each."""
     update = make_update(config, model, peers)
-    lags = []
+    update.want_summary = True
+    lags, summaries = [], []
     for batch in batches:
         batch.policy_version = batch.policy_version + update.version
         lags += [(step.lag_min, step.lag_avg, step.lag_max) for step in update.steps(batch)]
-    return {name: tensor.clone() for name, tensor in update.state_dict().items()}, lags, update.lr
+        summaries.append(update.summary())
+    return {name: tensor.clone() for name, tensor in update.state_dict().items()}, lags, update.lr, summaries
 
 
 def split(whole: Batch, sizes: tuple[int, int]) -> list[Batch]:
@@ -141,7 +146,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
 
 
 def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole() -> None:
-    """Weights, optimizer, statistics, learning rate and lag, after three datasets, and the copies to the last bit."""
+    """Weights, optimizer, statistics, learning rate, lag and curves of three datasets, and copies to the last bit."""
     expected: dict[str, Facts] = {}
     jobs: tuple[list[Any], list[Any]] = ([], [])
     for name, (config, model, sizes) in CASES.items():
@@ -152,14 +157,26 @@ def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole() -> N
         expected[name] = trained_on(None, config, model, wholes)
     found = together(train_all, *([job] for job in jobs))
     for name, first, second in zip(CASES, *found, strict=True):
-        state, lags, rate = expected[name]
+        state, lags, rate, summaries = expected[name]
         assert first[1:] == second[1:], name
         assert first[1] == [pytest.approx(lag, abs=1e-9) for lag in lags], name
         assert first[2] == rate, name
+        for shown, whole in zip(first[3], summaries, strict=True):
+            assert shown.keys() == whole.keys(), name
+            for tag in whole.keys() - set(OF_A_SHARE):
+                assert shown[tag] == pytest.approx(whole[tag], rel=1e-4, abs=1e-5), (name, tag)
         for key, tensor in state.items():
             assert torch.equal(first[0][key], second[0][key]), (name, key)
             difference = (first[0][key] - tensor).abs().max().item()
             assert difference <= 1e-6 * max(1.0, tensor.abs().max().item()), (name, key, difference)
+
+
+def test_a_learner_without_a_share_of_the_newest_minibatch_shows_none_of_an_older_one() -> None:
+    summary = Summary()
+    summary.add_share({"first_ratio_min": torch.tensor(0.9)}, 3)
+    summary.add_share({"loss": torch.tensor(2.0), "fraction_clipped": torch.tensor(0.25)}, 3)
+    summary.forget_shares()
+    assert summary.read() == pytest.approx({"first_ratio_min": 0.9, "clipfrac": 0.25})
 
 
 def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
 from sf.learner.losses import clip_fraction, divergences, explained_variance, ppo_losses
+from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Evaluation
 
 
@@ -77,32 +78,80 @@ def running_statistics(policy: ActorCritic) -> dict[str, Tensor]:
     }
 
 
+LEAST = ("ratio_min", "adv_min", "first_ratio_min")
+MOST = ("kl_divergence_max", "ratio_max", "max_abs_logprob", "value_delta_max", "adv_max", "first_ratio_max")
+MEANS = (
+    "loss", "policy_loss", "value_loss", "exploration_loss", "kl_loss", "entropy", "fraction_clipped", "kl_divergence",
+    "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl", "ratio_mean", "value", "value_delta",
+    "explained_variance", "adv_std", "clipfrac",
+)  # fmt: skip
+SHARED = LEAST + MOST + MEANS
+"""What each learner computes from its own share; all the rest is the same for all of them."""
+
+
 class Summary:
     """Collects numbers during a dataset and reads those that are on the device in one transfer at the end."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
+        self._weights: dict[str, float] = {}
+        """Transitions behind a number of this learner's share."""
         self._numbers: dict[str, float] = {}
-        self._clip_fractions: list[Tensor] = []
+        self._clip_fractions: list[tuple[Tensor, int]] = []
 
     def add(self, scalars: dict[str, Tensor]) -> None:
         """Numbers on the device; later ones replace earlier ones of the same name."""
         self._tensors.update(scalars)
+
+    def add_share(self, scalars: dict[str, Tensor], size: int) -> None:
+        """The same of this learner's share of a minibatch, with its size."""
+        self._tensors.update(scalars)
+        self._weights.update(dict.fromkeys(scalars, size))
         if "fraction_clipped" in scalars:
-            self._clip_fractions.append(scalars["fraction_clipped"])
+            self._clip_fractions.append((scalars["fraction_clipped"], size))
+
+    def forget_shares(self) -> None:
+        """Before a minibatch: what is computed from the newest one is shown, and this learner may have none of it."""
+        self._weights = {name: size for name, size in self._weights.items() if name.startswith("first_")}
 
     def add_numbers(self, numbers: dict[str, float]) -> None:
         """Numbers that are known without the device."""
         self._numbers.update(numbers)
 
-    def read(self) -> dict[str, float]:
-        """Everything collected; ``clipfrac`` is the average of ``fraction_clipped`` over all minibatches."""
-        tensors = dict(self._tensors)
+    def read(self, peers: Peers = ALONE) -> dict[str, float]:
+        """Everything collected; ``clipfrac`` is the average of ``fraction_clipped`` over all minibatches.
+
+        Where a policy has several learners, each gets what the shares of all of them say: their smallest and largest
+        values, and the means weighted with the sizes of the shares.
+        """
+        tensors, weights = dict(self._tensors), dict(self._weights)
         if self._clip_fractions:
-            tensors["clipfrac"] = torch.stack(self._clip_fractions).mean()
-        if not tensors:
-            return dict(self._numbers)
-        values: list[float] = (
-            torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).cpu().tolist()
+            sizes = torch.tensor([float(size) for _, size in self._clip_fractions])
+            fractions = torch.stack([fraction for fraction, _ in self._clip_fractions])
+            tensors["clipfrac"] = (fractions * sizes.to(fractions)).sum() / sizes.sum()
+            weights["clipfrac"] = sizes.sum().item()
+        read: dict[str, float] = {}
+        if tensors:
+            numbers = torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).cpu().tolist()
+            read = dict(zip(tensors, numbers, strict=True))
+        shares = peers.gather(
+            torch.tensor([read.get(name, 0.0) for name in SHARED], dtype=torch.float64),
+            torch.tensor([weights.get(name, 0.0) for name in SHARED], dtype=torch.float64),
         )
-        return {**self._numbers, **dict(zip(tensors, values, strict=True))}
+        own = {name: value for name, value in read.items() if name not in SHARED}
+        return {**self._numbers, **own, **_combined([(value.tolist(), size.tolist()) for value, size in shares])}
+
+
+def _combined(shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:
+    """The numbers of `SHARED` that any learner has, from the values and the weights of each."""
+    combined = {}
+    for index, name in enumerate(SHARED):
+        some = [(values[index], sizes[index]) for values, sizes in shares if sizes[index]]
+        if not some:
+            continue
+        if name in MEANS:
+            total = sum(size for _, size in some)
+            combined[name] = sum(value * (size / total) for value, size in some)
+        else:
+            combined[name] = (min if name in LEAST else max)(value for value, _ in some)
+    return combined

@@ -158,8 +158,8 @@ class Update:
             self.reward_scaling.forget()
 
     def summary(self) -> dict[str, float]:
-        """Tags below ``train/`` of the last minibatch; empty unless its dataset was trained with `want_summary`."""
-        return self._summary.read()
+        """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
+        return self._summary.read(self.peers)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs to go on as this one would, as named tensors; not copied."""
@@ -230,12 +230,14 @@ class Update:
         lr = self.lr
         self.optimizer.step(lr * lr_factor)
         self.version += 1
-        if self.want_summary and size:
-            self._summary.add(metrics.loss_terms(evaluation, normalized, config))
-            self._summary.add(metrics.policy_change(evaluation, minibatch, config))
-            self._summary.add(metrics.value_change(evaluation, minibatch, self.policy))
+        if self.want_summary:
             self._summary.add({"grad_norm": grad_norm})
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
+            self._summary.forget_shares()
+        if self.want_summary and size:
+            self._summary.add_share(metrics.loss_terms(evaluation, normalized, config), size)
+            self._summary.add_share(metrics.policy_change(evaluation, minibatch, config), size)
+            self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
         return True
@@ -293,7 +295,8 @@ class Update:
         if not (self.want_summary or self.config.strict) or not len(minibatch):
             return
         ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp()
-        self._summary.add({"first_ratio_min": ratios.min(), "first_ratio_max": ratios.max()})
+        extremes = {"first_ratio_min": ratios.min(), "first_ratio_max": ratios.max()}
+        self._summary.add_share(extremes, len(minibatch))
         if not (self.config.strict and unchanged):
             return
         tolerance = max(RATIO_TOLERANCE, ROUNDING * evaluation.log_probs.abs().max().item())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -158,7 +158,7 @@ class Learner:
 
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
-        self.update.want_summary = self._wants_summary(now)
+        (self.update.want_summary,) = map(bool, self.peers.sum(self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
         was_trained_on = False
         try:
@@ -181,11 +181,8 @@ class Learner:
         if self.batcher.release(was_trained_on):
             for worker in self.bells.workers:
                 worker.ring()
-        if self.update.want_summary and (scalars := self.update.summary()):  # nothing of a dataset that was skipped
-            self.last_summary_s = now
-            note_memory(self.device, self.record)
-            for message in TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars):
-                self.tell(message)
+        if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
+            self._summarize(now, self.update.summary())
         if self.rings_always or self.frames >= self.frames_wanted:
             self.bells.supervisor.ring()
         self.record.lap("batch")
@@ -242,6 +239,12 @@ class Learner:
         record.lap("publish")
         record.publish()
 
+    def _summarize(self, now: float, scalars: Mapping[str, float]) -> None:
+        self.last_summary_s = now
+        note_memory(self.device, self.record)
+        for message in TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars):
+            self.tell(message)
+
     def _wants_summary(self, now: float) -> bool:
         return now - self.last_summary_s >= train_summary_interval_s(self.update.version)
 
@@ -270,6 +273,9 @@ class FurtherLearner(Learner):
 
     def _wants_summary(self, now: float) -> bool:
         return False
+
+    def _summarize(self, now: float, scalars: Mapping[str, float]) -> None:
+        pass
 
     def _save(self, request: SaveRequest) -> None:
         pass
