@@ -6,6 +6,7 @@ import contextlib
 import errno
 import math
 import os
+import platform
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from sf.errors import ResourceError
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
 SHARED_MEMORY = Path("/dev/shm")
+IN_STORE_ORDER = "x86_64", "AMD64"
+"""Names of the processors on which stores become visible in order, and words of 64 bits as a whole."""
 THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
 OTHERS = 64
@@ -79,6 +82,23 @@ def ensure_shared_memory() -> None:
         raise ResourceError(
             f"The queues between processes need {SHARED_MEMORY}, which cannot be written here. Mount it writable (in a "
             "container a tmpfs, such as --tmpfs /dev/shm), or use --serial_mode=True."
+        )
+
+
+def ensure_store_order() -> None:
+    """Looks whether the stores of one process become visible to the others in their order.
+
+    The words in shared memory that pass on slots, records, gradients and weights rest on it, and Python has no cheap
+    barrier. A single process sees its own stores in order everywhere.
+
+    Raises:
+        ResourceError: they need not.
+    """
+    if (machine := platform.machine()) not in IN_STORE_ORDER:
+        raise ResourceError(
+            f"A run of several processes needs an x86-64 processor, and this one is {machine or 'unknown'}: words in "
+            "shared memory have to become visible in the order in which they are written. Use --serial_mode=True, or "
+            "another machine."
         )
 
 

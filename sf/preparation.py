@@ -20,7 +20,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.first_look import first_look, vectorization_of
 from sf.fork_server import ForkServer
-from sf.limits import ensure_shared_memory, refusals_told, threads_beyond_cores
+from sf.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.signals import early_signals, parent
@@ -64,6 +64,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     check_encoder(config.model.encoder)
     _expect_compiler(config)
     if not config.run.serial_mode:
+        ensure_store_order()
         ensure_shared_memory()
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
 
+from sf import preparation
 from sf.cores import usable_cores
 from sf.errors import ResourceError
-from sf.limits import THREADS_OF_LIBRARIES, ensure_shared_memory, one_thread_each, threads_beyond_cores
+from sf.limits import (
+    THREADS_OF_LIBRARIES,
+    ensure_shared_memory,
+    ensure_store_order,
+    one_thread_each,
+    threads_beyond_cores,
+)
 from sf.preparation import prepare
 from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -118,6 +127,7 @@ def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch:
 
 WITHOUT_PROCESSES = """
 import os
+import platform
 import resource
 import psutil
 from sf.errors import ResourceError
@@ -220,3 +230,28 @@ def test_shared_memory_that_cannot_be_written_is_refused_before_processes_start(
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm")
     with pytest.raises(ResourceError, match=r"need /dev/shm, which cannot be written here\..*--serial_mode=True"):
         prepare(make_config("CartPole-v1", train_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64", "ppc64le", "i686", ""])
+def test_processors_that_reorder_stores_are_refused_before_processes_start(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process sees its own stores in order, so serial mode goes on."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(preparation, "in_disposable_child", _no_process)
+    expected = f"needs an x86-64 processor, and this one is {machine or 'unknown'}: .* Use --serial_mode=True"
+    with pytest.raises(ResourceError, match=expected):
+        prepare(make_config("CartPole-v1", train_dir=str(tmp_path)))
+    monkeypatch.undo()
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert prepare(make_config("CartPole-v1", train_dir=str(tmp_path), serial_mode=True)).info.env_id == "CartPole-v1"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "AMD64"])
+def test_processors_that_keep_the_order_of_stores_are_accepted(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    ensure_store_order()
+
+
+def _no_process(*_: object, **__: object) -> NoReturn:
+    raise AssertionError("a process was started")
