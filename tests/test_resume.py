@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from sf.callbacks import Callbacks
 from sf.learner import checkpoint
 from sf.learner.saving import MOMENT
 from sf.records import Episode
+from sf.rollout import history
 from sf.supervisor import train
 from tests.commands import run
 from tests.lab import make_config
@@ -100,6 +102,49 @@ def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> 
     assert "do not repeat their observation. They begin new episodes." in finished.out
     summary = json.loads((tmp_path / "train_dir/default_experiment/summary.json").read_text())
     assert summary["frames"] >= 6000
+
+
+def test_fault_d9_a_long_episode_does_not_grow_in_memory_and_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beyond a bound its actions are forgotten, and a resumed run begins new episodes and says so."""
+    monkeypatch.setattr(history, "MOST_BYTES", 100 * 4)  # of 200 steps
+    settings: dict[str, Any] = {"num_envs_per_worker": 2, "train_dir": str(tmp_path), "serial_mode": True}
+    has_moment, told = [], []
+    for steps in (64, 96, 128, 136):
+        train(make_config("Pendulum-v1", train_for_env_steps=2 * steps, **settings))
+        newest = checkpoint.load_newest(tmp_path / "default_experiment" / "checkpoint_p0")
+        assert newest is not None
+        has_moment.append(any(name.startswith(MOMENT) for name in newest.tensors))
+        told.append("They begin new episodes" in capsys.readouterr().out)
+    assert has_moment == [True, True, False, True]  # the last start has begun new episodes, which are short
+    assert told == [False, False, False, True]
+
+
+@pytest.mark.parametrize("action", [np.int64(3), np.arange(4, dtype=np.float32), np.arange(6).reshape(2, 3)])
+def test_fault_d9_history_is_bounded_until_the_episode_ends(action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_BYTES", 10 * action.nbytes)
+    kept = history.History([5, 6])
+    for index in (0, 1):
+        kept.begin(index)
+    steps = [np.stack([action + number, action - number]) for number in range(11)]
+    for step in steps[:10]:
+        kept.add(step)
+    again = history.History([])
+    again.load_state(json.loads(json.dumps(kept.state())), str(action.dtype))
+    for index in (0, 1):
+        expected = np.stack([step[index] for step in steps[:10]])
+        for own in (kept, again):
+            assert own.actions(index).dtype == action.dtype
+            np.testing.assert_array_equal(own.actions(index), expected)
+    kept.add(steps[10])
+    assert not kept.is_whole
+    kept.begin(0)
+    assert not kept.is_whole
+    kept.begin(1)
+    kept.add(steps[10])
+    assert kept.is_whole
+    np.testing.assert_array_equal(kept.actions(1), [steps[10][1]])
 
 
 def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class Saver:
         """Tensors for the newest checkpoints that say where the whole run is, see `sf.moment`."""
         self.resumed_moment: dict[str, torch.Tensor] = {}
         """What it returned when the checkpoint was written that this learner goes on from."""
+        self.has_resumed = False
 
     def ensure_room(self) -> None:
         """Compares what the checkpoints will take beside those that are there with what the disk has left.
@@ -83,7 +84,7 @@ class Saver:
                 + "\n  ".join(differences)
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
-        tensors = dict(newest.tensors)
+        self.has_resumed, tensors = True, dict(newest.tensors)
         self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)

@@ -220,7 +220,7 @@ class _Batch:
         for index, env in enumerate(self.envs):
             try:
                 seen = env.reset(seed=history.seed(index))[0]
-                for action in history.actions[index]:
+                for action in history.actions(index):
                     result = env.step(self.env_action(action))
                     self.replayed(index, result)
                     seen = result[0]

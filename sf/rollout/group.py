@@ -200,9 +200,9 @@ class Group:
             self._draw_policies([agents.start])
 
     def state(self) -> dict[str, Any] | None:
-        """Everything that is not in shared memory, in plain JSON types; None if the environments keep no history."""
+        """Everything that is not in shared memory, in plain JSON types; None if there is no history of it."""
         history = getattr(self.envs, "history", None)
-        if history is None:
+        if history is None or not history.is_whole:
             return None
         own = {name: getattr(self, name) for name in ("slot", "last_slot", "t", "slots_filled", "ended")}
         random = self.random.bit_generator.state
