@@ -182,6 +182,7 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
         "taken": Field((slots, policies), "int64"),
         "released": Field((slots, policies), "int64"),
         "unused": Field((slots, policies), "int64"),
+        "fillers": Field((groups, policies), "int64"),
         "request": Field((groups,), "int64"),
         "request_slot": Field((groups,), "int64", -1),
         "request_step": Field((groups,), "int64", -1),
@@ -216,6 +217,8 @@ class Slots:
         }
         self.has_final_observation = arena["has_final_observation"]
         self.memory, self.initial_memory = arena["memory"], arena["initial_memory"]
+        self.fillers = arena["fillers"]
+        """[groups, policies] rows of the pending request whose step will be no transition."""
         self.is_new = arena["is_new"]
         """Whether its trajectories begin with new episodes: it is the first one of its rollout worker."""
         self.actions, self.log_probs, self.values = arena["actions"], arena["log_probs"], arena["values"]

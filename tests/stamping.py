@@ -119,7 +119,7 @@ class FreeEnvs:
     A short sleep in the middle of each trajectory gives a learner on the same core its turn.
     """
 
-    fillers = NO_ROWS
+    fillers = next_fillers = NO_ROWS
     num_steps = 0
 
     def reset(self, observations: dict[str, Array]) -> None:

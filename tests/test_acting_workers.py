@@ -94,7 +94,8 @@ def test_s3_double_buffering_is_for_those_who_wait_for_actions(
     inference: int, splits: int | None, expected: int
 ) -> None:
     info = EnvInfo("Any", 1, {"obs": VECTOR}, discrete(2))
-    config = make_config(policy_workers_per_policy=inference, worker_num_splits=splits, num_envs_per_worker=12)
+    sizes: dict[str, Any] = {"num_workers": 2, "worker_num_splits": splits, "num_envs_per_worker": 12}
+    config = make_config(policy_workers_per_policy=inference, **sizes)
     resolved = resolve(config, info, cores=2)
     assert resolved.rollout.worker_num_splits == expected
     assert topology_of(resolved, info).groups_per_worker == expected

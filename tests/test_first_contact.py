@@ -31,7 +31,7 @@ from sf.rollout.vector_batch import VectorBatch
 from sf.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
-from tests.lab import make_config, make_lab, step_until
+from tests.lab import InferenceWorker, make_config, make_lab, step_until
 from tests.late_envs import GOOD_STEPS, Played
 from tests.test_evaluate import acting
 from tests.test_rollout import Player
@@ -158,6 +158,24 @@ def test_agents_that_end_apart_are_trained_and_evaluated(ending: str, tmp_path: 
     info = probe(source)
     played = play([acting(info), acting(info)], source, info, num_episodes=4, seed=0)
     assert [episodes.lengths for episodes in played] == [[step] * 4 for step, _ in expected.values()]
+
+
+@pytest.mark.parametrize("num_policies", [1, 2])
+@pytest.mark.parametrize("ending", ["leaves", "stays listed"])
+def test_a20_steps_of_agents_that_have_ended_are_neither_frames_nor_samples(
+    ending: str, num_policies: int, tmp_path: Path
+) -> None:
+    """Frame skip 4: four frames for each sample, at the end of every iteration, of each policy."""
+    register_env("Walkers", partial(envs.walkers, **envs.ENDINGS[ending][0]))
+    lab = make_lab(tmp_path, "Walkers", num_envs_per_worker=4, rollout=8, num_policies=num_policies, env_frameskip=4)
+    roles = lab.build_all()
+    learners = roles[:num_policies]
+    actors = [role for role in roles if isinstance(role, InferenceWorker)]
+    for iterations in range(1, 9):
+        step_until(roles, lambda: all(one.record["iterations"] >= iterations for one in learners))  # noqa: B023
+        assert [one.frames for one in learners] == [4 * one.record["samples"] for one in actors]
+    steps = 8 * lab.shared.topology.samples_per_round
+    assert 0.6 * steps < sum(one.record["samples"] for one in actors) < 0.9 * steps, "some are fillers"
 
 
 def walking(source: EnvSource) -> tuple[Any, dict[str, Any]]:

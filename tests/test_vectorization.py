@@ -23,7 +23,7 @@ from sf.preparation import vectorized
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
 from tests.commands import run, summary_of
-from tests.lab import Lab, make_config, make_lab
+from tests.lab import Lab, make_config, make_lab, step_until
 
 LENGTHS = (3, 5, 7, 4)
 """Of every episode of each environment; odd ones are truncated."""
@@ -239,6 +239,9 @@ def test_c1_c30_fillers_are_left_out_of_training_and_counts(env: str, tmp_path: 
     frames = int(learner.record["env_steps"])
     datasets = int(learner.record["iterations"])
     assert 0.6 * datasets * 80 < frames < datasets * 80
+    step_until(roles, lambda: learner.record["iterations"] > datasets)
+    assert learner.frames == roles[1].record["samples"], "row A20"
+    frames = learner.frames
     assert learner.update.state_dict()["reward_scaling.count"].item() == pytest.approx(frames, rel=1e-5)
     assert learner.network.flat.isfinite().all()
     for role in roles:

@@ -40,6 +40,10 @@ class ProbedEnvs:
         self._timed = [TimedEnv(env) for env in (self._plain if several else [self._plain])]
         self._swapped: Any = self._timed if several else self._timed[0]
 
+    @property
+    def next_fillers(self) -> Array:
+        return self.envs.next_fillers
+
     def reset(self, observations: dict[str, Array]) -> None:
         self.envs.reset(observations)
 

@@ -101,6 +101,7 @@ class InferenceWorker:
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
+        self._fillers = self.slots.fillers[:, policy_id].data
         self.record = inference_record(commons.arena, policy_id * topology.inference_per_policy + index)
 
     def step(self) -> bool:
@@ -204,14 +205,14 @@ class InferenceWorker:
         slots = self.slots
         actions, log_probs, values, memory = answers
         start = num_samples = 0
-        for _, _, slot, t, rows, num_rows in tasks:
+        for group, _, slot, t, rows, num_rows in tasks:
             stop = start + num_rows
             slots.values[slot, t, rows] = values[start:stop]
             if t < self.topology.rollout:
                 slots.actions[slot, t, rows] = actions[start:stop]
                 slots.log_probs[slot, t, rows] = log_probs[start:stop]
                 slots.policy_version[slot, t, rows] = self.version
-                num_samples += num_rows
+                num_samples += num_rows - self._fillers[group]
             start = stop
         if self.topology.memory_size:
             self._leave_memory(tasks, memory)

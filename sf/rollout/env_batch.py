@@ -55,6 +55,10 @@ class EnvBatch(Protocol):
     fillers: Array
     """Rows whose last step was no transition: it only reset, see `VectorBatch`, or the agent had ended before."""
 
+    @property
+    def next_fillers(self) -> Array:
+        """Rows whose next step will be no transition."""
+
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts every episode."""
 
@@ -146,7 +150,7 @@ class _Batch:
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         is_repeatable = repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
         self.history = History(seeds) if is_repeatable else None
-        self.fillers = NO_ROWS
+        self.fillers = self.next_fillers = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts the first episode of every environment."""
@@ -352,7 +356,7 @@ class MultiAgentBatch(_Batch):
         env_actions = list(self.to_env_actions(actions))
         if self.history is not None:
             self.history.add(actions.reshape(len(self.envs), agents, *actions.shape[1:]))
-        self.fillers = self._rows_of_gone() if any(self.gone) else NO_ROWS
+        self.fillers = self.next_fillers
         try:
             for index, env in enumerate(self.envs):
                 if self.stop[0]:
@@ -373,12 +377,14 @@ class MultiAgentBatch(_Batch):
                 self.write_seen(observations, index, seen)
         except Exception as error:
             self.fail("step", index, error)
+        self.next_fillers = self._rows_of_gone()
         self.check_ranges("step", observations)
         rewards[:] = received
         return ended
 
     def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
         self.gone[index].clear()
+        self.next_fillers = self._rows_of_gone()
         super().start(index, seed, observations)
 
     def _end(
@@ -417,11 +423,14 @@ class MultiAgentBatch(_Batch):
     def replayed(self, index: int, result: Any) -> None:
         for flags in result[2:4]:
             self.gone[index].update(agent for agent, is_over in enumerate(flags) if is_over)
+        self.next_fillers = self._rows_of_gone()
 
     def env_action(self, action: Array) -> Any:
         return list(self.to_env_actions(action))
 
     def _rows_of_gone(self) -> Array:
+        if not any(self.gone):
+            return NO_ROWS
         agents = self.info.num_agents
         return np.array([index * agents + agent for index, gone in enumerate(self.gone) for agent in sorted(gone)])
 

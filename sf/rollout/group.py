@@ -55,7 +55,7 @@ class Group:
         self.last_slot: int | None = None
         self.t = 0
         self.slots_filled = int(slots.filled[self.own_slots].sum())
-        self.ended = False
+        self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
         self.scores = Scores(topology.rows)
 
@@ -140,10 +140,18 @@ class Group:
 
     def _ask(self, slot: int, after: int = 1) -> None:
         self.finite.check_observations(slot, self.t)
+        if len(self.envs.next_fillers) or self.has_fillers:
+            self._announce_fillers()
         if self.num_policies > 1 and self.t < self.rollout:
             self.slots.policy_id[slot, self.t] = self.policies
         self.requests.ask(self.index, slot, self.t, after)
         self.on_request()
+
+    def _announce_fillers(self) -> None:
+        """Inference computes actions for these rows as well, which are no samples."""
+        rows = self.envs.next_fillers
+        self.has_fillers = len(rows) > 0
+        self.slots.fillers[self.index] = np.bincount(self.policies[rows], minlength=self.num_policies)
 
     def _finish_slot(self) -> None:
         assert self.slot is not None

@@ -60,11 +60,11 @@ class VectorBatch:
         self.blanks = blank_observation(info)
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
-        self._reset_next = NO_ROWS
+        self.next_fillers = NO_ROWS
 
     def reset(self, observations: dict[str, Array]) -> None:
         observation = self._reset(seed=self.seed)
-        self.fillers = self._reset_next = NO_ROWS
+        self.fillers = self.next_fillers = NO_ROWS
         self._write(observations, observation)
 
     def restart(self, index: int, observations: dict[str, Array]) -> None:
@@ -79,7 +79,7 @@ class VectorBatch:
             result = self.env.step(self.to_env_actions(actions))
         check_tuple(result, "step", self.info.env_id)
         observation, reward, terminated, truncated, infos = result
-        self.fillers = self._reset_next
+        self.fillers = self.next_fillers
         self._write_rewards(rewards, reward)
         terminated = vector_flags(terminated, "terminated", len(rewards), self.info.env_id)
         truncated = vector_flags(truncated, "truncated", len(rewards), self.info.env_id)
@@ -87,17 +87,17 @@ class VectorBatch:
         over[self.fillers] = False
         rows = np.flatnonzero(over)
         if len(rows) == 0:
-            self._reset_next = NO_ROWS
+            self.next_fillers = NO_ROWS
             self._write(observations, observation)
             return []
         ended = [
             Ended(row, bool(terminated[row]), bool(truncated[row]), self._info(infos, row)) for row in rows.tolist()
         ]
         self._keep_final(observation, [one for one in ended if not one.terminated])
-        self._reset_next = NO_ROWS if self.never_resets or self.resets_in_same_step else rows
+        self.next_fillers = NO_ROWS if self.never_resets or self.resets_in_same_step else rows
         if self.never_resets:
             observation = self._reset(options={"reset_mask": over})
-        self._write(observations, observation, self._reset_next)
+        self._write(observations, observation, self.next_fillers)
         return ended
 
     def close(self) -> None:
