@@ -319,6 +319,7 @@ BASE: dict[str, Any] = {
         ("num_epochs", 3, 1, False),
         ("num_batches_per_epoch", 4, 1, True),
         ("num_envs_per_worker", 16, 1, False),
+        ("num_workers", 2, 1, False),
         ("rollout", 16, 1, False),
         ("async_rl", False, -1, True),
     ],
@@ -326,7 +327,7 @@ BASE: dict[str, Any] = {
 def test_a9_direction_of_each_flag(
     tmp_path: Path, flag: str, value: Any, direction: int, learner_is_slow: bool
 ) -> None:
-    """The order of turns is fixed, so the comparison is exact; more workers are more environments."""
+    """The order of turns is fixed, so the comparison is exact."""
     base = BASE | ({"num_batches_per_epoch": 4} if flag == "async_rl" else {})
     before = mean_lag(make_lab(tmp_path / "before", **base), learner_is_slow)
     after = mean_lag(make_lab(tmp_path / "after", **(base | {flag: value})), learner_is_slow)

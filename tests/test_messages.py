@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import json
 import pickle
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sf.control import ControlEnd
 from sf.envs import register_env
-from sf.messages import MOST_CHARACTERS, CheckpointSaved, SaveKind, SaveRequest, TrainSummary
+from sf.messages import MOST_CHARACTERS, CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
+from sf.process import Ready
 from sf.supervisor import train
 from tests.lab import make_config, make_lab, step_until
 
 
 class Frames(gymnasium.Env[Any, Any]):
-    """84x84x4 images that cost nothing."""
+    """84x84x4 images that cost nothing, beside the numbers of some sensors."""
 
     def __init__(self) -> None:
-        self.observation_space, self.action_space = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)
-        self.image = np.zeros((4, 84, 84), np.uint8)
+        sensors = [f"sensor {i}" for i in range(8)]
+        parts = dict.fromkeys(sensors, spaces.Box(-1, 1, (1,), np.float32))
+        self.observation_space = spaces.Dict({"frame": spaces.Box(0, 255, (4, 84, 84), np.uint8), **parts})
+        self.action_space = spaces.Discrete(6)
+        self.seen = {"frame": np.zeros((4, 84, 84), np.uint8), **dict.fromkeys(sensors, np.zeros(1, np.float32))}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return self.image, {}
+        return self.seen, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.image, 0.0, False, False, {}
+        return self.seen, 0.0, False, False, {}
 
 
 register_env("test/Frames", Frames)
@@ -54,6 +61,39 @@ def test_s2_no_message_is_larger_than_1_kb(tmp_path: Path) -> None:
     assert [summary.is_last for summary in summaries] == [False] * (len(summaries) - 1) + [True]
     assert max(len(pickle.dumps(message)) for message in sent) < 1024
     assert lab.arena.num_bytes > 4 * 4 * 84 * 84 * 4  # the images went another way
+
+
+def test_s2_no_message_between_processes_is_larger_than_1_kb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the supervisor of a real run receives over the pipes of its children, and what it sends to learners."""
+    received: list[bytes] = []
+    sent: list[bytes] = []
+    receive, send = Connection.recv_bytes, ControlEnd.send
+
+    def recv(self: Connection) -> Any:
+        received.append(receive(self))
+        return pickle.loads(received[-1])
+
+    def recording_send(self: ControlEnd, message: Any) -> None:
+        sent.append(pickle.dumps(message))
+        send(self, message)
+
+    monkeypatch.setattr(Connection, "recv", recv)
+    monkeypatch.setattr(ControlEnd, "send", recording_send)
+    sizes: dict[str, Any] = {"num_workers": 2, "num_envs_per_worker": 4, "rollout": 4, "async_rl": True}
+    saves = {"save_every_sec": 1, "save_milestones_sec": 1, "eval_every_steps": 64, "eval_episodes": 1, "eval_share": 1}
+    network = {"encoder_conv_architecture": "convnet_atari", "max_episode_steps": 10}
+    train(make_config("test/Frames", train_dir=str(tmp_path), train_for_seconds=5, **sizes, **saves, **network))
+    begins = [type(pickle.loads(message)) for message in received].index(Ready)  # after the first look
+    messages = received[begins:] + sent
+    kinds = set()
+    for message in map(pickle.loads, messages):
+        kinds |= set(
+            map(type, message if isinstance(message, list) else [message])
+        )  # the last evaluation, in one piece
+    assert kinds == {Ready, SaveRequest, CheckpointSaved, EvaluationDone, TrainSummary}
+    assert max(map(len, messages)) < 1024
+    frames = json.loads((tmp_path / "default_experiment/summary.json").read_text())["frames"]
+    assert sum(map(len, messages)) < frames * 84 * 84, "the images went another way"
 
 
 @given(

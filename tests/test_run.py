@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sf.cli.train import _next_steps
@@ -32,6 +33,7 @@ from tests.events import read_events
 OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32", "--seed=1")
 SMALL = (*OPEN, "--policy_workers_per_policy=1")
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
+LONG_S = 600
 MODES = {
     "async": SMALL,
     "acting": OPEN,
@@ -110,6 +112,33 @@ def test_a7_sampling_during_training_adds_little_lag(tmp_path: Path, oracles: di
     assert all(float(report["lag_avg"]) <= 3 for report in reports)
     curves = read_events(tmp_path / EXPERIMENT / ".summary" / "0")
     assert max(value for _, value in curves["train/version_diff_max"]) <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("inference", [1, 0])
+def test_a28_lag_does_not_grow_over_ten_minutes(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
+    """Where weights did not reach inference, it would grow by one version per optimizer step."""
+    flags = (
+        "--num_epochs=1",
+        "--num_batches_per_epoch=1",
+        "--batch_size=256",
+        f"--policy_workers_per_policy={inference}",
+    )
+    with running(tmp_path, *OPEN, *flags, f"--train_for_seconds={LONG_S}") as command:
+        command.wait_for(lambda: command.out.count("Fps is") > LONG_S / 50, "a tenth of the run", LONG_S)
+        before = command.resident_mib(("sf-",))
+        command.wait_for(lambda: command.out.count("Fps is") >= 0.95 * LONG_S / 5, "nearly all of it", LONG_S)
+        after = command.resident_mib(("sf-",))
+        finished = command.finish()  # no process and no shared memory is left, and the books balance
+    assert finished.code == 0, finished.err
+    reports = matches(oracles["A15"]["regex"], finished)[1:]
+    lags = [float(report["lag_avg"]) for report in reports]
+    assert len(lags) > 0.9 * LONG_S / 5
+    slope = np.polyfit(np.arange(len(lags)), lags, 1)[0]
+    assert abs(slope) * len(lags) < 1, "less than one version over the whole run"
+    assert max(float(report["lag_max"]) for report in reports) < 20
+    assert after["sf-"] < before["sf-"] + 16
 
 
 @pytest.mark.parametrize("mode", ["async", "acting"])
