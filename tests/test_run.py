@@ -141,6 +141,21 @@ def test_a28_lag_does_not_grow_over_ten_minutes(tmp_path: Path, inference: int, 
     assert after["sf-"] < before["sf-"] + 16
 
 
+@pytest.mark.parametrize(("inference", "groups"), [(1, 2), (0, 1)])
+def test_s3_s4_a_forward_pass_serves_the_groups_that_wait_meanwhile(
+    tmp_path: Path, inference: int, groups: int
+) -> None:
+    """Two workers of two groups ask while a large network is busy; a worker that acts for itself has one to serve."""
+    large = ("--encoder_mlp_layers", "1024", "1024") if inference else ()
+    flags = f"--policy_workers_per_policy={inference}", "--experiment_summaries_interval=1", "--train_for_seconds=6"
+    finished = run(tmp_path, *OPEN, *flags, *large)
+    assert finished.code == 0, finished.err
+    assert json.loads((tmp_path / EXPERIMENT / "config.json").read_text())["rollout"]["worker_num_splits"] == groups
+    served = [value for _, value in read_events(tmp_path / EXPERIMENT / ".summary/0")["stats/avg_request_count"]]
+    assert min(served) > 1.2 if inference else set(served) == {1.0}
+    assert max(served) <= 2 * groups
+
+
 @pytest.mark.parametrize("mode", ["async", "acting"])
 def test_a22_tags(tmp_path: Path, mode: str) -> None:
     finished = run(tmp_path, *MODES[mode], "--train_for_seconds=6", "--experiment_summaries_interval=1")
