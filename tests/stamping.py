@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sf.arena import Array
 from sf.learner.batch import Batch
+from sf.learner.dataset import with_gae
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
 from sf.records import inference_record
@@ -105,6 +107,60 @@ class RecordingLearner(Learner):
 
     def close(self) -> None:
         self.report.write_text(json.dumps(self.facts))
+        super().close()
+
+
+class A2CLearner(RecordingLearner):
+    """Compares the gradient of every optimizer step with that of plain A2C, which automatic differentiation finds.
+
+    It takes whole datasets in one step and clips no gradient, so that the gradient is still there after the step.
+    """
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self.facts["gradient_errors"] = []
+        steps = self.update.steps
+
+        def compared(batch: Batch) -> Iterator[StepReport]:
+            expected = self._plain_gradient(batch)
+            for step in steps(batch):
+                error = (self.network.flat_gradient - expected).abs().max() / expected.abs().max()
+                self.facts["gradient_errors"].append(error.item())
+                yield step
+
+        self.update.steps = compared  # type: ignore[method-assign]
+
+    def _plain_gradient(self, batch: Batch) -> Tensor:
+        """Of -mean(A log pi), the value term and the entropy term."""
+        config, policy = self.update.config, self.network
+        data = with_gae(batch, policy, config)
+        evaluation = policy.evaluate(data.observations, data.actions)
+        advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)
+        loss = (
+            -(advantages * evaluation.log_probs).mean()
+            + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
+            - config.exploration_loss_coeff * evaluation.entropy.mean()
+        )
+        policy.flat_gradient.zero_()
+        torch.autograd.backward(loss)
+        return policy.flat_gradient.clone()
+
+
+class SlowLearner(Learner):
+    """The real learner, which sleeps before each dataset and notes when it has trained on it."""
+
+    def __init__(self, report: Path, train_s: float, **arguments: Any):
+        super().__init__(**arguments)
+        self.report, self.train_s = report, train_s
+        self.trained_at: list[float] = []
+
+    def _train(self, batch: Batch) -> None:
+        time.sleep(self.train_s)
+        super()._train(batch)
+        self.trained_at.append(time.monotonic())
+
+    def close(self) -> None:
+        self.report.write_text(json.dumps({"trained_at": self.trained_at}))
         super().close()
 
 

@@ -26,7 +26,7 @@ from sf.signals import Signals, noted_signals
 from sf.supervisor import run
 from sf.wiring import wire
 from tests.lab import make_config
-from tests.stamping import RecordingLearner, StampingLearner, worker_with_free_envs
+from tests.stamping import A2CLearner, RecordingLearner, SlowLearner, StampingLearner, worker_with_free_envs
 
 
 def run_with(
@@ -35,7 +35,7 @@ def run_with(
     """Runs real processes around another learner; returns what it wrote into its report."""
     config = make_config(env, train_dir=str(path), **flags)
     check(config)
-    source = find_env(config.run.env)
+    source = find_env(config.run.env, config.run.env_arguments)
     info = probe(source)
     config = resolve(config, info, cores=2)
     check(config, info)
@@ -183,11 +183,11 @@ def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a10_zero_lag_a2c_with_processes(tmp_path: Path, inference: int) -> None:
-    """(a) to (d) and (f) at each of 200 optimizer steps of the real learner; (e) is in test_update_parity.py."""
+    """All six statements at each of 200 optimizer steps of the real learner."""
     shape: dict[str, Any] = {"num_workers": 2, "num_envs_per_worker": 8, "rollout": 16, "async_rl": False}
-    learner = RoleSpec("learner-0", RecordingLearner, {}, "learner", 0)
+    learner = RoleSpec("learner-0", A2CLearner, {}, "learner", 0)
     limit = {"train_for_env_steps": 200 * 256, "policy_workers_per_policy": inference, "strict": True}
-    facts = run_with(tmp_path, learner, "CartPole-v1", False, **(shape | limit))
+    facts = run_with(tmp_path, learner, "CartPole-v1", False, max_grad_norm=0.0, **(shape | limit))
     assert len(facts["lags"]) == len(facts["labels"]) >= 200  # (a)
     assert facts["labels"] == [[t, t] for t in range(len(facts["labels"]))]  # (b)
     assert all(lag == [0.0, 0.0, 0.0] for lag in facts["lags"])  # (c)
@@ -196,4 +196,20 @@ def test_a10_zero_lag_a2c_with_processes(tmp_path: Path, inference: int) -> None
         assert summary["ratio_max"] == pytest.approx(1, abs=1e-5)
         assert summary["fraction_clipped"] == 0
         assert summary["kl_divergence"] == pytest.approx(0, abs=1e-6)
+    assert len(facts["gradient_errors"]) == len(facts["lags"])  # (e)
+    assert max(facts["gradient_errors"]) <= 1e-5
     assert facts["samples"] == [256 * (t + 1) for t in range(len(facts["samples"]))]  # (f)
+
+
+@pytest.mark.alone
+def test_a26_async_collects_while_it_trains_with_processes(tmp_path: Path) -> None:
+    """Environments sleep about as long as the learner: asynchronous mode is at least 1.3 times as fast."""
+    shape: dict[str, Any] = {"num_workers": 2, "num_envs_per_worker": 4, "rollout": 16, "batch_size": 128}
+    rates = {}
+    for is_async in (False, True):
+        learner = RoleSpec("learner-0", SlowLearner, {"train_s": 0.12}, "learner", 0)
+        limit = {"async_rl": is_async, "train_for_env_steps": 30 * 128, "env_kwargs": '{"step_s": 0.002}'}
+        facts = run_with(tmp_path / str(is_async), learner, "tests.fault_envs:Fault-v0", False, **(shape | limit))
+        times = facts["trained_at"][5:]
+        rates[is_async] = 128 * (len(times) - 1) / (times[-1] - times[0])
+    assert rates[True] >= 1.3 * rates[False], rates

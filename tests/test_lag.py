@@ -132,7 +132,7 @@ def test_a23_learner_tells_of_one_step_every_two_seconds(tmp_path: Path, monkeyp
 
 
 def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
-    """(a) to (d) and (f) over 60 iterations; (e) is in test_update_parity.py, 200 with processes in test_labels.py."""
+    """(a) to (d) and (f) over 60 iterations; (e) is in test_update_parity.py, all with processes in test_labels.py."""
     lab = make_lab(tmp_path, num_envs_per_worker=8, rollout=16)
     roles = lab.build_all()
     learner, inference = roles[0], roles[1]
