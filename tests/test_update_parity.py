@@ -67,20 +67,52 @@ def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
 
 
 class PlainPPO:
-    """An independent PPO for a shared tanh trunk, float64, written after the single-file scripts; Adam by hand."""
+    """An independent PPO for a shared tanh trunk, float64, written after the single-file scripts; Adam by hand.
+
+    Statistics are computed from all data so far, which it keeps.
+    """
 
     def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
         self.config = config
-        self.parameters = [p.detach().double().clone().requires_grad_() for p in policy.parameters()]
-        self.first = [torch.zeros_like(p) for p in self.parameters]
-        self.second = [torch.zeros_like(p) for p in self.parameters]
+        self.parameters: dict[str, Tensor] = {}
+        self.take_over(policy)
+        self.first = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+        self.second = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
         self.count = 0
+        self.seen: list[Tensor] = []
+        self.returns: list[Tensor] = []
+        self.observation_scale = self.return_scale = (torch.tensor(0.0).double(), torch.tensor(1.0).double())
+        self.normalizes = policy.return_normalizer is not None
+
+    def take_over(self, policy: ActorCritic) -> None:
+        """Begins an update with the parameters of the other one, so that roundings do not add up."""
+        self.parameters = {name: p.detach().double().clone().requires_grad_() for name, p in policy.named_parameters()}
 
     def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        w1, b1, w2, b2, wp, bp, wv, bv = self.parameters
-        hidden = torch.tanh(torch.tanh(observations.clamp(-10, 10) @ w1.t() + b1) @ w2.t() + b2)
-        distribution: Any = torch.distributions.Categorical(logits=hidden @ wp.t() + bp)
-        return distribution.log_prob(actions), distribution.entropy(), (hidden @ wv.t() + bv).squeeze(-1)
+        (w1, b1), (w2, b2), (wp, bp), (wv, bv) = (
+            (self.parameters[f"{layer}.weight"], self.parameters[f"{layer}.bias"])
+            for layer in ("encoder.mlp.layers.0", "encoder.mlp.layers.1", "policy_head", "value_head")
+        )
+        mean, std = self.observation_scale
+        inputs = ((observations - mean) / std).clamp(-10, 10)
+        hidden = torch.tanh(torch.tanh(inputs @ w1.t() + b1) @ w2.t() + b2)
+        values, action_params = (hidden @ wv.t() + bv).squeeze(-1), hidden @ wp.t() + bp
+        if "distribution.log_std" not in self.parameters:
+            choice: Any = torch.distributions.Categorical(logits=action_params)
+            return choice.log_prob(actions), choice.entropy(), values
+        normal: Any = torch.distributions.Normal(action_params, self.parameters["distribution.log_std"].exp())
+        return normal.log_prob(actions).sum(-1), normal.entropy().sum(-1), values
+
+    def fold_in(self, batch: Batch, returns: Tensor) -> None:
+        """Once after an update; mean and deviation of the population."""
+        if not self.normalizes:
+            return
+        self.seen.append(batch.observations["obs"][:-1].flatten(0, 1).double())
+        self.returns.append(returns.flatten())
+        self.observation_scale, self.return_scale = (
+            (data.mean(0), torch.sqrt(data.var(0, correction=0) + 1e-8))
+            for data in (torch.cat(self.seen), torch.cat(self.returns))
+        )
 
     def advantages(self, batch: Batch) -> Tensor:
         c = self.config
@@ -107,6 +139,7 @@ class PlainPPO:
         for _ in range(self.config.num_epochs):
             for columns in np.array_split(np.arange(num_trajectories), self.config.num_minibatches):
                 self.step(batch, advantages, returns, torch.from_numpy(columns))
+        self.fold_in(batch, returns)
 
     def step(self, batch: Batch, advantages: Tensor, returns: Tensor, columns: Tensor) -> None:
         c = self.config
@@ -120,35 +153,42 @@ class PlainPPO:
         a = part(advantages)
         a = (a - a.mean()) / (a.std() + 1e-8)
         policy_loss = torch.max(-a * ratio, -a * torch.clamp(ratio, 1 - c.ppo_clip_ratio, 1 + c.ppo_clip_ratio)).mean()
-        old, target = part(batch.values), part(returns)
+        mean, std = self.return_scale
+        old, target = (part(batch.values) - mean) / std, (part(returns) - mean) / std
         clipped = old + torch.clamp(values - old, -c.ppo_clip_value, c.ppo_clip_value)
         value = 0.5 * torch.max((values - target) ** 2, (clipped - target) ** 2).mean()
         loss = policy_loss - c.exploration_loss_coeff * entropy.mean() + c.value_loss_coeff * value
-        gradients = torch.autograd.grad(loss, self.parameters)
-        norm = torch.sqrt(torch.stack([(g**2).sum() for g in gradients]).sum())
+        gradients = dict(zip(self.parameters, torch.autograd.grad(loss, list(self.parameters.values())), strict=True))
+        norm = torch.sqrt(torch.stack([(g**2).sum() for g in gradients.values()]).sum())
         scale = min(1.0, c.max_grad_norm / (norm.item() + 1e-6))
         self.count += 1
-        for p, g, m, v in zip(self.parameters, gradients, self.first, self.second, strict=True):
-            g = g * scale
+        for name, p in self.parameters.items():
+            g, m, v = gradients[name] * scale, self.first[name], self.second[name]
             m.mul_(0.9).add_(0.1 * g)
             v.mul_(0.999).add_(0.001 * g**2)
             corrected, second = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
             p.data -= c.learning_rate * corrected / (second.sqrt() + c.adam_eps)
 
 
-def test_parity_with_an_independent_ppo() -> None:
+@pytest.mark.parametrize("normalizes", [False, True])
+@pytest.mark.parametrize("action", [DISCRETE, BOX], ids=["choice", "numbers"])
+def test_parity_with_an_independent_ppo(action: ActionSpec, normalizes: bool) -> None:
+    """The same parameters after each of three updates; statistics and moments of Adam go on from one to the next."""
     config = learner_config(
         num_batches_per_epoch=3, num_epochs=4, shuffle_minibatches=False, learning_rate=3e-3, max_grad_norm=0.5
     )
-    policy = make_policy(normalize_input=False, normalize_returns=False)
+    policy = make_policy(action, normalize_input=normalizes, normalize_returns=normalizes)
     update, plain = Update(policy, config), PlainPPO(policy, config)
-    for _ in range(2):
+    for _ in range(3):
         batch = act(policy, version=update.version)
-        batch.observations["obs"].clamp_(-10, 10)
+        before = policy.flat_parameters.detach().clone()
+        plain.take_over(policy)
         train(update, batch)
         plain.train(batch)
-        expected = torch.cat([p.detach().reshape(-1) for p in plain.parameters])
-        torch.testing.assert_close(policy.flat_parameters.detach().double(), expected, rtol=1e-3, atol=2e-5)
+        expected = torch.cat([p.detach().reshape(-1) for p in plain.parameters.values()])
+        found = policy.flat_parameters.detach().double()
+        assert (found - before).abs().max() > 1e-2, "something was learned"
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 def test_c3_adam_defaults() -> None:
