@@ -19,7 +19,7 @@ from sf.errors import EnvError
 from sf.learner.checkpoint import load_newest
 from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
-from sf.messages import SaveRequest
+from sf.messages import SaveRequest, TrainSummary
 from sf.records import learner_record
 from sf.slots import Requests
 from tests.commands import run
@@ -146,6 +146,19 @@ def test_fault_b9_step_with_a_broken_gradient_is_skipped(tmp_path: Path) -> None
     often = itertools.chain.from_iterable(steps(broken) for _ in range(MOST_SKIPPED_IN_A_ROW))
     with pytest.raises(NonFiniteGradient, match=f"{MOST_SKIPPED_IN_A_ROW} gradients in a row were not finite"):
         list(often)
+
+
+def test_fault_b9_dataset_without_a_step_has_no_summary(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    learner = roles[0]
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)
+    lab.slots.rewards[:] = np.nan
+    assert learner.step()
+    assert learner.update.num_skipped == 1
+    assert not [told for told in lab.told if isinstance(told, TrainSummary)]
+    step_until(roles, lambda: learner.record["iterations"] >= 2)
+    assert len([told for told in lab.told if isinstance(told, TrainSummary)]) == 1, "it does not put off the next one"
 
 
 def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ class Update:
                 break
         if self.reward_scaling is not None and self.num_skipped > skipped_before:
             self.reward_scaling.forget()
+        if self.version == first_version:
+            self._summary = metrics.Summary()  # without a step there is nothing to tell
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
