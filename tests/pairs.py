@@ -78,9 +78,11 @@ class Pair:
 
     def resume(self) -> None:
         """Another learner in place of this one. Discounted sums belong to episodes, which begin anew."""
+        random_state = torch.get_rng_state()
         self.learner.close()
         torch.manual_seed(12345)
         self.learner = self._build()
+        assert torch.equal(torch.get_rng_state(), random_state), "it would draw other permutations"
         self.slow.statistics.sums.clear()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -22,6 +23,7 @@ from sf.slots import Requests, SlotState
 from tests.commands import run
 from tests.fault_envs import Unpicklable
 from tests.lab import Lab, make_lab, step_until
+from tests.toy_envs import Toy
 
 
 class CounterPair:
@@ -132,6 +134,15 @@ def test_truncated_step_bootstraps_from_its_own_final_observation(tmp_path: Path
         assert not copy["terminated"].any()
         assert (copy["final_values"][copy["truncated"]] == 3).all()
         assert (copy["obs"][1:][copy["truncated"]][:, 2] == 0).all()
+
+
+def test_step_that_is_terminated_and_truncated_is_terminated(tmp_path: Path) -> None:
+    """A time limit of the length of the episodes; no final observation is valued."""
+    register_env("test/Both", functools.partial(Toy, terminated=True, truncated=True))
+    _, _, _, copies = play(make_lab(tmp_path, "test/Both", rollout=6), 4)
+    for copy in copies:
+        assert copy["terminated"].all()
+        assert not copy["truncated"].any()
 
 
 @pytest.mark.parametrize("truncate", [False, True])
