@@ -50,7 +50,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "two policies, gru, masks": {"num_policies": 2, "use_rnn": True, "env": "Masked"},
     "adaptive by minibatch": {"lr_schedule": "kl_adaptive_minibatch", "lr_schedule_kl_threshold": 0.012},
     "adaptive by epoch": {"lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.012},
-    "annealed": {"lr_schedule": "linear", "ppo_clip_anneal": True, "train_for_env_steps": 4 * 42},
     "parts of slots": {"async_rl": True, "batch_size": 14, "num_batches_per_epoch": 2, "use_rnn": True},
 }
 
@@ -89,6 +88,15 @@ def test_a24_minibatch_or_dataset_of_old_transitions_only_is_left_out(tmp_path: 
     run = Run(tmp_path, max_policy_lag=4, shuffle_minibatches=False, worker_num_splits=1)
     steps = [run.train(functools.partial(age, num_rows)) for num_rows in (0, 2, 6, 0)]
     assert steps == [[6], [4], [0], [6]]
+
+
+def test_c4_cx1_learning_rate_and_clip_ranges_are_annealed(tmp_path: Path) -> None:
+    run = Run(tmp_path, lr_schedule="linear", ppo_clip_anneal=True, ppo_clip_ratio=0.2, train_for_env_steps=4 * 42)
+    slow, ranges = run.pairs[0].slow, []
+    for _ in range(4):
+        run.train()
+        ranges.append((slow.lr, slow.clip_ratio))
+    np.testing.assert_allclose(ranges, np.outer([1, 0.75, 0.5, 0.25], [3e-3, 0.2]))
 
 
 def test_cx3_iteration_ends_by_the_divergence_k3_of_the_last_minibatch_of_an_epoch(tmp_path: Path) -> None:

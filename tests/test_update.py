@@ -1,8 +1,7 @@
-"""The update: lag, statistics, variants, summary and state."""
+"""The update: version, lag, direction, summary and state; its numbers are compared in test_oracle.py."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import torch
 from torch import Tensor
 
 from sf.errors import CheckpointError
-from sf.learner.dataset import with_gae
-from sf.learner.returns import vtrace
 from sf.learner.update import Update
 from sf.spaces import ActionSpec
 from tests.updates import (
@@ -21,7 +18,6 @@ from tests.updates import (
     OBS_SIZE,
     ORACLES,
     act,
-    after_one_step,
     learner_config,
     make_policy,
     one_thread_and_seed,
@@ -79,74 +75,7 @@ def test_a5_staircase(case: Any, shuffle: bool) -> None:
     assert lags == [(lag, lag, lag) for lag in case["expected"]["lag_sequence"]]
 
 
-# -------------------------------------------------------------------------------------------------------- statistics
-
-
-def test_a10_statistics_change_with_the_last_step_of_a_dataset() -> None:
-    update = Update(make_policy(), learner_config(num_batches_per_epoch=2, num_epochs=2))
-    policy = update.policy
-    assert policy.return_normalizer is not None
-    batch = act(policy)
-    returns = with_gae(batch, policy, update.config).returns
-    normalizers = [policy.observation_normalizers["obs"].std, policy.return_normalizer.std]
-    changed = [any(bool((std != 1).any()) for std in normalizers) for _ in update.steps(batch)]
-    assert changed == [False, False, False, True]
-    observations = batch.observations["obs"][:-1].flatten(0, 1)
-    torch.testing.assert_close(normalizers[0], observations.std(0, correction=0), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(normalizers[1], returns.std(correction=0), rtol=1e-4, atol=1e-5)
-
-
-# ----------------------------------------------------------------------------------------------------------- variants
-
-
-def test_value_bootstrap_off_treats_truncation_like_termination() -> None:
-    policy = make_policy()
-    batch = act(policy)
-    ended = dataclasses.replace(
-        batch, terminated=batch.terminated | batch.truncated, truncated=torch.zeros_like(batch.truncated)
-    )
-    off = with_gae(batch, policy, learner_config(value_bootstrap=False)).advantages
-    torch.testing.assert_close(off, with_gae(ended, policy, learner_config()).advantages)
-    assert not torch.allclose(off, with_gae(batch, policy, learner_config()).advantages)
-
-
-def test_on_policy_vtrace_trains_like_gae_with_lambda_one() -> None:
-    policy = make_policy(normalize_returns=False)
-    batch = act(policy)
-    _, with_trace = after_one_step(policy, batch, learner_config(with_vtrace=True))
-    _, without = after_one_step(policy, batch, learner_config(gae_lambda=1.0))
-    torch.testing.assert_close(with_trace, without, rtol=1e-4, atol=1e-6)
-
-
-def test_vtrace_follows_the_present_weights_in_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def spy(behavior: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-        seen.append((target - behavior).abs().max().item())
-        return vtrace(behavior, target, *rest)
-
-    monkeypatch.setattr("sf.learner.dataset.vtrace", spy)
-    update = Update(make_policy(), learner_config(with_vtrace=True, num_epochs=2, num_batches_per_epoch=3))
-    train(update, act(update.policy))
-    assert seen[0] == pytest.approx(0.0, abs=1e-6)
-    assert seen[1] > 1e-5
-
-
-@pytest.mark.parametrize("schedule", ["kl_adaptive_minibatch", "kl_adaptive_epoch"])
-def test_kl_adaptive_rate_rises_while_the_policy_hardly_moves(schedule: str) -> None:
-    config = learner_config(lr_schedule=schedule, num_batches_per_epoch=2, num_epochs=2, learning_rate=1e-6)
-    update = Update(make_policy(), config)
-    train(update, act(update.policy))
-    changes = 4 if schedule == "kl_adaptive_minibatch" else 2
-    assert update.lr == pytest.approx(1e-6 * 1.5**changes)
-
-
-def test_linear_rate_reaches_the_optimizer() -> None:
-    update = Update(make_policy(), learner_config(lr_schedule="linear", learning_rate=1e-3))
-    update.set_progress(0.25)
-    update.want_summary = True
-    train(update, act(update.policy))
-    assert update.lr == update.summary()["actual_lr"] == pytest.approx(0.75e-3)
+# ----------------------------------------------------------------------------------------------------------- learning
 
 
 @pytest.mark.parametrize("action", [DISCRETE, BOX])

@@ -1,10 +1,7 @@
-"""The update against others: plain A2C at zero lag, an independent PPO, and the Adam of torch."""
+"""The update against others: plain A2C at zero lag, and the Adam of torch."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,8 +9,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.dataset import with_gae
 from sf.learner.optimizer import FlatAdam, clip_gradient
-from sf.learner.update import Batch, Update
-from sf.policy import ActorCritic
+from sf.learner.update import Update
 from sf.spaces import ActionSpec
 from tests.updates import BOX, DISCRETE, act, learner_config, make_policy, one_thread_and_seed, train
 
@@ -63,132 +59,7 @@ def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
     torch.testing.assert_close(policy.flat_gradient / scale, expected / scale, rtol=1e-5, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------------------ parity
-
-
-class PlainPPO:
-    """An independent PPO for a shared tanh trunk, float64, written after the single-file scripts; Adam by hand.
-
-    Statistics are computed from all data so far, which it keeps.
-    """
-
-    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
-        self.config = config
-        self.parameters: dict[str, Tensor] = {}
-        self.take_over(policy)
-        self.first = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
-        self.second = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
-        self.count = 0
-        self.seen: list[Tensor] = []
-        self.returns: list[Tensor] = []
-        self.observation_scale = self.return_scale = (torch.tensor(0.0).double(), torch.tensor(1.0).double())
-        self.normalizes = policy.return_normalizer is not None
-
-    def take_over(self, policy: ActorCritic) -> None:
-        """Begins an update with the parameters of the other one, so that roundings do not add up."""
-        self.parameters = {name: p.detach().double().clone().requires_grad_() for name, p in policy.named_parameters()}
-
-    def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (w1, b1), (w2, b2), (wp, bp), (wv, bv) = (
-            (self.parameters[f"{layer}.weight"], self.parameters[f"{layer}.bias"])
-            for layer in ("encoder.mlp.layers.0", "encoder.mlp.layers.1", "policy_head", "value_head")
-        )
-        mean, std = self.observation_scale
-        inputs = ((observations - mean) / std).clamp(-10, 10)
-        hidden = torch.tanh(torch.tanh(inputs @ w1.t() + b1) @ w2.t() + b2)
-        values, action_params = (hidden @ wv.t() + bv).squeeze(-1), hidden @ wp.t() + bp
-        if "distribution.log_std" not in self.parameters:
-            choice: Any = torch.distributions.Categorical(logits=action_params)
-            return choice.log_prob(actions), choice.entropy(), values
-        normal: Any = torch.distributions.Normal(action_params, self.parameters["distribution.log_std"].exp())
-        return normal.log_prob(actions).sum(-1), normal.entropy().sum(-1), values
-
-    def fold_in(self, batch: Batch, returns: Tensor) -> None:
-        """Once after an update; mean and deviation of the population."""
-        if not self.normalizes:
-            return
-        self.seen.append(batch.observations["obs"][:-1].flatten(0, 1).double())
-        self.returns.append(returns.flatten())
-        self.observation_scale, self.return_scale = (
-            (data.mean(0), torch.sqrt(data.var(0, correction=0) + 1e-8))
-            for data in (torch.cat(self.seen), torch.cat(self.returns))
-        )
-
-    def advantages(self, batch: Batch) -> Tensor:
-        c = self.config
-        out = torch.zeros_like(batch.rewards, dtype=torch.float64)
-        num_steps, num_trajectories = out.shape
-        for b in range(num_trajectories):
-            last = 0.0
-            for t in reversed(range(num_steps)):
-                following = batch.bootstrap_values[b] if t == num_steps - 1 else batch.values[t + 1, b]
-                if batch.truncated[t, b]:
-                    following = batch.final_values[t, b]
-                alive = 0.0 if batch.terminated[t, b] else 1.0
-                open_trace = 0.0 if batch.terminated[t, b] or batch.truncated[t, b] else 1.0
-                bootstrap = c.gamma * following.item() if alive else 0.0
-                delta = batch.rewards[t, b].item() + bootstrap - batch.values[t, b].item()
-                last = delta + c.gamma * c.gae_lambda * open_trace * last
-                out[t, b] = last
-        return out
-
-    def train(self, batch: Batch) -> None:
-        advantages = self.advantages(batch)
-        returns = advantages + batch.values.double()
-        num_trajectories = batch.values.shape[1]
-        for _ in range(self.config.num_epochs):
-            for columns in np.array_split(np.arange(num_trajectories), self.config.num_minibatches):
-                self.step(batch, advantages, returns, torch.from_numpy(columns))
-        self.fold_in(batch, returns)
-
-    def step(self, batch: Batch, advantages: Tensor, returns: Tensor, columns: Tensor) -> None:
-        c = self.config
-
-        def part(x: Tensor) -> Tensor:
-            x = x[:, columns].flatten(0, 1)
-            return x.double() if x.is_floating_point() else x
-
-        log_probs, entropy, values = self.forward(part(batch.observations["obs"][:-1]), part(batch.actions))
-        ratio = (log_probs - part(batch.behavior_log_probs)).exp()
-        a = part(advantages)
-        a = (a - a.mean()) / (a.std() + 1e-8)
-        policy_loss = torch.max(-a * ratio, -a * torch.clamp(ratio, 1 - c.ppo_clip_ratio, 1 + c.ppo_clip_ratio)).mean()
-        mean, std = self.return_scale
-        old, target = (part(batch.values) - mean) / std, (part(returns) - mean) / std
-        clipped = old + torch.clamp(values - old, -c.ppo_clip_value, c.ppo_clip_value)
-        value = 0.5 * torch.max((values - target) ** 2, (clipped - target) ** 2).mean()
-        loss = policy_loss - c.exploration_loss_coeff * entropy.mean() + c.value_loss_coeff * value
-        gradients = dict(zip(self.parameters, torch.autograd.grad(loss, list(self.parameters.values())), strict=True))
-        norm = torch.sqrt(torch.stack([(g**2).sum() for g in gradients.values()]).sum())
-        scale = min(1.0, c.max_grad_norm / (norm.item() + 1e-6))
-        self.count += 1
-        for name, p in self.parameters.items():
-            g, m, v = gradients[name] * scale, self.first[name], self.second[name]
-            m.mul_(0.9).add_(0.1 * g)
-            v.mul_(0.999).add_(0.001 * g**2)
-            corrected, second = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
-            p.data -= c.learning_rate * corrected / (second.sqrt() + c.adam_eps)
-
-
-@pytest.mark.parametrize("normalizes", [False, True])
-@pytest.mark.parametrize("action", [DISCRETE, BOX], ids=["choice", "numbers"])
-def test_parity_with_an_independent_ppo(action: ActionSpec, normalizes: bool) -> None:
-    """The same parameters after each of three updates; statistics and moments of Adam go on from one to the next."""
-    config = learner_config(
-        num_batches_per_epoch=3, num_epochs=4, shuffle_minibatches=False, learning_rate=3e-3, max_grad_norm=0.5
-    )
-    policy = make_policy(action, normalize_input=normalizes, normalize_returns=normalizes)
-    update, plain = Update(policy, config), PlainPPO(policy, config)
-    for _ in range(3):
-        batch = act(policy, version=update.version)
-        before = policy.flat_parameters.detach().clone()
-        plain.take_over(policy)
-        train(update, batch)
-        plain.train(batch)
-        expected = torch.cat([p.detach().reshape(-1) for p in plain.parameters.values()])
-        found = policy.flat_parameters.detach().double()
-        assert (found - before).abs().max() > 1e-2, "something was learned"
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+# -------------------------------------------------------------------------------------------------------------- Adam
 
 
 def test_c3_adam_defaults() -> None:

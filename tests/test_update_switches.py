@@ -1,4 +1,4 @@
-"""Switches of the update: annealed clip range, early stop, and the check of the first ratios."""
+"""Switches of the update: early stop, and the check of the first ratios."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ import torch
 from sf.errors import InternalError
 from sf.learner.update import Update
 from tests.updates import act, learner_config, make_policy, train
-
-
-@pytest.mark.parametrize(("fraction", "clip"), [(0.0, 0.2), (0.25, 0.15), (0.999, 0.0002)])
-def test_cx1_clip_range_is_annealed(fraction: float, clip: float) -> None:
-    update = Update(make_policy(), learner_config(ppo_clip_anneal=True, ppo_clip_ratio=0.2, ppo_clip_value=0.4))
-    update.set_progress(fraction)
-    config = update._present_config()
-    assert config.ppo_clip_ratio == pytest.approx(clip)
-    assert config.ppo_clip_value == pytest.approx(2 * clip)
-
-
-def test_cx1_is_off_by_default() -> None:
-    update = Update(make_policy(), learner_config())
-    update.set_progress(0.5)
-    assert update._present_config() is update.config
 
 
 @pytest.mark.parametrize(("target_kl", "epochs"), [(0.01, 1), (0.0, 4), (1e9, 4)])
