@@ -26,8 +26,8 @@ from tests.toy_envs import Toy
 BOX = spaces.Box(-10.0, 10.0, (3,), np.float32)
 SIZES = {"num_envs_per_worker": 6, "rollout": 7, "num_batches_per_epoch": 3, "num_epochs": 2}
 MODEL = {"encoder_mlp_layers": (8, 6), "rnn_size": 4}
-TRAINING = {"learning_rate": 3e-3, "exploration_loss_coeff": 0.02, "adam_eps": 1e-3}
-"""Beside such an epsilon the rounding of small gradients is small."""
+TRAINING = {"learning_rate": 3e-3, "exploration_loss_coeff": 0.02, "ppo_clip_value": 0.2, "adam_eps": 1e-3}
+"""Beside such an epsilon the rounding of small gradients is small, and such a range clips many values."""
 
 
 def _plain(action_space: Any) -> Toy:
@@ -118,13 +118,14 @@ class Pair:
 class Run:
     """A pair for each policy, and slots with known numbers for them."""
 
-    def __init__(self, path: Path, env: str = "Choice", fillers: float = 0.0, oldest: int = 2, **flags: Any) -> None:
+    def __init__(self, path: Path, env: str = "Choice", **flags: Any) -> None:
+        """Flags of the configuration, and some of the fields of `Recording`."""
+        recorded = {name: flags.pop(name) for name in ("fillers", "oldest", "noise") if name in flags}
         self.lab = make_lab(path, f"pairs/{env}", **(SIZES | MODEL | TRAINING | flags))
         self.pairs = [Pair(self.lab, policy_id) for policy_id in range(self.lab.config.run.num_policies)]
         info = self.pairs[0].learner.network.info
-        self.recording = Recording(
-            self.lab.slots, info, np.random.default_rng(7), len(self.pairs), fillers=fillers, oldest=oldest
-        )
+        random, num_policies = np.random.default_rng(7), len(self.pairs)
+        self.recording = Recording(self.lab.slots, info, random, num_policies, **recorded)
         self.waiting: list[Trajectory] = []
 
     def train(self, change: Callable[[list[Trajectory]], None] = lambda rows: None) -> list[int]:

@@ -65,6 +65,8 @@ class Recording:
     """Share of steps that are no transitions, such as those between two episodes."""
     oldest: int = 2
     """Versions that the policy of an action may be behind."""
+    noise: float = 0.2
+    """Deviation of the log-probability of an action from that under the newest policy."""
 
     def fill(
         self,
@@ -87,7 +89,7 @@ class Recording:
             rows = [self._trajectory(version, first_row + row) for row in range(topology.rows)]
             for trajectory in rows:
                 log_probs, values = say(trajectory)
-                trajectory.log_probs[:] = log_probs + self.random.normal(0, 0.2, topology.rollout)
+                trajectory.log_probs[:] = log_probs + self.random.normal(0, self.noise, topology.rollout)
                 trajectory.values[:] = values + self.random.normal(0, 0.7, topology.rollout + 1)
             change(rows)
             for row, trajectory in enumerate(rows):
