@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from sf.arena import Array
 from sf.envs import register_env
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
@@ -28,6 +29,8 @@ SIZES = {"num_envs_per_worker": 6, "rollout": 7, "num_batches_per_epoch": 3, "nu
 MODEL = {"encoder_mlp_layers": (8, 6), "rnn_size": 4}
 TRAINING = {"learning_rate": 3e-3, "exploration_loss_coeff": 0.02, "ppo_clip_value": 0.2, "adam_eps": 1e-3}
 """Beside such an epsilon the rounding of small gradients is small, and such a range clips many values."""
+TOLERANCE = 2e-6
+"""Of float32, relative and absolute; the learning rate is a thousand times as large."""
 
 
 def _plain(action_space: Any) -> Toy:
@@ -43,6 +46,16 @@ def _masked(choices: list[int]) -> Toy:
 register_env("pairs/Choice", functools.partial(_plain, spaces.Discrete(3)))
 register_env("pairs/Numbers", functools.partial(_plain, spaces.Box(-1.0, 1.0, (2,), np.float32)))
 register_env("pairs/Masked", functools.partial(_masked, [3, 2, 4]))
+
+
+def read_weights(learner: Learner) -> tuple[int, Array]:
+    """The published version and vector."""
+    vector = np.empty(learner.network.flat.numel(), np.float32)
+    return learner.weights.read(lambda shared: np.copyto(vector, shared)), vector
+
+
+def assert_same(found: Array, wanted: Array, what: str) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
 
 
 class Pair:
@@ -68,8 +81,8 @@ class Pair:
 
         def noted(step: StepReport) -> None:
             publish(step)
-            vector, record = np.empty(learner.network.flat.numel(), np.float32), learner.record
-            version = learner.weights.read(lambda shared: np.copyto(vector, shared))
+            record = learner.record
+            version, vector = read_weights(learner)
             assert version == record["version"] == step.version
             self.published.append(Published(version, vector, (record["lag_min"], record["lag_avg"], record["lag_max"])))
 
@@ -80,8 +93,12 @@ class Pair:
         """Another learner in place of this one. Discounted sums belong to episodes, which begin anew."""
         random_state = torch.get_rng_state()
         self.learner.close()
+        self.learner.weights.publish(self.slow.version, lambda shared: shared.fill(0))
         torch.manual_seed(12345)
         self.learner = self._build()
+        version, vector = read_weights(self.learner)
+        assert version == self.slow.version
+        assert_same(vector, self.slow.network.vector, "published at the start")
         assert torch.equal(torch.get_rng_state(), random_state), "it would draw other permutations"
         self.slow.statistics.sums.clear()
 
@@ -103,7 +120,7 @@ class Pair:
         self.num_datasets += 1
         assert [step.version for step in self.published] == [step.version for step in expected]
         for found, wanted in zip(self.published, expected, strict=True):
-            np.testing.assert_allclose(found.vector, wanted.vector, rtol=2e-6, atol=2e-6, err_msg=str(wanted.version))
+            assert_same(found.vector, wanted.vector, f"version {wanted.version}")
             assert found.lags == pytest.approx(wanted.lags, rel=1e-12)
         assert self.learner.frames == self.learner.record["env_steps"] == self.slow.frames
         assert self.learner.record["skipped_steps"] == self.slow.num_skipped

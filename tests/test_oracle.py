@@ -89,6 +89,7 @@ def test_a24_minibatch_or_dataset_of_old_transitions_only_is_left_out(tmp_path: 
     run = Run(tmp_path, max_policy_lag=4, shuffle_minibatches=False, worker_num_splits=1)
     steps = [run.train(functools.partial(age, num_rows)) for num_rows in (0, 2, 6, 0)]
     assert steps == [[6], [4], [0], [6]]
+    assert run.lab.slots.unused.sum() == 1, "the slot of the skipped dataset"
 
 
 def test_c4_cx1_learning_rate_and_clip_ranges_are_annealed(tmp_path: Path) -> None:
