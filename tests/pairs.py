@@ -122,12 +122,13 @@ class Pair:
         for found, wanted in zip(self.published, expected, strict=True):
             assert_same(found.vector, wanted.vector, f"version {wanted.version}")
             assert found.lags == pytest.approx(wanted.lags, rel=1e-12)
-        assert self.learner.frames == self.learner.record["env_steps"] == self.slow.frames
+        frames = self.slow.num_samples * self.lab.config.rollout.env_frameskip
+        assert self.learner.frames == self.learner.record["env_steps"] == frames
         assert self.learner.record["skipped_steps"] == self.slow.num_skipped
         summaries = [told for told in self.lab.told if isinstance(told, TrainSummary)]
         assert len(summaries) == bool(expected)
         for summary in summaries:
-            assert (summary.version, summary.frames) == (self.slow.version, self.slow.frames)
+            assert (summary.version, summary.frames) == (self.slow.version, frames)
             assert summary.scalars == pytest.approx(self.slow.metrics, rel=1e-4, abs=1e-5)
         return len(expected)
 

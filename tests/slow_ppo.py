@@ -49,7 +49,7 @@ class SlowPPO:
 
     def __init__(self, network: SlowNetwork, config: LearnerConfig, policy_id: int = 0) -> None:
         self.network, self.config, self.policy_id = network, config, policy_id
-        self.version = self.num_skipped = self.frames = 0
+        self.version = self.num_skipped = self.num_samples = 0
         self.lr = config.learning_rate
         self.first = {name: torch.zeros_like(p) for name, p in network.parameters.items()}
         self.second = {name: torch.zeros_like(p) for name, p in network.parameters.items()}
@@ -62,7 +62,7 @@ class SlowPPO:
         columns = [self._transitions(one) for one in dataset if (one.policy_id == self.policy_id).any()]
         own = [s for column in columns for s in column if s.trajectory.policy_id[s.t] == self.policy_id]
         young = [s for s in own if self._is_young(s)]
-        self.frames += len(own)
+        self.num_samples += len(own)
         if not young:
             return []
         num_steps = sum(map(len, columns))

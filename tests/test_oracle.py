@@ -93,7 +93,8 @@ def test_a24_minibatch_or_dataset_of_old_transitions_only_is_left_out(tmp_path: 
 
 
 def test_c4_cx1_learning_rate_and_clip_ranges_are_annealed(tmp_path: Path) -> None:
-    run = Run(tmp_path, lr_schedule="linear", ppo_clip_anneal=True, ppo_clip_ratio=0.2, train_for_env_steps=4 * 42)
+    flags: dict[str, Any] = {"lr_schedule": "linear", "ppo_clip_anneal": True, "ppo_clip_ratio": 0.2}
+    run = Run(tmp_path, env_frameskip=3, train_for_env_steps=3 * 4 * 42, **flags)
     slow, ranges = run.pairs[0].slow, []
     for _ in range(4):
         run.train()
