@@ -15,7 +15,7 @@ from sf.spaces import ACTION_MASK, ActionSpec
 from tests.recorded import Trajectory
 
 
-class Said(NamedTuple):
+class Evaluated(NamedTuple):
     """Of the steps of one trajectory."""
 
     log_probs: Tensor
@@ -55,7 +55,7 @@ class SlowNetwork:
             return 0.0, 1.0
         return self.variables["return_normalizer.mean"].item(), self.variables["return_normalizer.std"].item()
 
-    def evaluate(self, trajectory: Trajectory) -> Said:
+    def evaluate(self, trajectory: Trajectory) -> Evaluated:
         """Goes through the T+1 observations in the order of time."""
         seen = trajectory.observations
         x = self._normalized(torch.from_numpy(seen["obs"]).double())
@@ -73,7 +73,7 @@ class SlowNetwork:
             features = self._remember("memory", features, own, ends)
             value_features = features if shared else self._remember("value_memory", value_features, of_value, ends)
         log_probs, entropies = self._actions(self._linear("policy_head", features)[:-1], trajectory)
-        return Said(log_probs, entropies, self._linear("value_head", value_features)[:, 0])
+        return Evaluated(log_probs, entropies, self._linear("value_head", value_features)[:, 0])
 
     def speak(self, trajectory: Trajectory) -> tuple[Any, Any]:
         """Log-probabilities [T] and values [T+1] in units of the reward."""
