@@ -134,3 +134,14 @@ def test_resume_refuses_what_changes_the_meaning_of_weights(
     )
     with pytest.raises(CheckpointError, match=re.escape(expected)):
         lab.build("learner-0", config=changed(lab.config, role, **values))
+
+
+def test_resumed_learner_replaces_its_best_policy_by_a_better_one_only(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    learner = lab.build("learner-0")
+    for request in (SaveRequest("best", 10.0), PERIODIC):
+        assert learner.saver.save(0, request, 0)
+    saver = lab.build("learner-0").saver
+    assert saver.save(0, SaveRequest("best", 10.0), 0) is None
+    saved = saver.save(0, SaveRequest("best", 10.5), 0)
+    assert checkpoint.load(Path(saved.path)).data["reward"] == 10.5
