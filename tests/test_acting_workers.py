@@ -14,14 +14,14 @@ import torch
 
 from sf.config import Config, check, resolve
 from sf.device import to_host
-from sf.errors import ConfigError
+from sf.errors import ConfigError, InternalError
 from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
 from sf.policy.distributions import action_distribution
 from sf.role import Together
 from sf.rollout.worker import RolloutWorker
 from sf.sizing import topology_of
-from sf.small_network import noise_source
+from sf.small_network import ACTIVATIONS, noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from sf.supervisor import train
 from sf.weights import PublishedWeights
@@ -55,6 +55,19 @@ def test_nobody_acts_before_the_first_publication(tmp_path: Path) -> None:
     assert not together.step()
     weights.publish(0, to_host(network.flat))
     assert together.step()
+
+
+@pytest.mark.parametrize("acting", [0, 1], ids=["rollout workers act", "inference workers act"])
+def test_learner_begins_only_where_numpy_acts_as_torch_does(
+    tmp_path: Path, acting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_lab(tmp_path, policy_workers_per_policy=acting)
+    monkeypatch.setitem(ACTIVATIONS, lab.config.model.nonlinearity, lambda x: x)
+    if acting == 0:
+        with pytest.raises(InternalError, match="acts differently in NumPy"):
+            lab.build("learner-0")
+    else:
+        lab.build("learner-0")
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
