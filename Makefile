@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 GPU_ARGS ?=
 RESULTS_ARGS ?=
 CHAOS_ARGS ?=
+MUTANTS_ARGS ?=
 
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow bench-gpu results chaos clean
+.PHONY: install train check test test-slow mutants bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -52,6 +53,11 @@ test: check $(EXTRAS_STAMP)
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+# Small mistakes planted in the core, and how many the tests notice: an hour for a sample of 300, kept in build/mutants.
+mutants: $(EXTRAS_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[mutants]"
+	$(BIN)/python benchmarks/mutants.py $(MUTANTS_ARGS)
 
 # What needs an accelerator, and a torch that was built for it: its tests, then a table.
 bench-gpu: $(EXTRAS_STAMP)
