@@ -116,7 +116,7 @@ def test_fault_d4_run_goes_on_from_what_there_is(tmp_path: Path, kind: str) -> N
     assert run(tmp_path, *CARTPOLE, "--train_for_env_steps=2000").code == 0
     checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"
     (newest,) = checkpoints.glob("checkpoint_*")
-    shutil.rmtree(checkpoints / kind, ignore_errors=True)  # a best one may be there, after a hundred episodes
+    shutil.rmtree(checkpoints / "best", ignore_errors=True)  # one may be there, after a hundred episodes
     (checkpoints / kind).mkdir()
     newest.rename(checkpoints / kind / newest.name)
     resumed = run(tmp_path, *CARTPOLE, "--train_for_env_steps=4000")
