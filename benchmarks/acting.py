@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sf.arena import Array
 from sf.config import ModelConfig
 from sf.envs import find_env, probe
 from sf.policy import (
@@ -34,6 +33,7 @@ from sf.policy import (
     to_tensors,
 )
 from sf.policy.nests import leaves_with_paths, map_leaves
+from sf.shared.arena import Array
 
 BLOCK_CALLS = 50
 LOADS = 7

@@ -44,7 +44,7 @@ from chaos_run import TARGET, Run, config
 from neighbours import neighbours
 from reactions import reactions
 
-from sf.progress import Phase, phase_of
+from sf.shared.progress import Phase, phase_of
 
 FULL = {
     "workers": 1000,

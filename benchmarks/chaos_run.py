@@ -13,11 +13,11 @@ import psutil
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
-from sf.ledger import Ledger
 from sf.output import stdout_goes_to
 from sf.preparation import prepare
-from sf.progress import Phase, phase_of
-from sf.role import RoleSpec
+from sf.shared.ledger import Ledger
+from sf.shared.progress import Phase, phase_of
+from sf.shared.role import RoleSpec
 from sf.supervisor import train_prepared
 from sf.wiring import Shared
 

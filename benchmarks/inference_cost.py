@@ -24,7 +24,7 @@ from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import CollectPolicy
 from sf.policy.acting import FastAct
-from sf.slots import Slots
+from sf.shared.slots import Slots
 from sf.wiring import wire
 
 BLOCK_STEPS = 20

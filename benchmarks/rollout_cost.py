@@ -19,13 +19,13 @@ from typing import Literal
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.preparation import vectorized
 from sf.rollout.worker import RolloutWorker
-from sf.slots import Requests, Slots
+from sf.shared.arena import Array
+from sf.shared.slots import Requests, Slots
 from sf.wiring import wire
 
 BLOCK_STEPS = 32

@@ -17,9 +17,9 @@ from sf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sf.callbacks import Iteration
-    from sf.messages import CheckpointSaved
     from sf.policy import Policy
-    from sf.records import Episode
+    from sf.shared.messages import CheckpointSaved
+    from sf.shared.records import Episode
 
 
 @dataclass(frozen=True)

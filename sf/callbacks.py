@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.errors import UsageError
-from sf.messages import CheckpointSaved
 from sf.monitor import Lag
-from sf.records import Episode
+from sf.shared.messages import CheckpointSaved
+from sf.shared.records import Episode
 
 
 class Iteration(NamedTuple):

@@ -13,9 +13,9 @@ from sf.errors import DeviceLost, EnvCrashed, ResourceError, SfError, WorkerCras
 from sf.fork_server import ForkedProcess
 from sf.hangs import Hang, HangWatch
 from sf.process import Failure, Ready, as_exception, how_it_ended
-from sf.progress import Phase
 from sf.restarts import Restarts
-from sf.role import RoleSpec
+from sf.shared.progress import Phase
+from sf.shared.role import RoleSpec
 
 End = Literal["signal", "exception", "hang", "memory", "exit"]
 """How a child ends that nobody has told to: killed, failed, stuck, killed for its memory, or by its own exit."""

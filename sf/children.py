@@ -28,10 +28,10 @@ from sf.hangs import HangWatch
 from sf.memory import MemoryKills
 from sf.monitor.console import Console
 from sf.process import STACKS_SIGNAL, STOPPING, run_child
-from sf.progress import Phase, Progress, phase_of
-from sf.records import evaluation_record, inference_record, learner_record
 from sf.restarts import Restarts
-from sf.role import RoleSpec
+from sf.shared.progress import Phase, Progress, phase_of
+from sf.shared.records import evaluation_record, inference_record, learner_record
+from sf.shared.role import RoleSpec
 from sf.signals import Signals
 from sf.simulators import Simulators, starting
 from sf.spawning import spawned

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Arena, Array
 from sf.errors import ResourceError
-from sf.records import Record
-from sf.weights import PublishedWeights
+from sf.shared.arena import Arena, Array
+from sf.shared.records import Record
+from sf.shared.weights import PublishedWeights
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from time import monotonic
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import DEFAULT_NUM_ENVS, Config, envs_per_group, resolve, wants_step_time
 from sf.cores import usable_cores
 from sf.envs import EnvSource, probe_and_time
@@ -20,6 +19,7 @@ from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.rollout.vector_batch import VectorBatch
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 
 CALIBRATION_S = 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sf.progress import Phase, Progress, phase_of
+from sf.shared.progress import Phase, Progress, phase_of
 
 LONGEST_GAP_S = 1.0
 """More than this between two looks counts for nothing: the run was stopped or starved, or a callback took long."""

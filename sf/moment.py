@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sf.arena import Arena, Array
 from sf.errors import EnvError
 from sf.learner.saving import MOMENT, Saver
 from sf.learner.worker import Learner
 from sf.monitor.console import Console
-from sf.role import Role, RoleSpec, Together
+from sf.shared.arena import Arena, Array
+from sf.shared.role import Role, RoleSpec, Together
 
 MOST_BYTES = 256 * 2**20
 """A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""

@@ -1,6 +1,6 @@
 """The life of a child process: name, ties to its parent, build, ready, loop, and what it says when it fails.
 
-What it does is a role, see `sf.role`. What goes wrong in a child travels home as text over a pipe of its own, because
+What it does is a role, see `sf.shared.role`. What goes wrong in a child travels home as text over a pipe of its own, because
 an exception may not survive pickling; the exit code says it a second time.
 """
 
@@ -22,14 +22,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sf.arena import Arena
 from sf.cores import queued_s
 from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
 from sf.memory import is_out_of_memory
 from sf.output import BoundedStream, bound_output
-from sf.progress import Phase
-from sf.records import ASKED
-from sf.role import Role, RoleSpec
+from sf.shared.arena import Arena
+from sf.shared.progress import Phase
+from sf.shared.records import ASKED
+from sf.shared.role import Role, RoleSpec
 
 RUNNING, STOPPING = 0, 1
 """Values of the run-state word that every loop looks at."""

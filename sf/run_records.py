@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sf.monitor.time_shares import ACT, WAIT
-from sf.records import (
+from sf.shared.records import (
     ASKED,
     EVALUATION_ACTIVITIES,
     INFERENCE_ACTIVITIES,

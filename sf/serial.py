@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sf.role import Role, RoleSpec
+from sf.shared.role import Role, RoleSpec
 from sf.signals import Signals
 from sf.simulators import Simulators, marked
 from sf.wiring import Shared

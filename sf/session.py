@@ -15,13 +15,13 @@ from statistics import fmean
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
 from sf.errors import ExperimentError, InternalError
-from sf.ledger import Ledger
-from sf.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
-from sf.progress import Phase, phase_of
-from sf.records import Episode, EpisodeRing
 from sf.run_records import RunRecords
-from sf.weights import NOTHING_PUBLISHED
+from sf.shared.ledger import Ledger
+from sf.shared.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
+from sf.shared.progress import Phase, phase_of
+from sf.shared.records import Episode, EpisodeRing
+from sf.shared.weights import NOTHING_PUBLISHED
 from sf.wiring import Shared
 
 POLL_S = 0.1

@@ -8,7 +8,7 @@ from fractions import Fraction
 from sf.config import Config, envs_per_group, rows_per_group, trajectories_per_dataset
 from sf.cores import usable_cores
 from sf.limits import ensure_descriptors, ensure_processes
-from sf.slots import Topology, slots_per_group
+from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 
 MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20

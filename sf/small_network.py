@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import ModelConfig
 from sf.models import AUTO
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo, LeafSpec, image_layout
 
 MOST_PRODUCTS = 600_000

@@ -28,9 +28,9 @@ from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.preparation import Prepared, prepare
 from sf.restarts import Restarts
-from sf.role import RoleSpec
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
+from sf.shared.role import RoleSpec
 from sf.signals import Signals, noted_signals
 from sf.wiring import Shared, wire
 

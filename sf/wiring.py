@@ -23,23 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Arena, Array, Field
-from sf.commons import Commons, LearnerBells
 from sf.config import Config
-from sf.control import CONTROL_BYTES, ControlEnd, connect
-from sf.doorbell import Doorbell
 from sf.envs import EnvSource
-from sf.exchange import exchange_fields
 from sf.experiment import Experiment
 from sf.limits import ensure_file_size
 from sf.models import models_to_send
-from sf.progress import Phase
-from sf.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
-from sf.role import RoleSpec
+from sf.shared.arena import Arena, Array, Field
+from sf.shared.commons import Commons, LearnerBells
+from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
+from sf.shared.doorbell import Doorbell
+from sf.shared.exchange import exchange_fields
+from sf.shared.progress import Phase
+from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
+from sf.shared.role import RoleSpec
+from sf.shared.slots import Slots, Topology, slot_fields
+from sf.shared.weights import PublishedWeights
 from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
-from sf.slots import Slots, Topology, slot_fields
 from sf.spaces import EnvInfo
-from sf.weights import PublishedWeights
 
 START_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from sf.arena import Arena
 from sf.config import (
     Config,
     EvalConfig,
@@ -26,9 +25,10 @@ from sf.envs import find_env, probe
 from sf.experiment import Experiment
 from sf.inference.worker import InferenceWorker
 from sf.preparation import vectorized
-from sf.role import RoleSpec
 from sf.rollout.worker import RolloutWorker
-from sf.slots import Slots
+from sf.shared.arena import Arena
+from sf.shared.role import RoleSpec
+from sf.shared.slots import Slots
 from sf.wiring import Shared, wire
 
 ROLES = {

@@ -10,11 +10,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sf.arena import Array
 from sf.envs import EnvSource, probe
 from sf.errors import EnvCrashed, EnvError
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.vector_batch import VectorBatch
+from sf.shared.arena import Array
 
 ROWS = 4
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
-from sf.ledger import Ledger
 from sf.monitor import Console, Monitor, PolicySnapshot, Snapshot
-from sf.records import Episode
+from sf.shared.ledger import Ledger
+from sf.shared.records import Episode
 
 SECONDS = {
     "rollout-0": {"step": 3.0, "wait": 1.0},

@@ -13,11 +13,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from sf.arena import Array
 from sf.envs import register_env
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
-from sf.messages import TrainSummary
+from sf.shared.arena import Array
+from sf.shared.messages import TrainSummary
 from tests.lab import Lab, make_lab
 from tests.recorded import Recording, Trajectory
 from tests.slow_network import SlowNetwork

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
-from sf.slots import NO_POLICY, Slots, SlotState
+from sf.shared.arena import Array
+from sf.shared.slots import NO_POLICY, Slots, SlotState
 from sf.spaces import ACTION_MASK, EnvInfo
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.inference import network_actor
 from sf.learner.checkpoint import load_newest
-from sf.messages import TrainSummary
-from sf.slots import Slots
+from sf.shared.messages import TrainSummary
+from sf.shared.slots import Slots
 from tests.elsewhere import Event, install
 from tests.lab import make_lab, step_until
 

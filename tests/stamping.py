@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Array
 from sf.learner.batch import Batch
 from sf.learner.dataset import with_gae
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
-from sf.records import inference_record
 from sf.rollout.env_batch import NO_ROWS, Ended
 from sf.rollout.worker import RolloutWorker
+from sf.shared.arena import Array
+from sf.shared.records import inference_record
 
 LAST_EXACT_VERSION = 2**24 - 1
 """As a float."""

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from sf.arena import Arena, Field, SharedBlock
-from sf.doorbell import Doorbell
 from sf.errors import ResourceError
+from sf.shared.arena import Arena, Field, SharedBlock
+from sf.shared.doorbell import Doorbell
 from tests.commands import expect_no_shared_memory_but, shared_memory
 
 

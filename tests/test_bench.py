@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sf.arena import Array
 from sf.bench import measurements, roofline
 from sf.bench.latency import Percentiles
 from sf.bench.probes import ONE_IN, ProbedEnvs
@@ -27,8 +26,9 @@ from sf.config import RunConfig
 from sf.errors import ExitCode, UsageError
 from sf.monitor import Lag
 from sf.process import RUNNING, STOPPING
-from sf.role import RoleSpec
-from sf.slots import Topology
+from sf.shared.arena import Array
+from sf.shared.role import RoleSpec
+from sf.shared.slots import Topology
 from tests import commands
 from tests.lab import Lab, make_config, make_lab
 

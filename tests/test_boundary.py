@@ -15,12 +15,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from sf.arena import Array
 from sf.envs import EnvSource, probe
 from sf.envs.actions import action_converter, vector_action_converter
 from sf.errors import EnvError
 from sf.rollout import observations
 from sf.rollout.env_batch import make_env_batch
+from sf.shared.arena import Array
 from sf.spaces import STORED_DTYPES, action_spec
 from tests.commands import run
 from tests.late_envs import GOOD_STEPS, KINDS, ROWS, Late, LateMany, Played, Values, refusal

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sf.messages import CheckpointSaved
 from sf.monitor import Lag, PolicySnapshot, Snapshot
 from sf.monitor.episodes import EpisodeWindows
+from sf.shared.messages import CheckpointSaved
 from tests.monitored import Start, episode
 
 

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 import torch
 
-from sf.ledger import Ledger
 from sf.policy import Sequences
-from sf.slots import Requests, SlotState
+from sf.shared.ledger import Ledger
+from sf.shared.slots import Requests, SlotState
 from tests.lab import Lab, make_lab
 
 CRASH_FILES = (

@@ -14,10 +14,10 @@ import torch
 from torch.utils import backend_registration
 
 from sf import device
-from sf.arena import Arena
 from sf.device import accelerators, from_host, pin, to_host, use_device
 from sf.learner.checkpoint import load_newest
-from sf.weights import PublishedWeights
+from sf.shared.arena import Arena
+from sf.shared.weights import PublishedWeights
 from tests.commands import EXPERIMENT, ROOT, Finished, run, summary_of
 
 MANY_STEPS = {"num_batches_per_epoch": 4, "num_epochs": 2, "batch_size": 16, "max_policy_lag": 6}

@@ -26,7 +26,7 @@ from sf.children import Processes
 from sf.errors import InternalError
 from sf.learner.worker import Learner
 from sf.preparation import prepare
-from sf.role import RoleSpec
+from sf.shared.role import RoleSpec
 from sf.signals import Signals
 from sf.supervisor import train, train_prepared
 from sf.wiring import Shared

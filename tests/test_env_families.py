@@ -16,7 +16,7 @@ from sf_envs.remember import Remember
 
 from sf.envs import find_env, probe
 from sf.errors import EnvError
-from sf.records import EpisodeRing
+from sf.shared.records import EpisodeRing
 from tests.lab import make_lab, step_until
 
 REAL: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]], int]] = [

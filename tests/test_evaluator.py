@@ -16,9 +16,9 @@ import torch
 
 from sf.evaluator.last import evaluate_last
 from sf.evaluator.worker import Evaluator
-from sf.messages import CheckpointSaved, EvaluationDone
 from sf.policy.checkpoints import load_newest
-from sf.role import RoleSpec
+from sf.shared.messages import CheckpointSaved, EvaluationDone
+from sf.shared.role import RoleSpec
 from sf.signals import noted_signals
 from tests.commands import run, running, wait_for_new
 from tests.lab import Lab, make_lab, step_until

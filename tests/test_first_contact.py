@@ -25,10 +25,10 @@ from sf.evaluator.worker import Evaluator
 from sf.first_look import first_look
 from sf.policy import ActorCritic
 from sf.preparation import prepare
-from sf.records import EpisodeRing
 from sf.rollout.env_batch import make_env_batch
 from sf.rollout.vector_batch import VectorBatch
-from sf.slots import NO_POLICY
+from sf.shared.records import EpisodeRing
+from sf.shared.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests import first_contact_envs as envs
 from tests.lab import InferenceWorker, make_config, make_lab, step_until

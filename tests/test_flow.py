@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sf.control import ControlEnd, connect
 from sf.errors import InternalError
-from sf.ledger import Ledger
-from sf.messages import SaveRequest
 from sf.session import POLL_S, ExitReason, Session
-from sf.slots import SlotState
+from sf.shared.control import ControlEnd, connect
+from sf.shared.ledger import Ledger
+from sf.shared.messages import SaveRequest
+from sf.shared.slots import SlotState
 from sf.supervisor import train
 from tests.commands import run, running, version_of, wait_for_training
 from tests.lab import make_config, make_lab, step_until

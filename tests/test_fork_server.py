@@ -22,11 +22,11 @@ import psutil
 import pytest
 
 from sf import fork_server
-from sf.arena import Arena, Field
-from sf.doorbell import Doorbell
 from sf.errors import ExitCode, RestartsSpent
 from sf.fork_server import ForkedProcess, ForkServer
 from sf.parcel import MOST_DESCRIPTORS, Parcel
+from sf.shared.arena import Arena, Field
+from sf.shared.doorbell import Doorbell
 from tests.commands import (
     CARTPOLE,
     ROOT,
@@ -291,7 +291,7 @@ LOADED_WHILE_TRAINING = """
 import importlib, json, sys
 from pathlib import Path
 from sf.fork_server import LOADED_BEFORE
-from sf.ledger import Ledger
+from sf.shared.ledger import Ledger
 from tests.lab import make_lab, step_until
 
 lab = make_lab(Path(sys.argv[1]), "Pendulum-v1")

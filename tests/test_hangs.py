@@ -15,9 +15,9 @@ import pytest
 from sf.callbacks import Callbacks, Iteration
 from sf.hangs import HangWatch
 from sf.preparation import prepare
-from sf.progress import Phase, Progress
-from sf.role import RoleSpec
 from sf.session import ExitReason
+from sf.shared.progress import Phase, Progress
+from sf.shared.role import RoleSpec
 from sf.supervisor import train, train_prepared
 from sf.wiring import Shared
 from tests.commands import (

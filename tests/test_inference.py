@@ -17,7 +17,7 @@ from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
-from sf.weights import PublishedWeights
+from sf.shared.weights import PublishedWeights
 from tests.lab import Lab, make_lab
 
 register_env("test/Counter", Counter)

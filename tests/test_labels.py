@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from sf.arena import Arena
 from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.errors import ExitCode
 from sf.experiment import Experiment
 from sf.fork_server import ForkServer
-from sf.records import learner_record
-from sf.role import RoleSpec
+from sf.shared.arena import Arena
+from sf.shared.records import learner_record
+from sf.shared.role import RoleSpec
 from sf.signals import Signals, noted_signals
 from sf.supervisor import run
 from sf.wiring import wire

@@ -18,11 +18,11 @@ from sf.envs import register_env
 from sf.learner import worker
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
-from sf.ledger import Ledger
-from sf.messages import TrainSummary
 from sf.monitor import Console, Monitor
 from sf.preparation import prepare
 from sf.session import Session
+from sf.shared.ledger import Ledger
+from sf.shared.messages import TrainSummary
 from sf.sizing import note_on_batches_held
 from tests.lab import Lab, make_config, make_lab, step_until
 

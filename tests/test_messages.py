@@ -15,10 +15,10 @@ from gymnasium import spaces
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sf.control import ControlEnd
 from sf.envs import register_env
-from sf.messages import MOST_CHARACTERS, CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.process import Ready
+from sf.shared.control import ControlEnd
+from sf.shared.messages import MOST_CHARACTERS, CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.supervisor import train
 from tests.lab import make_config, make_lab, step_until
 

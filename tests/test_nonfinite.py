@@ -19,9 +19,9 @@ from sf.errors import EnvError
 from sf.learner.checkpoint import load_newest
 from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
-from sf.messages import SaveRequest, TrainSummary
-from sf.records import learner_record
-from sf.slots import Requests
+from sf.shared.messages import SaveRequest, TrainSummary
+from sf.shared.records import learner_record
+from sf.shared.slots import Requests
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 from tests.toy_envs import BAD, Leaky

@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from sf.arena import Arena
 from sf.config import LearnerConfig, ModelConfig
-from sf.doorbell import Doorbell
 from sf.errors import InternalError
-from sf.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.learner.batch import Batch
 from sf.learner.metrics import Summary
 from sf.learner.peers import Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import ActorCritic
+from sf.shared.arena import Arena
+from sf.shared.doorbell import Doorbell
+from sf.shared.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))

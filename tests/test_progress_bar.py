@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 ON_A_TERMINAL = """
 import sys, pathlib
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
-from sf.ledger import Ledger
+from sf.shared.ledger import Ledger
 from tests.monitored import SECONDS, config
 monitor = Monitor(config(), pathlib.Path(sys.argv[1]), num_agents=1)
 for second in range(10):

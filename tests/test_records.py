@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sf.arena import Arena
-from sf.records import EPISODES_KEPT, Episode, EpisodeRing, learner_record, record_fields
+from sf.shared.arena import Arena
+from sf.shared.records import EPISODES_KEPT, Episode, EpisodeRing, learner_record, record_fields
 
 
 def test_a_writer_killed_inside_a_write_leaves_the_last_good_values() -> None:

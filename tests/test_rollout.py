@@ -19,7 +19,7 @@ from sf.envs import register_env
 from sf.errors import EnvError
 from sf.learner.returns import gae, values_after
 from sf.rollout.worker import RolloutWorker
-from sf.slots import Requests, SlotState
+from sf.shared.slots import Requests, SlotState
 from tests.commands import run
 from tests.fault_envs import Unpicklable
 from tests.lab import Lab, make_lab, step_until
@@ -360,7 +360,7 @@ def test_vectors_of_doubles_are_stored_with_all_their_digits(tmp_path: Path) -> 
 
 
 def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> None:
-    from sf.records import EpisodeRing
+    from sf.shared.records import EpisodeRing
 
     lab = make_lab(tmp_path, "test/Counter", env_kwargs='{"episode_steps": 4}', reward_scale=0.5, reward_clip=1.0)
     ring = EpisodeRing(lab.arena, 0)

@@ -15,7 +15,7 @@ from sf.errors import CheckpointError
 from sf.experiment import Experiment
 from sf.learner import checkpoint
 from sf.learner.changes import TOLD
-from sf.messages import SaveRequest
+from sf.shared.messages import SaveRequest
 from tests.checkpoints import flip_bit
 from tests.lab import make_lab
 

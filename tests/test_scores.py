@@ -10,9 +10,9 @@ import pytest
 
 from sf.errors import EnvError
 from sf.monitor.episodes import EpisodeWindows
-from sf.records import Episode
 from sf.rollout.env_batch import Ended
 from sf.rollout.scores import Scores
+from sf.shared.records import Episode
 
 
 class Unspeakable:

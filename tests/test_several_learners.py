@@ -14,9 +14,9 @@ import pytest
 
 from sf.errors import LearnerLost
 from sf.preparation import prepare
-from sf.progress import Phase
-from sf.records import learner_record
-from sf.role import RoleSpec
+from sf.shared.progress import Phase
+from sf.shared.records import learner_record
+from sf.shared.role import RoleSpec
 from sf.supervisor import train_prepared
 from sf.wiring import Shared
 from tests.commands import EXPERIMENT, run, running, summary_of, wait_for_training

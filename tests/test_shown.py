@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from sf.callbacks import Callbacks
-from sf.messages import EvaluationDone, TrainSummary
 from sf.monitor import Monitor
-from sf.records import Episode, EpisodeRing, Record, inference_record, learner_record, rollout_record
 from sf.session import Session
+from sf.shared.messages import EvaluationDone, TrainSummary
+from sf.shared.records import Episode, EpisodeRing, Record, inference_record, learner_record, rollout_record
 from tests.events import read_events
 from tests.lab import make_lab
 from tests.monitored import Tape

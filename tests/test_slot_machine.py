@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sf.arena import Arena
-from sf.ledger import Ledger
-from sf.slots import Slots, SlotState, Topology, slot_fields
+from sf.shared.arena import Arena
+from sf.shared.ledger import Ledger
+from sf.shared.slots import Slots, SlotState, Topology, slot_fields
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))

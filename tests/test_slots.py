@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sf.arena import Arena
-from sf.slots import Requests, SlotError, Slots, SlotState, Topology, slot_fields, slots_per_group
+from sf.shared.arena import Arena
+from sf.shared.slots import Requests, SlotError, Slots, SlotState, Topology, slot_fields, slots_per_group
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))

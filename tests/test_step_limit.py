@@ -23,12 +23,12 @@ from sf.errors import ConfigError
 from sf.evaluator import playing, watching
 from sf.evaluator import worker as evaluation
 from sf.learner import checkpoint
-from sf.messages import EvaluationDone
 from sf.monitor.beginning import ENDLESS_S, ENDLESS_STEPS, EndlessEpisodes
 from sf.policy import ActorCritic
 from sf.rollout.env_batch import make_env_batch
 from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
+from sf.shared.messages import EvaluationDone
 from sf.spaces import EnvInfo
 from tests.first_contact_envs import EndlessLives, OwnNumAgents
 from tests.first_hour_envs import Endless, EndlessPair

@@ -16,10 +16,10 @@ from sf.children import Processes
 from sf.envs import find_env, probe_and_time
 from sf.fork_server import ForkServer
 from sf.learner.update import Update
-from sf.messages import CheckpointSaved
 from sf.monitor import Monitor
-from sf.records import Episode, EpisodeRing
 from sf.session import Session
+from sf.shared.messages import CheckpointSaved
+from sf.shared.records import Episode, EpisodeRing
 from sf.signals import Signals
 from sf.simulators import Simulators
 from sf.supervisor import train

@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.envs import register_env
-from sf.slots import Requests
+from sf.shared.slots import Requests
 from tests.lab import Lab, make_lab
 
 

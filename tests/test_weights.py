@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from sf.arena import Array
-from sf.doorbell import Doorbell
-from sf.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.arena import Array
+from sf.shared.doorbell import Doorbell
+from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 SIZE = 5_000
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sf.arena import Array
 from sf.bench.timings import KINDS, Durations, Kind, make_timings
-from sf.role import RoleSpec
+from sf.shared.arena import Array
+from sf.shared.role import RoleSpec
 from sf.wiring import Shared
 
 INSTRUMENTED = {

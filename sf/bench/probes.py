@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sf.arena import Arena, Array, Field
 from sf.rollout.env_batch import Ended, EnvBatch
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
+from sf.shared.arena import Arena, Array, Field
 
 ONE_IN = 16
 """Steps of a group, of which one is timed: a clock around every call would change what it measures."""

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import Config
 from sf.cores import usable_cores
 from sf.envs import EnvSource
@@ -29,10 +28,11 @@ from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
-from sf.role import RoleSpec
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
-from sf.slots import Slots, Topology
+from sf.shared.arena import Array
+from sf.shared.role import RoleSpec
+from sf.shared.slots import Slots, Topology
 from sf.spaces import EnvInfo
 from sf.wiring import wire
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Arena
 from sf.bench.timings import VERSIONS, Durations
 from sf.inference.worker import InferenceWorker, Task
-from sf.weights import NOTHING_PUBLISHED
+from sf.shared.arena import Arena
+from sf.shared.weights import NOTHING_PUBLISHED
 
 
 class TimedInference(InferenceWorker):

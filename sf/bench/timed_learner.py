@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sf.arena import Arena
 from sf.bench.timings import VERSIONS
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
+from sf.shared.arena import Arena
 
 
 class TimedLearner(Learner):

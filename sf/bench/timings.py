@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sf.arena import Arena, Array, Field
-from sf.commons import Commons
 from sf.rollout.worker import RolloutWorker
-from sf.slots import Requests, Topology
+from sf.shared.arena import Arena, Array, Field
+from sf.shared.commons import Commons
+from sf.shared.slots import Requests, Topology
 
 Kind = Literal["publication", "request"]
 KINDS: tuple[Kind, ...] = ("publication", "request")

@@ -17,8 +17,8 @@ from sf.config import Config
 from sf.cores import usable_cores
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
 from sf.process import PREFIX
-from sf.role import RoleSpec
 from sf.run_records import RunRecords
+from sf.shared.role import RoleSpec
 from sf.wiring import Shared
 
 MAIN = "supervisor"

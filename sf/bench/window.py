@@ -9,7 +9,7 @@ from sf.callbacks import Iteration
 from sf.config import RunConfig
 from sf.errors import UsageError
 from sf.process import RUNNING
-from sf.role import RoleSpec
+from sf.shared.role import RoleSpec
 from sf.wiring import Shared
 
 LONGEST_WARM_UP_S = 5.0

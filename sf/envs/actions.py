@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
+from sf.shared.arena import Array
 from sf.spaces import ActionBounds, scale_of
 
 Converter = Callable[[Array], Sequence[Any]]

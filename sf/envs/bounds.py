@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.contract import leaf_value
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, LeafSpec, observation_leaves
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.blame import blamed_on
 from sf.errors import EnvError
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
 OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.GymV26CompatibilityV0."

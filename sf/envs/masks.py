@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from sf.arena import Array
 from sf.errors import EnvError
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ROOT_LEAF, action_spec
 
 LONGEST_SHOWN = 200

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.place import parameters_of
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
+from sf.shared.arena import Array
 
 
 def make_rendering(source: EnvSource, mode: Literal["human", "rgb_array"]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
 from sf.errors import ExportError
+from sf.shared.arena import Array
 
 PACKAGES = {".mp4": "imageio_ffmpeg", ".gif": "PIL"}
 LARGEST_GIF_FPS = 50.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sf.disposable import DisposableChild
 from sf.errors import SfError
 from sf.monitor.console import Console
-from sf.role import RoleSpec
+from sf.shared.role import RoleSpec
 from sf.signals import Signals
 
 if TYPE_CHECKING:

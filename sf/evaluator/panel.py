@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
 from sf.policy import PolicyStep
+from sf.shared.arena import Array
 from sf.spaces import ActionSpec
 
 WIDTH = 240

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sf.arena import Array
 from sf.evaluator.playing import Episodes
 from sf.learner.reporter import rounded
+from sf.shared.arena import Array
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sf.arena import Array
 from sf.disposable import in_disposable_child
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
@@ -19,6 +18,7 @@ from sf.evaluator.entrants import Loaded
 from sf.evaluator.film import Film
 from sf.evaluator.panel import Panel
 from sf.evaluator.playing import Episodes, Play
+from sf.shared.arena import Array
 
 DEFAULT_FPS = 30.0
 FIRST_PICTURE_S = 300.0

@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.commons import Commons
 from sf.config import Config
 from sf.device import from_host
-from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.experiment import Owner
 from sf.learner import checkpoint
-from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
 from sf.process import NEVER_STOPPED
-from sf.records import evaluation_record, learner_record
-from sf.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.commons import Commons
+from sf.shared.doorbell import Doorbell
+from sf.shared.messages import CheckpointSaved, EvaluationDone
+from sf.shared.records import evaluation_record, learner_record
+from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 
 class Evaluator:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sf.arena import Array
-from sf.records import Record
-from sf.weights import PublishedWeights
+from sf.shared.arena import Array
+from sf.shared.records import Record
+from sf.shared.weights import PublishedWeights
 
 NO_MEMORY = np.empty((0, 0), np.float32)
 

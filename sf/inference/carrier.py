@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Array
 from sf.device import CPU
 from sf.inference.actor import NO_MEMORY, Answers
 from sf.policy import PolicyStep
+from sf.shared.arena import Array
 
 
 class Carrier(Protocol):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.arena import Arena, Array
 from sf.config import ModelConfig
 from sf.device import from_host, note_memory, pin, use_device
 from sf.inference.actor import Answers
@@ -16,9 +15,10 @@ from sf.inference.carrier import carrier_to
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, TimeStep
 from sf.policy.acting import FastAct, fastest_act
-from sf.records import Record
+from sf.shared.arena import Arena, Array
+from sf.shared.records import Record
+from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
-from sf.weights import PublishedWeights
 
 
 class NetworkActor:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import ModelConfig
 from sf.inference.actor import NO_MEMORY, Answers
-from sf.records import Record
+from sf.shared.arena import Array
+from sf.shared.records import Record
+from sf.shared.weights import PublishedWeights
 from sf.small_network import SmallNetwork, noise_source, size_of
 from sf.spaces import EnvInfo
-from sf.weights import PublishedWeights
 
 ACTING = 0x61637473
 """The last word of the entropy: no stream of an environment is like one of actions."""

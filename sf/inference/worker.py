@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.arena import Array
-from sf.commons import Commons
 from sf.config import ModelConfig
-from sf.doorbell import Doorbell
 from sf.inference.actor import Actor, Answers
 from sf.inference.small_actor import SmallActor
-from sf.records import inference_record
-from sf.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.arena import Array
+from sf.shared.commons import Commons
+from sf.shared.doorbell import Doorbell
+from sf.shared.records import inference_record
+from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
 REFRESHES_PER_NOTE = 10

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Array
 from sf.device import CPU
 from sf.learner.batch import Batch
-from sf.slots import Slots
+from sf.shared.arena import Array
+from sf.shared.slots import Slots
 
 ON_HOST = ("policy_version", "policy_id")
 """Fields that training only looks at on the host."""

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Array
 from sf.device import CPU
 from sf.learner.peers import ALONE, Peers
+from sf.shared.arena import Array
 
 
 class Ages(NamedTuple):

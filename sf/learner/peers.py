@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Arena, Array
-from sf.doorbell import Doorbell
-from sf.exchange import OUTBOX_BYTES, Exchange, PeerLost
-from sf.progress import Progress
+from sf.shared.arena import Arena, Array
+from sf.shared.doorbell import Doorbell
+from sf.shared.exchange import OUTBOX_BYTES, Exchange, PeerLost
+from sf.shared.progress import Progress
 
 __all__ = ["ALONE", "PeerLost", "Peers", "SeveralLearners", "peers_of"]
 

@@ -20,8 +20,8 @@ from sf.learner import checkpoint
 from sf.learner.changes import notes_on_changes, refused_changes
 from sf.learner.dataset import Transitions
 from sf.learner.update import Update
-from sf.messages import CheckpointSaved, SaveRequest
 from sf.monitor.console import Console
+from sf.shared.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 
 RANDOM_STATE = "random.torch"

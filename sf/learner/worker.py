@@ -17,9 +17,7 @@ from typing import Any
 
 import torch
 
-from sf.commons import Commons, LearnerBells
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
-from sf.control import ControlEnd
 from sf.device import note_memory, pin, to_host, use_device
 from sf.errors import InternalError
 from sf.experiment import Owner
@@ -28,14 +26,16 @@ from sf.learner.batcher import Batcher
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
 from sf.learner.update import NonFiniteGradient, StepReport, Update
-from sf.messages import SaveRequest, TrainSummary
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.policy.acting import compare_with_numpy
 from sf.process import keep_freed_memory
-from sf.progress import Phase
-from sf.records import BEGAN_S, learner_record
-from sf.weights import PublishedWeights
+from sf.shared.commons import Commons, LearnerBells
+from sf.shared.control import ControlEnd
+from sf.shared.messages import SaveRequest, TrainSummary
+from sf.shared.progress import Phase
+from sf.shared.records import BEGAN_S, learner_record
+from sf.shared.weights import PublishedWeights
 
 LATEST = 1 - 1e-3
 """Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""

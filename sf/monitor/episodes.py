@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import fmean
 
-from sf.records import Episode
+from sf.shared.records import Episode
 
 REWARD_EPISODES = 100
 """Episodes behind the reward on the console."""

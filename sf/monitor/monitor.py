@@ -27,8 +27,6 @@ from sf.learner.reporter import (
     rounded,
     weight_line,
 )
-from sf.ledger import Ledger
-from sf.messages import CheckpointSaved, EvaluationDone
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.console import Console, output_may_be_lost
@@ -40,7 +38,9 @@ from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
-from sf.records import Episode
+from sf.shared.ledger import Ledger
+from sf.shared.messages import CheckpointSaved, EvaluationDone
+from sf.shared.records import Episode
 
 if TYPE_CHECKING:
     from sf.monitor.progress import ProgressBar

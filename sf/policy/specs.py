@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.arena import Array
 from sf.policy.nests import Nest, find, leaves_with_paths, map_leaves, nest_of, path_text
+from sf.shared.arena import Array
 from sf.spaces import ActionPart, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
@@ -23,9 +22,10 @@ from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.monitor.console import Console
 from sf.process import NEVER_STOPPED, Stopped, shortened
-from sf.progress import Phase, Progress
 from sf.rollout.history import History
 from sf.rollout.observations import FinalObservations, ObservationWriter, RangeCheck
+from sf.shared.arena import Array
+from sf.shared.progress import Phase, Progress
 from sf.spaces import ActionBounds, EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.contract import LARGEST, counts_as_infinite
 from sf.errors import EnvError
 from sf.monitor.console import Console
-from sf.records import Record
-from sf.slots import NO_POLICY, Slots
+from sf.shared.arena import Array
+from sf.shared.records import Record
+from sf.shared.slots import NO_POLICY, Slots
 
 LARGEST_SQUARE = LARGEST**2
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
 from sf.config import RolloutConfig
 from sf.errors import EnvError
-from sf.records import Episode, Record
 from sf.rollout.env_batch import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
 from sf.rollout.finite import FiniteCheck, named
 from sf.rollout.history import History
 from sf.rollout.scores import Scores
-from sf.slots import NO_POLICY, Requests, Slots, SlotState
+from sf.shared.arena import Array
+from sf.shared.records import Episode, Record
+from sf.shared.slots import NO_POLICY, Requests, Slots, SlotState
 
 
 class Group:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sf.arena import Array
+from sf.shared.arena import Array
 
 MOST_BYTES = 256 * 2**10
 """Of the actions of one episode: 32,768 steps with one choice, or 3,855 with 17 numbers."""

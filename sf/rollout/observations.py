@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.contract import (
     check_categories,
     check_keys,
@@ -20,6 +19,7 @@ from sf.envs.contract import (
     without_mask,
 )
 from sf.errors import EnvError
+from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo
 
 

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sf.arena import Array
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvError
 from sf.monitor.console import Console
 from sf.rollout.env_batch import Ended
+from sf.shared.arena import Array
 
 Number = TypeVar("Number", int, float)
 

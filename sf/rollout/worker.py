@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from sf.commons import Commons
 from sf.config import RolloutConfig
-from sf.doorbell import Doorbell
 from sf.envs import EnvSource
 from sf.process import Stopped
-from sf.records import EpisodeRing, rollout_record
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
 from sf.rollout.vector_batch import VectorBatch
+from sf.shared.commons import Commons
+from sf.shared.doorbell import Doorbell
+from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
 """The last word of the entropy of the global generators: no environment has the same."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sf.arena import Arena
-from sf.doorbell import Doorbell
-from sf.slots import Requests, Slots, Topology
+from sf.shared.arena import Arena
+from sf.shared.doorbell import Doorbell
+from sf.shared.slots import Requests, Slots, Topology
 from sf.spaces import EnvInfo
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sf.arena import Arena, Array, Field
-from sf.progress import Progress
+from sf.shared.arena import Arena, Array, Field
+from sf.shared.progress import Progress
 
 ASKED = "asked"
 """Counter of each record: seconds for which the process has computed, or was ready to and had no core; 0 until it has

@@ -23,8 +23,8 @@ Where policy p has several learners, each of them owns the slots of some groups 
 
 A full slot is offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the
 only currency of back-pressure: a group without a free slot does not sample. Datasets in flight are therefore bounded by
-the number of slots, and nothing is ever dropped unseen: `sf.ledger` accounts for every hand-out. Each writer finishes
-its data before it raises its counter, and rings a doorbell after it.
+the number of slots, and nothing is ever dropped unseen: `sf.shared.ledger` accounts for every hand-out. Each writer
+finishes its data before it raises its counter, and rings a doorbell after it.
 
 A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
 them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is
@@ -46,8 +46,8 @@ from typing import NewType
 
 import numpy as np
 
-from sf.arena import Arena, Array, Field
 from sf.errors import InternalError
+from sf.shared.arena import Arena, Array, Field
 from sf.spaces import EnvInfo
 
 SlotIndex = NewType("SlotIndex", int)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from sf.arena import Array
+from sf.shared.arena import Array
 
 
 class Phase(enum.IntEnum):

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sf.arena import Array, SharedBlock
+from sf.shared.arena import Array, SharedBlock
 
 NOTHING_PUBLISHED = -1
 _HEADER_WORDS = 8

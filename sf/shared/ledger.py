@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sf.slots import Discard, Slots, SlotState
+from sf.shared.slots import Discard, Slots, SlotState
 
 
 @dataclass(frozen=True)

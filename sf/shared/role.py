@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sf.models import register_models
-from sf.progress import Phase
-from sf.records import Record
+from sf.shared.progress import Phase
+from sf.shared.records import Record
 
 
 class Role(Protocol):
@@ -49,7 +49,7 @@ class RoleSpec:
     """`module:Class`, imported in the child, or something that can be pickled."""
     arguments: dict[str, Any]
     kind: str
-    """Which records are its own, see `sf.records`."""
+    """Which records are its own, see `sf.shared.records`."""
     index: int
     """Among the records of this kind."""
     models: Mapping[str, Any] = field(default_factory=dict)

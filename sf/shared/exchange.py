@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sf.arena import Arena, Array, Field
-from sf.doorbell import Doorbell
 from sf.errors import InternalError, WorkerCrashed
-from sf.progress import Phase, Progress
+from sf.shared.arena import Arena, Array, Field
+from sf.shared.doorbell import Doorbell
+from sf.shared.progress import Phase, Progress
 
 OUTBOX_BYTES = 2**20
 """What is longer goes through it piece by piece; a piece is read while it is still in the cache."""
