@@ -13,8 +13,8 @@ import psutil
 
 from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
-from sf.output import stdout_goes_to
 from sf.preparation import prepare
+from sf.processes.output import stdout_goes_to
 from sf.shared.ledger import Ledger
 from sf.shared.progress import Phase, phase_of
 from sf.shared.role import RoleSpec

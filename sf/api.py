@@ -85,7 +85,7 @@ def train(
     from sf.callbacks import Callbacks
     from sf.cli.train import parse_config
     from sf.config import check
-    from sf.signals import REASONS
+    from sf.processes.signals import REASONS
     from sf.supervisor import train as run
 
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 def _expect_a_place_to_train_from() -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        from sf.process import NOT_GUARDED
+        from sf.processes.process import NOT_GUARDED
 
         # A process of the run imports the script. Its parent is told by the exit code and says what to change.
         sys.exit(NOT_GUARDED)

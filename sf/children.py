@@ -1,6 +1,6 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
-Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.hangs`. Only this
+Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.processes.hangs`. Only this
 module has them started, kills and waits for them. All but the learners are replaced by
 successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
 discarded first. The end of a learner is the end of the run.
@@ -20,21 +20,21 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, get_args
 
-from sf.child import Child, End, Place, what_hangs
 from sf.config import FaultConfig
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
-from sf.fork_server import ForkedProcess, ForkServer
-from sf.hangs import HangWatch
-from sf.memory import MemoryKills
 from sf.monitor.console import Console
-from sf.process import STACKS_SIGNAL, STOPPING, run_child
-from sf.restarts import Restarts
+from sf.processes.child import Child, End, Place, what_hangs
+from sf.processes.fork_server import ForkedProcess, ForkServer
+from sf.processes.hangs import HangWatch
+from sf.processes.memory import MemoryKills
+from sf.processes.process import STACKS_SIGNAL, STOPPING, run_child
+from sf.processes.restarts import Restarts
+from sf.processes.signals import Signals
+from sf.processes.simulators import Simulators, starting
+from sf.processes.spawning import spawned
 from sf.shared.progress import Phase, Progress, phase_of
 from sf.shared.records import evaluation_record, inference_record, learner_record
 from sf.shared.role import RoleSpec
-from sf.signals import Signals
-from sf.simulators import Simulators, starting
-from sf.spawning import spawned
 from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0

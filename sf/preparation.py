@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sf.config import Config, check, envs_per_group, resolve, rows_per_group, wants_step_time
-from sf.cores import usable_cores
-from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.first_look import first_look, vectorization_of
-from sf.fork_server import ForkServer
-from sf.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
-from sf.signals import early_signals, parent
+from sf.processes.cores import usable_cores
+from sf.processes.disposable import in_disposable_child
+from sf.processes.fork_server import ForkServer
+from sf.processes.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
+from sf.processes.signals import early_signals, parent
 from sf.sizing import note_on_batches_held
 from sf.spaces import EnvInfo
 from sf.wiring import START_S
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
     early_signals: list[int]
     """Which arrived meanwhile and did not end the program."""
     started_by: int | None
-    """Process whose end ends the run, see `sf.signals.parent`."""
+    """Process whose end ends the run, see `sf.processes.signals.parent`."""
 
 
 @refusals_told()

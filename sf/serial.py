@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sf.processes.signals import Signals
+from sf.processes.simulators import Simulators, marked
 from sf.shared.role import Role, RoleSpec
-from sf.signals import Signals
-from sf.simulators import Simulators, marked
 from sf.wiring import Shared
 
 IDLE_S = 0.001

@@ -21,17 +21,17 @@ from sf.config import Config, check
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.experiment import Experiment, expect_free
-from sf.fork_server import ForkServer
 from sf.learner.reporter import REPORT_INTERVAL_S
-from sf.limits import as_refusal, refusals_told
 from sf.monitor import Monitor
 from sf.monitor.console import Console
 from sf.preparation import Prepared, prepare
-from sf.restarts import Restarts
+from sf.processes.fork_server import ForkServer
+from sf.processes.limits import as_refusal, refusals_told
+from sf.processes.restarts import Restarts
+from sf.processes.signals import Signals, noted_signals
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.shared.role import RoleSpec
-from sf.signals import Signals, noted_signals
 from sf.wiring import Shared, wire
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]

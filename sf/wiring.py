@@ -26,8 +26,8 @@ import numpy as np
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.experiment import Experiment
-from sf.limits import ensure_file_size
 from sf.models import models_to_send
+from sf.processes.limits import ensure_file_size
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect

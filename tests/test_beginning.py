@@ -12,7 +12,7 @@ import pytest
 
 from sf.envs import EnvSource, probe
 from sf.monitor import PolicySnapshot, Snapshot
-from sf.process import Stopped
+from sf.processes.process import Stopped
 from sf.rollout.env_batch import make_env_batch
 from sf.shared.ledger import Ledger
 from tests.commands import EXPERIMENT, run, summary_of

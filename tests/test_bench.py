@@ -25,7 +25,7 @@ from sf.cli.bench import main
 from sf.config import RunConfig
 from sf.errors import ExitCode, UsageError
 from sf.monitor import Lag
-from sf.process import RUNNING, STOPPING
+from sf.processes.process import RUNNING, STOPPING
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Topology

@@ -15,8 +15,8 @@ import os, signal, time
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from sf.cli.command import run_command
-from sf.disposable import in_disposable_child
-from sf.signals import early_signals
+from sf.processes.disposable import in_disposable_child
+from sf.processes.signals import early_signals
 
 def interrupt_after(owner, name):
     call = getattr(owner, name)
@@ -41,7 +41,7 @@ MEANWHILE = INTERRUPTED.replace("PLACE", "SpawnProcess, 'start'")
 UNKILLABLE = """
 import os, psutil, time
 from multiprocessing.context import SpawnProcess
-from sf import disposable
+from sf.processes import disposable
 from sf.cli.command import run_command
 
 def look():

@@ -21,13 +21,13 @@ import pytest
 from torch import Tensor, nn
 
 from sf import children
-from sf.child import Child
 from sf.children import Processes
 from sf.errors import InternalError
 from sf.learner.worker import Learner
 from sf.preparation import prepare
+from sf.processes.child import Child
+from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
-from sf.signals import Signals
 from sf.supervisor import train, train_prepared
 from sf.wiring import Shared
 from tests.commands import (

@@ -12,13 +12,13 @@ import torch
 from gymnasium import spaces
 
 from sf.cli import enjoy
-from sf.disposable import in_disposable_child
 from sf.envs import EnvSource, register_env
 from sf.envs.picture import make_rendering
 from sf.errors import EnvCrashed, EnvError
 from sf.evaluator import film
 from sf.evaluator.panel import WIDTH, Panel, bars
 from sf.policy import CollectInfo, PolicyStep
+from sf.processes.disposable import in_disposable_child
 from sf.spaces import action_spec
 from tests.test_evaluate import save
 from tests.toy_envs import Toy

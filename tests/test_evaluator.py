@@ -17,9 +17,9 @@ import torch
 from sf.evaluator.last import evaluate_last
 from sf.evaluator.worker import Evaluator
 from sf.policy.checkpoints import load_newest
+from sf.processes.signals import noted_signals
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.role import RoleSpec
-from sf.signals import noted_signals
 from tests.commands import run, running, wait_for_new
 from tests.lab import Lab, make_lab, step_until
 

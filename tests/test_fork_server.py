@@ -21,10 +21,10 @@ import numpy as np
 import psutil
 import pytest
 
-from sf import fork_server
 from sf.errors import ExitCode, RestartsSpent
-from sf.fork_server import ForkedProcess, ForkServer
-from sf.parcel import MOST_DESCRIPTORS, Parcel
+from sf.processes import fork_server
+from sf.processes.fork_server import ForkedProcess, ForkServer
+from sf.processes.parcel import MOST_DESCRIPTORS, Parcel
 from sf.shared.arena import Arena, Field
 from sf.shared.doorbell import Doorbell
 from tests.commands import (
@@ -290,7 +290,7 @@ def test_fault_a9_torch_that_cannot_be_loaded_ends_the_run(tmp_path: Path, fault
 LOADED_WHILE_TRAINING = """
 import importlib, json, sys
 from pathlib import Path
-from sf.fork_server import LOADED_BEFORE
+from sf.processes.fork_server import LOADED_BEFORE
 from sf.shared.ledger import Ledger
 from tests.lab import make_lab, step_until
 
@@ -313,7 +313,7 @@ def test_roles_load_nothing_large_when_they_work(tmp_path: Path) -> None:
 
 FIRST_STEP = """
 import importlib, sys
-from sf.fork_server import LOADED_BEFORE
+from sf.processes.fork_server import LOADED_BEFORE
 for name in LOADED_BEFORE:
     importlib.import_module(name)
 from tests.updates import Update, act, learner_config, make_policy, train

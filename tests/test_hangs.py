@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from sf.callbacks import Callbacks, Iteration
-from sf.hangs import HangWatch
 from sf.preparation import prepare
+from sf.processes.hangs import HangWatch
 from sf.session import ExitReason
 from sf.shared.progress import Phase, Progress
 from sf.shared.role import RoleSpec

@@ -18,11 +18,11 @@ from sf.config import check, resolve
 from sf.envs import find_env, probe
 from sf.errors import ExitCode
 from sf.experiment import Experiment
-from sf.fork_server import ForkServer
+from sf.processes.fork_server import ForkServer
+from sf.processes.signals import Signals, noted_signals
 from sf.shared.arena import Arena
 from sf.shared.records import learner_record
 from sf.shared.role import RoleSpec
-from sf.signals import Signals, noted_signals
 from sf.supervisor import run
 from sf.wiring import wire
 from tests.lab import make_config

@@ -16,16 +16,16 @@ import psutil
 import pytest
 
 from sf import preparation
-from sf.cores import usable_cores
 from sf.errors import ResourceError
-from sf.limits import (
+from sf.preparation import prepare
+from sf.processes.cores import usable_cores
+from sf.processes.limits import (
     THREADS_OF_LIBRARIES,
     ensure_shared_memory,
     ensure_store_order,
     one_thread_each,
     threads_beyond_cores,
 )
-from sf.preparation import prepare
 from sf.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import (
@@ -131,7 +131,7 @@ import platform
 import resource
 import psutil
 from sf.errors import ResourceError
-from sf.limits import ensure_processes
+from sf.processes.limits import ensure_processes
 
 ensure_processes(10**6)  # of somebody without a limit
 if os.geteuid() == 0:

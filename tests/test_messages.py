@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sf.envs import register_env
-from sf.process import Ready
+from sf.processes.process import Ready
 from sf.shared.control import ControlEnd
 from sf.shared.messages import MOST_CHARACTERS, CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.supervisor import train

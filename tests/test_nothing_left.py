@@ -24,8 +24,8 @@ import pytest
 from sf import children
 from sf.children import Processes
 from sf.errors import InternalError, WorkerCrashed
-from sf.process import STOPPING
-from sf.signals import Signals
+from sf.processes.process import STOPPING
+from sf.processes.signals import Signals
 from sf.supervisor import train
 from tests.commands import (
     CARTPOLE,

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from sf.process import failure_of
-from sf.simulators import Subreaper
+from sf.processes.process import failure_of
+from sf.processes.simulators import Subreaper
 
 FAULTS_OF_64_MB = """
 import resource
 import numpy as np
-from sf.process import keep_freed_memory
+from sf.processes.process import keep_freed_memory
 
 def touch():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

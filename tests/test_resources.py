@@ -25,16 +25,16 @@ import psutil
 import pytest
 import torch
 
-from sf import memory
-from sf.disposable import DisposableChild
 from sf.errors import ResourceError, SfError
 from sf.experiment import MARKER
-from sf.fork_server import ForkServer
 from sf.learner.checkpoint import load_newest
-from sf.memory import MemoryKills
 from sf.models import register_model
-from sf.process import failure_of
-from sf.simulators import Simulators
+from sf.processes import memory
+from sf.processes.disposable import DisposableChild
+from sf.processes.fork_server import ForkServer
+from sf.processes.memory import MemoryKills
+from sf.processes.process import failure_of
+from sf.processes.simulators import Simulators
 from sf.supervisor import train
 from tests import fault_envs
 from tests.checkpoints import snapshot

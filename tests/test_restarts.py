@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sf.restarts import LONGEST_DELAY_S, Restarts
+from sf.processes.restarts import LONGEST_DELAY_S, Restarts
 
 
 def lives(restarts: Restarts, seconds: float, delivered: bool, count: int) -> list[float | None]:

@@ -17,7 +17,7 @@ import pytest
 
 from sf.children import Processes
 from sf.preparation import prepare
-from sf.signals import REASONS, Signals
+from sf.processes.signals import REASONS, Signals
 from sf.supervisor import train, train_prepared
 from tests.commands import (
     CARTPOLE,
@@ -186,7 +186,7 @@ def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Pa
 
 LOST_IN_DESTRUCTOR = """
 import signal
-from sf.signals import early_signals
+from sf.processes.signals import early_signals
 
 class Dying:
     def __del__(self):

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sf import watchdog
-from sf.process import MARK
-from sf.simulators import Simulators, kill_marked, marked
+from sf.processes import watchdog
+from sf.processes.process import MARK
+from sf.processes.simulators import Simulators, kill_marked, marked
 
 LOOKS = 3000
 

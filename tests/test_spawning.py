@@ -10,9 +10,9 @@ from threading import Thread
 
 import pytest
 
-from sf.disposable import in_disposable_child
-from sf.simulators import MARK_LENGTH, starting
-from sf.spawning import command_line_in_file, spawned
+from sf.processes.disposable import in_disposable_child
+from sf.processes.simulators import MARK_LENGTH, starting
+from sf.processes.spawning import command_line_in_file, spawned
 
 LONG = "x" * 200_000
 """Three times as much as a pipe takes."""

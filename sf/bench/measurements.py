@@ -14,10 +14,10 @@ from sf.bench.verdict import Mode, verdict
 from sf.bench.window import Window
 from sf.callbacks import Callbacks
 from sf.config import Config, suits_acting
-from sf.disposable import in_disposable_child
 from sf.errors import ExitCode, UsageError
 from sf.models import models_to_send
 from sf.preparation import Prepared, prepare
+from sf.processes.disposable import in_disposable_child
 from sf.supervisor import train_prepared
 
 ROOFLINE_SECONDS = 6.0

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.config import Config
-from sf.cores import usable_cores
 from sf.envs import EnvSource
 from sf.experiment import Experiment
 from sf.inference.actor import Actor, Answers
@@ -28,6 +27,7 @@ from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
+from sf.processes.cores import usable_cores
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Array

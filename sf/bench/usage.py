@@ -14,9 +14,9 @@ import psutil
 from sf.bench.probes import make_probes
 from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
 from sf.config import Config
-from sf.cores import usable_cores
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
-from sf.process import PREFIX
+from sf.processes.cores import usable_cores
+from sf.processes.process import PREFIX
 from sf.run_records import RunRecords
 from sf.shared.role import RoleSpec
 from sf.wiring import Shared

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from sf.callbacks import Iteration
 from sf.config import RunConfig
 from sf.errors import UsageError
-from sf.process import RUNNING
+from sf.processes.process import RUNNING
 from sf.shared.role import RoleSpec
 from sf.wiring import Shared
 

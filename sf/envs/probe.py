@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.cores import queued_s
 from sf.envs.actions import action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.bounds import Bounds
@@ -29,6 +28,7 @@ from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.errors import EnvCrashed, EnvError, text_of
+from sf.processes.cores import queued_s
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo
 

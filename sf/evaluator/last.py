@@ -7,11 +7,11 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from sf.disposable import DisposableChild
 from sf.errors import SfError
 from sf.monitor.console import Console
+from sf.processes.disposable import DisposableChild
+from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
-from sf.signals import Signals
 
 if TYPE_CHECKING:
     from sf.evaluator.worker import Evaluator

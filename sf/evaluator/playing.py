@@ -16,7 +16,7 @@ from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
 from sf.monitor.console import Console
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
-from sf.process import NEVER_STOPPED
+from sf.processes.process import NEVER_STOPPED
 from sf.rollout.env_batch import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch

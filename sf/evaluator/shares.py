@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.cores import usable_cores
-from sf.disposable import DisposableChild
 from sf.envs import EnvSource
 from sf.evaluator.entrants import Entrant, Loaded, load_entrant
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.models import models_to_send, register_models
+from sf.processes.cores import usable_cores
+from sf.processes.disposable import DisposableChild
 from sf.spaces import EnvInfo
 
 STARTING_PAYS_FROM = 4 * MAX_ENVS

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sf.disposable import in_disposable_child
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
 from sf.evaluator.entrants import Loaded
 from sf.evaluator.film import Film
 from sf.evaluator.panel import Panel
 from sf.evaluator.playing import Episodes, Play
+from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
 
 DEFAULT_FPS = 30.0

@@ -29,7 +29,7 @@ from sf.learner import checkpoint
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
-from sf.process import NEVER_STOPPED
+from sf.processes.process import NEVER_STOPPED
 from sf.shared.commons import Commons
 from sf.shared.doorbell import Doorbell
 from sf.shared.messages import CheckpointSaved, EvaluationDone

@@ -29,7 +29,7 @@ from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.monitor.cadence import train_summary_interval_s
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.policy.acting import compare_with_numpy
-from sf.process import keep_freed_memory
+from sf.processes.process import keep_freed_memory
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import ControlEnd
 from sf.shared.messages import SaveRequest, TrainSummary

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from sf.learner.reporter import prefix
-from sf.output import discard_output, unbounded
+from sf.processes.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration
-from sf.cores import usable_cores
 from sf.learner.reporter import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
@@ -38,6 +37,7 @@ from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
+from sf.processes.cores import usable_cores
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import Episode

@@ -21,7 +21,7 @@ from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.monitor.console import Console
-from sf.process import NEVER_STOPPED, Stopped, shortened
+from sf.processes.process import NEVER_STOPPED, Stopped, shortened
 from sf.rollout.history import History
 from sf.rollout.observations import FinalObservations, ObservationWriter, RangeCheck
 from sf.shared.arena import Array

@@ -15,7 +15,7 @@ import numpy as np
 
 from sf.config import RolloutConfig
 from sf.envs import EnvSource
-from sf.process import Stopped
+from sf.processes.process import Stopped
 from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
 from sf.rollout.vector_batch import VectorBatch

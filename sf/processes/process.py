@@ -1,7 +1,7 @@
 """The life of a child process: name, ties to its parent, build, ready, loop, and what it says when it fails.
 
-What it does is a role, see `sf.shared.role`. What goes wrong in a child travels home as text over a pipe of its own, because
-an exception may not survive pickling; the exit code says it a second time.
+What it does is a role, see `sf.shared.role`. What goes wrong in a child travels home as text over a pipe of its own,
+because an exception may not survive pickling; the exit code says it a second time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sf.cores import queued_s
 from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
-from sf.memory import is_out_of_memory
-from sf.output import BoundedStream, bound_output
+from sf.processes.cores import queued_s
+from sf.processes.memory import is_out_of_memory
+from sf.processes.output import BoundedStream, bound_output
 from sf.shared.arena import Arena
 from sf.shared.progress import Phase
 from sf.shared.records import ASKED

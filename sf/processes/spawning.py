@@ -18,11 +18,11 @@ from multiprocessing import context, reduction
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from sf.limits import ensure_file_size
+from sf.processes.limits import ensure_file_size
 
 
 def spawned(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> SpawnProcess:
-    """A process that will call `function(*arguments)`; to be started within `sf.simulators.starting`.
+    """A process that will call `function(*arguments)`; to be started within `sf.processes.simulators.starting`.
 
     Args:
         function: at the top level of a module.

@@ -4,7 +4,8 @@ Every child is born with a mark among its environment variables, or takes it whe
 starts inherits it, by exec or by fork. A worker with environments leads a process group as well. When a child ends, its
 group is killed, and so is everything with its mark, also what has left the group: orphans come to the supervisor,
 because it is a subreaper. When the run ends, everything with the mark of the run is killed, and when the supervisor
-itself is killed, `sf.watchdog` does that, children that have just been born and do not yet know their parent included.
+itself is killed, `sf.processes.watchdog` does that, children that have just been born and do not yet
+know their parent included.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from typing import Any
 
 import psutil
 
-from sf import watchdog
-from sf.limits import one_thread_each
-from sf.process import MARK, stop_signals_blocked
-from sf.spawning import command_line_in_file
+from sf.processes import watchdog
+from sf.processes.limits import one_thread_each
+from sf.processes.process import MARK, stop_signals_blocked
+from sf.processes.spawning import command_line_in_file
 
 QUIET_LOOKS = 2
 """In a row that find nobody; a single one can miss what is being born."""

@@ -11,8 +11,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from sf.cores import usable_cores
 from sf.errors import ResourceError
+from sf.processes.cores import usable_cores
 
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""

@@ -31,8 +31,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
-from sf.parcel import Parcel, opened, receive
-from sf.process import (
+from sf.processes.parcel import Parcel, opened, receive
+from sf.processes.process import (
     Failure,
     as_exception,
     end_with_parent,
@@ -43,9 +43,9 @@ from sf.process import (
     stop_signals_blocked,
     take_mark,
 )
-from sf.restarts import Restarts
-from sf.simulators import Simulators, starting
-from sf.spawning import spawned
+from sf.processes.restarts import Restarts
+from sf.processes.simulators import Simulators, starting
+from sf.processes.spawning import spawned
 
 NAME = "fork-server"
 LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
@@ -142,7 +142,7 @@ class ForkServer:
 
         Args:
             name: of the process.
-            mark: of what it starts, see `sf.simulators`.
+            mark: of what it starts, see `sf.processes.simulators`.
             function: at the top level of a module, like everything it is given.
             arguments: of the function.
 

@@ -9,10 +9,10 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
-from sf.limits import refusals_told
-from sf.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
-from sf.simulators import Simulators, starting
-from sf.spawning import spawned
+from sf.processes.limits import refusals_told
+from sf.processes.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
+from sf.processes.simulators import Simulators, starting
+from sf.processes.spawning import spawned
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""

@@ -10,10 +10,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Literal
 
 from sf.errors import DeviceLost, EnvCrashed, ResourceError, SfError, WorkerCrashed
-from sf.fork_server import ForkedProcess
-from sf.hangs import Hang, HangWatch
-from sf.process import Failure, Ready, as_exception, how_it_ended
-from sf.restarts import Restarts
+from sf.processes.fork_server import ForkedProcess
+from sf.processes.hangs import Hang, HangWatch
+from sf.processes.process import Failure, Ready, as_exception, how_it_ended
+from sf.processes.restarts import Restarts
 from sf.shared.progress import Phase
 from sf.shared.role import RoleSpec
 
