@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sf.errors import ExperimentError
-from sf.experiment import expect_free
+from sf.storage.experiment import expect_free
 
 
 def saving(count: int) -> str:
     """A process that does nothing but save, again and again."""
     import torch
 
-    from sf.learner import checkpoint
+    from sf.storage import checkpoint
 
     torch.set_num_threads(1)
     directory = Path(tempfile.mkdtemp())
@@ -59,7 +59,7 @@ def saving(count: int) -> str:
 def _save_forever(directory: Path, tensors: dict[str, Any], version: int, writer: int) -> NoReturn:
     import torch
 
-    from sf.learner import checkpoint
+    from sf.storage import checkpoint
 
     try:
         while True:
@@ -75,7 +75,7 @@ def reading(count: int) -> str:
     """Every look finds a whole checkpoint, and never an older one than the look before."""
     import torch
 
-    from sf.learner import checkpoint
+    from sf.storage import checkpoint
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -164,7 +164,7 @@ def damage(count: int) -> str:
     """Every mutation of any of the three files must be found."""
     import torch
 
-    from sf.learner import checkpoint, sealed
+    from sf.storage import checkpoint, sealed
 
     found = 0
     with tempfile.TemporaryDirectory() as name:

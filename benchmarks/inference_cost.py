@@ -19,12 +19,12 @@ import numpy as np
 
 from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
-from sf.experiment import Experiment
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import CollectPolicy
 from sf.policy.acting import FastAct
 from sf.shared.slots import Slots
+from sf.storage.experiment import Experiment
 from sf.wiring import wire
 
 BLOCK_STEPS = 20

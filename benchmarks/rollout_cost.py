@@ -21,11 +21,11 @@ import numpy as np
 
 from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
-from sf.experiment import Experiment
 from sf.preparation import vectorized
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Array
 from sf.shared.slots import Requests, Slots
+from sf.storage.experiment import Experiment
 from sf.wiring import wire
 
 BLOCK_STEPS = 32

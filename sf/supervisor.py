@@ -20,7 +20,6 @@ from sf.children import Processes
 from sf.config import Config, check
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
-from sf.experiment import Experiment, expect_free
 from sf.learner.reporter import REPORT_INTERVAL_S
 from sf.monitor import Monitor
 from sf.monitor.console import Console
@@ -32,6 +31,7 @@ from sf.processes.signals import Signals, noted_signals
 from sf.serial import SerialRoles
 from sf.session import POLL_S, ExitReason, Session
 from sf.shared.role import RoleSpec
+from sf.storage.experiment import Experiment, expect_free
 from sf.wiring import Shared, wire
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]

@@ -25,7 +25,6 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
-from sf.experiment import Experiment
 from sf.models import models_to_send
 from sf.processes.limits import ensure_file_size
 from sf.shared.arena import Arena, Array, Field
@@ -40,6 +39,7 @@ from sf.shared.slots import Slots, Topology, slot_fields
 from sf.shared.weights import PublishedWeights
 from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.spaces import EnvInfo
+from sf.storage.experiment import Experiment
 
 START_S = 120.0
 """Longest start of a role, imports and compilation included; that of environments can be set."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sf.learner import checkpoint, sealed
-from sf.learner.checkpoint import load_newest, save
+from sf.storage import checkpoint, sealed
+from sf.storage.checkpoint import load_newest, save
 
 FILES = (checkpoint.TENSORS, checkpoint.STATE, sealed.MANIFEST)
 DATA = {"config": {"env": "CartPole-v1", "layers": [64, 64]}, "reward": None, "pi": 3.25}

@@ -284,7 +284,7 @@ def wait_for_saved_steps(command: Running) -> None:
 
 def newest_version(path: Path) -> int:
     """The version of the newest checkpoint, verified by loading it."""
-    from sf.learner.checkpoint import load_newest
+    from sf.storage.checkpoint import load_newest
 
     state = load_newest(path / EXPERIMENT / "checkpoint_p0")
     assert state is not None

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from sf.config import ModelConfig
 from sf.inference import network_actor
-from sf.learner.checkpoint import load_newest
 from sf.shared.messages import TrainSummary
 from sf.shared.slots import Slots
+from sf.storage.checkpoint import load_newest
 from tests.elsewhere import Event, install
 from tests.lab import make_lab, step_until
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from sf.errors import CheckpointError
-from sf.learner import checkpoint, sealed
-from sf.learner.checkpoint import list_checkpoints, load, load_newest, save
+from sf.storage import checkpoint, sealed
+from sf.storage.checkpoint import list_checkpoints, load, load_newest, save
 from tests.checkpoints import DATA, flip_bit, save_some, snapshot, tensors_of, version_of
 
 

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from sf.errors import CheckpointError
-from sf.learner import checkpoint, sealed
-from sf.learner.checkpoint import load, save
+from sf.storage import checkpoint, sealed
+from sf.storage.checkpoint import load, save
 from tests.checkpoints import save_some
 
 
@@ -145,7 +145,7 @@ MEMORY_OF_LOAD = """
 import re, sys
 from pathlib import Path
 from sf.errors import CheckpointError
-from sf.learner.checkpoint import load
+from sf.storage.checkpoint import load
 
 def most_kib():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

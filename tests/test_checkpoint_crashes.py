@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sf.errors import CheckpointError, ExitCode
-from sf.learner.checkpoint import list_checkpoints, load, save
+from sf.storage.checkpoint import list_checkpoints, load, save
 from tests.checkpoints import save_some, snapshot, tensors_of, version_of
 
 
@@ -174,7 +174,7 @@ import resource, signal
 from pathlib import Path
 import torch
 from sf.errors import CheckpointError
-from sf.learner.checkpoint import save
+from sf.storage.checkpoint import save
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:

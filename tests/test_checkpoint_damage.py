@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from sf.errors import CheckpointError, ExitCode
-from sf.learner import checkpoint, sealed
-from sf.learner.checkpoint import load, load_newest
-from sf.learner.differences import data_differences, tensor_differences
+from sf.storage import checkpoint, sealed
+from sf.storage.checkpoint import load, load_newest
+from sf.storage.differences import data_differences, tensor_differences
 from tests.checkpoints import FILES, flip_bit, save_some, version_of
 
 

@@ -15,9 +15,9 @@ from torch.utils import backend_registration
 
 from sf import device
 from sf.device import accelerators, from_host, pin, to_host, use_device
-from sf.learner.checkpoint import load_newest
 from sf.shared.arena import Arena
 from sf.shared.weights import PublishedWeights
+from sf.storage.checkpoint import load_newest
 from tests.commands import EXPERIMENT, ROOT, Finished, run, summary_of
 
 MANY_STEPS = {"num_batches_per_epoch": 4, "num_epochs": 2, "batch_size": 16, "max_policy_lag": 6}

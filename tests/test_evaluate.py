@@ -21,11 +21,11 @@ from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Tally, play
 from sf.evaluator.summary import bootstrap_interval, summarize
-from sf.learner import checkpoint
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, PolicySaver, TrainedPolicy
 from sf.policy.checkpoints import load_newest
 from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
+from sf.storage import checkpoint
 from tests.toy_envs import Toy, TwoToys
 
 SMALL = ModelConfig(encoder_mlp_layers=(8,))

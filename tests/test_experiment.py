@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from sf.errors import ExperimentError
-from sf.experiment import MARKER, Experiment, expect_free
+from sf.storage.experiment import MARKER, Experiment, expect_free
 from tests.commands import CARTPOLE, run
 
 

@@ -16,12 +16,12 @@ import torch
 from sf.envs import find_env, probe_and_time
 from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
-from sf.learner.checkpoint import load_newest
 from sf.learner.dataset import with_gae
 from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.records import learner_record
 from sf.shared.slots import Requests
+from sf.storage.checkpoint import load_newest
 from tests.commands import run
 from tests.lab import Lab, make_lab, step_until
 from tests.toy_envs import BAD, Leaky

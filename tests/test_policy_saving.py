@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from sf import models
 from sf.errors import CheckpointError
-from sf.learner import sealed
 from sf.models import register_model
 from sf.policy import (
     CollectPolicy,
@@ -34,6 +33,7 @@ from sf.policy import (
 )
 from sf.policy.nests import leaves, map_leaves
 from sf.spaces import EnvInfo, action_spec, observation_leaves
+from sf.storage import sealed
 from tests.policies import batch, network
 from tests.spaces import BOX_ACTION, IMAGE, VECTOR
 

@@ -26,8 +26,6 @@ import pytest
 import torch
 
 from sf.errors import ResourceError, SfError
-from sf.experiment import MARKER
-from sf.learner.checkpoint import load_newest
 from sf.models import register_model
 from sf.processes import memory
 from sf.processes.disposable import DisposableChild
@@ -35,6 +33,8 @@ from sf.processes.fork_server import ForkServer
 from sf.processes.memory import MemoryKills
 from sf.processes.process import failure_of
 from sf.processes.simulators import Simulators
+from sf.storage.checkpoint import load_newest
+from sf.storage.experiment import MARKER
 from sf.supervisor import train
 from tests import fault_envs
 from tests.checkpoints import snapshot

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from sf.callbacks import Callbacks
-from sf.learner import checkpoint
 from sf.learner.saving import MOMENT
 from sf.rollout import history
 from sf.shared.records import Episode
+from sf.storage import checkpoint
 from sf.supervisor import train
 from tests.commands import run
 from tests.lab import make_config

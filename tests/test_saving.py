@@ -12,10 +12,10 @@ import pytest
 
 from sf.config import Config
 from sf.errors import CheckpointError
-from sf.experiment import Experiment
-from sf.learner import checkpoint
 from sf.learner.changes import TOLD
 from sf.shared.messages import SaveRequest
+from sf.storage import checkpoint
+from sf.storage.experiment import Experiment
 from tests.checkpoints import flip_bit
 from tests.lab import make_lab
 

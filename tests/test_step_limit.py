@@ -22,7 +22,6 @@ from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError
 from sf.evaluator import playing, watching
 from sf.evaluator import worker as evaluation
-from sf.learner import checkpoint
 from sf.monitor.beginning import ENDLESS_S, ENDLESS_STEPS, EndlessEpisodes
 from sf.policy import ActorCritic
 from sf.rollout.env_batch import make_env_batch
@@ -30,6 +29,7 @@ from sf.rollout.scores import Scores
 from sf.rollout.vector_batch import VectorBatch
 from sf.shared.messages import EvaluationDone
 from sf.spaces import EnvInfo
+from sf.storage import checkpoint
 from tests.first_contact_envs import EndlessLives, OwnNumAgents
 from tests.first_hour_envs import Endless, EndlessPair
 from tests.lab import make_lab, step_until

@@ -21,7 +21,6 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
-from sf.experiment import Experiment
 from sf.inference.actor import Actor, Answers
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
@@ -34,6 +33,7 @@ from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots, Topology
 from sf.spaces import EnvInfo
+from sf.storage.experiment import Experiment
 from sf.wiring import wire
 
 LEAST_BLOCKS = 3

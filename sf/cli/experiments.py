@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.errors import ExperimentError, UsageError
-from sf.experiment import errors_told
+from sf.storage.experiment import errors_told
 
 if TYPE_CHECKING:
     from sf.config import RunConfig

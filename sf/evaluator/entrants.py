@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sf.config import RunConfig
 from sf.errors import CheckpointError
-from sf.experiment import errors_told
-from sf.learner import checkpoint
 from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
 from sf.spaces import ActionBounds, EnvInfo
+from sf.storage import checkpoint
+from sf.storage.experiment import errors_told
 
 
 @dataclass(frozen=True)

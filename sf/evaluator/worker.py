@@ -24,8 +24,6 @@ from sf.device import from_host
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
-from sf.experiment import Owner
-from sf.learner import checkpoint
 from sf.monitor.console import Console
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
@@ -35,6 +33,8 @@ from sf.shared.doorbell import Doorbell
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import evaluation_record, learner_record
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.storage import checkpoint
+from sf.storage.experiment import Owner
 
 
 class Evaluator:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sf.learner.differences import data_differences
+from sf.storage.differences import data_differences
 
 REFUSED = (
     ("env",),

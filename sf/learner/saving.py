@@ -15,14 +15,14 @@ from safetensors.torch import save_file
 
 from sf.config import Config
 from sf.errors import CheckpointError, ResourceError
-from sf.experiment import Owner
-from sf.learner import checkpoint
 from sf.learner.changes import notes_on_changes, refused_changes
 from sf.learner.dataset import Transitions
 from sf.learner.update import Update
 from sf.monitor.console import Console
 from sf.shared.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
+from sf.storage import checkpoint
+from sf.storage.experiment import Owner
 
 RANDOM_STATE = "random.torch"
 MOMENT = "moment."

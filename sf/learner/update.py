@@ -23,7 +23,6 @@ from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae, with_vtrace
-from sf.learner.differences import tensor_differences
 from sf.learner.losses import divergences, normalize_advantages, ppo_gradients
 from sf.learner.minibatches import Part, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
@@ -33,6 +32,7 @@ from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.policy import ActorCritic, Evaluation, Sequences
+from sf.storage.differences import tensor_differences
 
 __all__ = ["Batch", "StepReport", "Update"]
 

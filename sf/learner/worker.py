@@ -20,7 +20,6 @@ import torch
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.device import note_memory, pin, to_host, use_device
 from sf.errors import InternalError
-from sf.experiment import Owner
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.peers import PeerLost, peers_of
@@ -36,6 +35,7 @@ from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, learner_record
 from sf.shared.weights import PublishedWeights
+from sf.storage.experiment import Owner
 
 LATEST = 1 - 1e-3
 """Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""

@@ -10,8 +10,6 @@ import torch
 
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
-from sf.learner import checkpoint
-from sf.learner.differences import tensor_differences
 from sf.models import expect_known_encoder
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.greedy import GreedyPolicy
@@ -19,6 +17,8 @@ from sf.policy.initialization import without_initialization
 from sf.policy.policy import Policy
 from sf.policy.trained import CollectPolicy, TrainedPolicy
 from sf.spaces import EnvInfo
+from sf.storage import checkpoint
+from sf.storage.differences import tensor_differences
 
 POLICY_PREFIX = "policy."
 """What the names of the policy's variables begin with in a checkpoint."""

@@ -27,9 +27,6 @@ from torch import Tensor
 from sf.config import ModelConfig
 from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
-from sf.learner import sealed
-from sf.learner.checkpoint import named
-from sf.learner.differences import tensor_differences
 from sf.models import expect_known_encoder
 from sf.policy.actor_critic import ActorCritic
 from sf.policy.checkpoints import load, load_newest
@@ -43,6 +40,9 @@ from sf.policy.specs import TensorSpec, spec_from_json
 from sf.policy.steps import TimeStep
 from sf.policy.trained import CollectPolicy, TrainedPolicy
 from sf.spaces import EnvInfo
+from sf.storage import sealed
+from sf.storage.checkpoint import named
+from sf.storage.differences import tensor_differences
 
 FORMAT = 1
 POLICY = "policy.json"

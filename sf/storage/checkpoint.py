@@ -30,7 +30,7 @@ import safetensors.torch
 from torch import Tensor
 
 from sf.errors import CheckpointError
-from sf.learner import sealed
+from sf.storage import sealed
 
 log = logging.getLogger(__name__)
 
