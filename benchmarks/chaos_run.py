@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import psutil
 
-from sf.callbacks import Callbacks, Iteration
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
-from sf.preparation import prepare
 from sf.processes.output import stdout_goes_to
+from sf.run.callbacks import Callbacks, Iteration
+from sf.run.preparation import prepare
+from sf.run.supervisor import train_prepared
+from sf.run.wiring import Shared
 from sf.shared.ledger import Ledger
 from sf.shared.progress import Phase, phase_of
 from sf.shared.role import RoleSpec
-from sf.supervisor import train_prepared
-from sf.wiring import Shared
 
 TARGET = 475.0
 

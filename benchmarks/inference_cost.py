@@ -23,9 +23,9 @@ from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
 from sf.policy import CollectPolicy
 from sf.policy.acting import FastAct
+from sf.run.wiring import wire
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment
-from sf.wiring import wire
 
 BLOCK_STEPS = 20
 

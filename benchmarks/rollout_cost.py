@@ -21,12 +21,12 @@ import numpy as np
 
 from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
 from sf.envs import find_env, probe
-from sf.preparation import vectorized
 from sf.rollout.worker import RolloutWorker
+from sf.run.preparation import vectorized
+from sf.run.wiring import wire
 from sf.shared.arena import Array
 from sf.shared.slots import Requests, Slots
 from sf.storage.experiment import Experiment
-from sf.wiring import wire
 
 BLOCK_STEPS = 32
 

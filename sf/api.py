@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from sf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from sf.callbacks import Iteration
     from sf.policy import Policy
+    from sf.run.callbacks import Iteration
     from sf.shared.messages import CheckpointSaved
     from sf.shared.records import Episode
 
@@ -73,8 +73,8 @@ def train(
 
     Args:
         env: id of the environment.
-        on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.callbacks.Callbacks`; one that
-            returns True stops the run.
+        on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
+            that returns True stops the run.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
 
     Raises:
@@ -82,11 +82,11 @@ def train(
         SfError: the run was refused or broke, see `sf.errors`.
     """
     _expect_a_place_to_train_from()
-    from sf.callbacks import Callbacks
     from sf.cli.train import parse_config
     from sf.config import check
     from sf.processes.signals import REASONS
-    from sf.supervisor import train as run
+    from sf.run.callbacks import Callbacks
+    from sf.run.supervisor import train as run
 
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])

@@ -23,13 +23,13 @@ from sf.config import (
 )
 from sf.envs import find_env, probe
 from sf.inference.worker import InferenceWorker
-from sf.preparation import vectorized
 from sf.rollout.worker import RolloutWorker
+from sf.run.preparation import vectorized
+from sf.run.wiring import Shared, wire
 from sf.shared.arena import Arena
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment
-from sf.wiring import Shared, wire
 
 ROLES = {
     "run": RunConfig,

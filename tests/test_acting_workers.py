@@ -19,12 +19,12 @@ from sf.inference.worker import InferenceWorker
 from sf.policy import ActorCritic
 from sf.policy.distributions import action_distribution
 from sf.rollout.worker import RolloutWorker
+from sf.run.sizing import topology_of
+from sf.run.supervisor import train
 from sf.shared.role import Together
 from sf.shared.weights import PublishedWeights
-from sf.sizing import topology_of
 from sf.small_network import ACTIVATIONS, noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
-from sf.supervisor import train
 from tests.commands import run, running, wait_for_training
 from tests.lab import Lab, make_config, make_lab
 from tests.test_acting import CHOICES

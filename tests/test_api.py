@@ -18,9 +18,9 @@ import pytest
 
 import sf
 from sf.api import _flag
-from sf.callbacks import Iteration
 from sf.errors import EnvError, UsageError
 from sf.policy import NumpyPolicy, TimeStep
+from sf.run.callbacks import Iteration
 
 SMALL: dict[str, Any] = {"num_workers": 1, "num_envs_per_worker": 4, "rollout": 16, "serial_mode": True, "seed": 1}
 

@@ -20,12 +20,12 @@ from sf.bench.timings import KEPT, Durations, make_timings
 from sf.bench.usage import Usage, shares_of, usage_lines
 from sf.bench.verdict import RolloutShares, Shares, verdict
 from sf.bench.window import Window
-from sf.callbacks import Iteration
 from sf.cli.bench import main
 from sf.config import RunConfig
 from sf.errors import ExitCode, UsageError
 from sf.monitor import Lag
 from sf.processes.process import RUNNING, STOPPING
+from sf.run.callbacks import Iteration
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Topology

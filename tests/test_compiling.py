@@ -18,7 +18,7 @@ from sf.learner import compiling
 from sf.learner.compiling import Compiled, Evaluate, _expect_the_same
 from sf.learner.update import Update
 from sf.policy import ActorCritic, Evaluation
-from sf.preparation import prepare
+from sf.run.preparation import prepare
 from tests.commands import expect_exact_ledger, run, running
 from tests.lab import make_config
 from tests.updates import act, learner_config, make_policy, one_thread_and_seed, train

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from sf.cli.train import parse_config
 from sf.envs import register_env
 from sf.envs.digits import Digits
-from sf.preparation import prepare
+from sf.run.preparation import prepare
 from sf.shared.records import EpisodeRing
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
 from tests.lab import make_lab, step_until

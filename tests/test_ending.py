@@ -20,16 +20,16 @@ import psutil
 import pytest
 from torch import Tensor, nn
 
-from sf import children
-from sf.children import Processes
 from sf.errors import InternalError
 from sf.learner.worker import Learner
-from sf.preparation import prepare
 from sf.processes.child import Child
 from sf.processes.signals import Signals
+from sf.run import children
+from sf.run.children import Processes
+from sf.run.preparation import prepare
+from sf.run.supervisor import train, train_prepared
+from sf.run.wiring import Shared
 from sf.shared.role import RoleSpec
-from sf.supervisor import train, train_prepared
-from sf.wiring import Shared
 from tests.commands import (
     CARTPOLE,
     EXPERIMENT,

@@ -16,17 +16,17 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from sf_envs.counter import Counter
 
-from sf import preparation
 from sf.config import ModelConfig, resolve
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
-from sf.first_look import first_look
 from sf.policy import ActorCritic
-from sf.preparation import prepare
 from sf.rollout.env_batch import make_env_batch
 from sf.rollout.vector_batch import VectorBatch
+from sf.run import preparation
+from sf.run.first_look import first_look
+from sf.run.preparation import prepare
 from sf.shared.records import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves

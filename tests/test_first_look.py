@@ -14,12 +14,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from sf import preparation
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.errors import EnvError
-from sf.first_look import LEAST_STEPS, first_look
-from sf.preparation import prepare
+from sf.run import preparation
+from sf.run.first_look import LEAST_STEPS, first_look
+from sf.run.preparation import prepare
 from tests.lab import make_config
 
 

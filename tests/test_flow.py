@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from sf.errors import InternalError
-from sf.session import POLL_S, ExitReason, Session
+from sf.run.session import POLL_S, ExitReason, Session
+from sf.run.supervisor import train
 from sf.shared.control import ControlEnd, connect
 from sf.shared.ledger import Ledger
 from sf.shared.messages import SaveRequest
 from sf.shared.slots import SlotState
-from sf.supervisor import train
 from tests.commands import run, running, version_of, wait_for_training
 from tests.lab import make_config, make_lab, step_until
 

@@ -12,14 +12,14 @@ import numpy as np
 import psutil
 import pytest
 
-from sf.callbacks import Callbacks, Iteration
-from sf.preparation import prepare
 from sf.processes.hangs import HangWatch
-from sf.session import ExitReason
+from sf.run.callbacks import Callbacks, Iteration
+from sf.run.preparation import prepare
+from sf.run.session import ExitReason
+from sf.run.supervisor import train, train_prepared
+from sf.run.wiring import Shared
 from sf.shared.progress import Phase, Progress
 from sf.shared.role import RoleSpec
-from sf.supervisor import train, train_prepared
-from sf.wiring import Shared
 from tests.commands import (
     ROOT,
     command_of,

@@ -19,12 +19,12 @@ from sf.envs import find_env, probe
 from sf.errors import ExitCode
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals, noted_signals
+from sf.run.supervisor import run
+from sf.run.wiring import wire
 from sf.shared.arena import Arena
 from sf.shared.records import learner_record
 from sf.shared.role import RoleSpec
 from sf.storage.experiment import Experiment
-from sf.supervisor import run
-from sf.wiring import wire
 from tests.lab import make_config
 from tests.stamping import A2CLearner, RecordingLearner, SlowLearner, StampingLearner, worker_with_free_envs
 

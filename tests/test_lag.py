@@ -13,17 +13,17 @@ import pytest
 import torch
 from sf_envs.counter import Counter
 
-from sf.callbacks import Callbacks
 from sf.envs import register_env
 from sf.learner import worker
 from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
 from sf.monitor import Console, Monitor
-from sf.preparation import prepare
-from sf.session import Session
+from sf.run.callbacks import Callbacks
+from sf.run.preparation import prepare
+from sf.run.session import Session
+from sf.run.sizing import note_on_batches_held
 from sf.shared.ledger import Ledger
 from sf.shared.messages import TrainSummary
-from sf.sizing import note_on_batches_held
 from tests.lab import Lab, make_config, make_lab, step_until
 
 register_env("test/Counter", Counter)

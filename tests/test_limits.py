@@ -15,9 +15,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from sf import preparation
 from sf.errors import ResourceError
-from sf.preparation import prepare
 from sf.processes.cores import usable_cores
 from sf.processes.limits import (
     THREADS_OF_LIBRARIES,
@@ -26,7 +24,9 @@ from sf.processes.limits import (
     one_thread_each,
     threads_beyond_cores,
 )
-from sf.sizing import MOST_THREADS, learner_threads
+from sf.run import preparation
+from sf.run.preparation import prepare
+from sf.run.sizing import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import (
     CARTPOLE,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from sf.envs import register_env
 from sf.processes.process import Ready
+from sf.run.supervisor import train
 from sf.shared.control import ControlEnd
 from sf.shared.messages import MOST_CHARACTERS, CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
-from sf.supervisor import train
 from tests.lab import make_config, make_lab, step_until
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sf import children
-from sf.children import Processes
 from sf.errors import InternalError, WorkerCrashed
 from sf.processes.process import STOPPING
 from sf.processes.signals import Signals
-from sf.supervisor import train
+from sf.run import children
+from sf.run.children import Processes
+from sf.run.supervisor import train
 from tests.commands import (
     CARTPOLE,
     LAUNCH,

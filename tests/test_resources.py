@@ -33,9 +33,9 @@ from sf.processes.fork_server import ForkServer
 from sf.processes.memory import MemoryKills
 from sf.processes.process import failure_of
 from sf.processes.simulators import Simulators
+from sf.run.supervisor import train
 from sf.storage.checkpoint import load_newest
 from sf.storage.experiment import MARKER
-from sf.supervisor import train
 from tests import fault_envs
 from tests.checkpoints import snapshot
 from tests.commands import (

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from sf.callbacks import Callbacks
 from sf.learner.saving import MOMENT
 from sf.rollout import history
+from sf.run.callbacks import Callbacks
+from sf.run.supervisor import train
 from sf.shared.records import Episode
 from sf.storage import checkpoint
-from sf.supervisor import train
 from tests.commands import run
 from tests.lab import make_config
 

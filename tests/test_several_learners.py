@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from sf.errors import LearnerLost
-from sf.preparation import prepare
+from sf.run.preparation import prepare
+from sf.run.supervisor import train_prepared
+from sf.run.wiring import Shared
 from sf.shared.progress import Phase
 from sf.shared.records import learner_record
 from sf.shared.role import RoleSpec
-from sf.supervisor import train_prepared
-from sf.wiring import Shared
 from tests.commands import EXPERIMENT, run, running, summary_of, wait_for_training
 from tests.events import read_events
 from tests.lab import make_config

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sf.callbacks import Callbacks
 from sf.monitor import Monitor
-from sf.session import Session
+from sf.run.callbacks import Callbacks
+from sf.run.session import Session
 from sf.shared.messages import EvaluationDone, TrainSummary
 from sf.shared.records import Episode, EpisodeRing, Record, inference_record, learner_record, rollout_record
 from tests.events import read_events

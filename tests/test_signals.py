@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sf.children import Processes
-from sf.preparation import prepare
 from sf.processes.signals import REASONS, Signals
-from sf.supervisor import train, train_prepared
+from sf.run.children import Processes
+from sf.run.preparation import prepare
+from sf.run.supervisor import train, train_prepared
 from tests.commands import (
     CARTPOLE,
     EXPERIMENT,

@@ -16,7 +16,7 @@ import pytest
 
 from sf.envs import EnvSource, probe_and_time, step_time
 from sf.envs.step_time import Stopwatch
-from sf.preparation import prepare
+from sf.run.preparation import prepare
 from tests.lab import make_config
 from tests.toy_envs import Toy
 

@@ -11,7 +11,7 @@ import pytest
 from sf.monitor import standstill
 from sf.monitor.snapshot import PolicySnapshot, Snapshot
 from sf.monitor.standstill import Standstill
-from sf.supervisor import train
+from sf.run.supervisor import train
 from tests.lab import make_config
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sf import supervisor
-from sf.callbacks import Callbacks
-from sf.supervisor import train
+from sf.run import supervisor
+from sf.run.callbacks import Callbacks
+from sf.run.supervisor import train
 from tests.commands import run, summary_of
 from tests.lab import make_config
 

@@ -11,18 +11,18 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sf.callbacks import Callbacks
-from sf.children import Processes
 from sf.envs import find_env, probe_and_time
 from sf.learner.update import Update
 from sf.monitor import Monitor
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
-from sf.session import Session
+from sf.run.callbacks import Callbacks
+from sf.run.children import Processes
+from sf.run.session import Session
+from sf.run.supervisor import train
 from sf.shared.messages import CheckpointSaved
 from sf.shared.records import Episode, EpisodeRing
-from sf.supervisor import train
 from tests.commands import CARTPOLE, EXPERIMENT, Running, run, running, wait_for_new
 from tests.lab import make_config, make_lab
 

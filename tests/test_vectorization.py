@@ -19,9 +19,9 @@ from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError, EnvError
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
-from sf.preparation import vectorized
 from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
+from sf.run.preparation import vectorized
 from tests.commands import run, summary_of
 from tests.lab import Lab, make_config, make_lab, step_until
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.bench.timings import KINDS, Durations, Kind, make_timings
+from sf.run.wiring import Shared
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
-from sf.wiring import Shared
 
 INSTRUMENTED = {
     "sf.learner.worker:Learner": "sf.bench.timed_learner:TimedLearner",

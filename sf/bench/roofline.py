@@ -29,12 +29,12 @@ from sf.models import register_models
 from sf.processes.cores import usable_cores
 from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
+from sf.run.wiring import wire
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots, Topology
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
-from sf.wiring import wire
 
 LEAST_BLOCKS = 3
 

@@ -17,9 +17,9 @@ from sf.config import Config
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
 from sf.processes.cores import usable_cores
 from sf.processes.process import PREFIX
-from sf.run_records import RunRecords
+from sf.run.run_records import RunRecords
+from sf.run.wiring import Shared
 from sf.shared.role import RoleSpec
-from sf.wiring import Shared
 
 MAIN = "supervisor"
 DISTURBED = 0.2

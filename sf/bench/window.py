@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Generic, Protocol, TypeVar
 
-from sf.callbacks import Iteration
 from sf.config import RunConfig
 from sf.errors import UsageError
 from sf.processes.process import RUNNING
+from sf.run.callbacks import Iteration
+from sf.run.wiring import Shared
 from sf.shared.role import RoleSpec
-from sf.wiring import Shared
 
 LONGEST_WARM_UP_S = 5.0
 READ_EVERY_S = 0.5

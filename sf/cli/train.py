@@ -30,7 +30,7 @@ def _train(arguments: Sequence[str]) -> int:
     config = parse_config(arguments)
     check(config)  # before the imports below, so that a refusal comes at once
     from sf.processes.process import set_title
-    from sf.supervisor import train
+    from sf.run.supervisor import train
 
     set_title("train")
     code, _ = train(config)

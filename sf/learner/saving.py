@@ -42,7 +42,7 @@ class Saver:
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.best_reward = -math.inf
         self.collect_moment: Callable[[], Mapping[str, torch.Tensor]] = dict
-        """Tensors for the newest checkpoints that say where the whole run is, see `sf.moment`."""
+        """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.moment`."""
         self.resumed_moment: dict[str, torch.Tensor] = {}
         """What it returned when the checkpoint was written that this learner goes on from."""
         self.has_resumed = False

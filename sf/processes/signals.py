@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from sf.errors import ExitCode
-from sf.session import ExitReason
+from sf.run.session import ExitReason
 
 REASONS = {
     signal.SIGINT: ExitReason.SIGINT,

@@ -16,7 +16,6 @@ from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
-from sf.first_look import first_look, vectorization_of
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
 from sf.monitor.console import Console
 from sf.processes.cores import usable_cores
@@ -24,9 +23,10 @@ from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.processes.signals import early_signals, parent
-from sf.sizing import note_on_batches_held
+from sf.run.first_look import first_look, vectorization_of
+from sf.run.sizing import note_on_batches_held
+from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
-from sf.wiring import START_S
 
 PROBE_GRACE_S = 30.0
 """For a first look at an environment, in addition to what its calls may take."""

@@ -27,6 +27,7 @@ from sf.config import Config
 from sf.envs import EnvSource
 from sf.models import models_to_send
 from sf.processes.limits import ensure_file_size
+from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
@@ -37,7 +38,6 @@ from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, recor
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots, Topology, slot_fields
 from sf.shared.weights import PublishedWeights
-from sf.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
 

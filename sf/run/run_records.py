@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sf.monitor.time_shares import ACT, WAIT
+from sf.run.wiring import Shared, learner_name
 from sf.shared.records import (
     ASKED,
     EVALUATION_ACTIVITIES,
@@ -15,7 +16,6 @@ from sf.shared.records import (
     learner_record,
     rollout_record,
 )
-from sf.wiring import Shared, learner_name
 
 
 class RunRecords:

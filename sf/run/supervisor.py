@@ -15,24 +15,24 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import NamedTuple
 
-from sf.callbacks import Callbacks
-from sf.children import Processes
 from sf.config import Config, check
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.learner.reporter import REPORT_INTERVAL_S
 from sf.monitor import Monitor
 from sf.monitor.console import Console
-from sf.preparation import Prepared, prepare
 from sf.processes.fork_server import ForkServer
 from sf.processes.limits import as_refusal, refusals_told
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
-from sf.serial import SerialRoles
-from sf.session import POLL_S, ExitReason, Session
+from sf.run.callbacks import Callbacks
+from sf.run.children import Processes
+from sf.run.preparation import Prepared, prepare
+from sf.run.serial import SerialRoles
+from sf.run.session import POLL_S, ExitReason, Session
+from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
 from sf.storage.experiment import Experiment, expect_free
-from sf.wiring import Shared, wire
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterable
 from statistics import fmean
 
-from sf.callbacks import Callbacks, Iteration
 from sf.config import Config
 from sf.errors import ExperimentError, InternalError
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
-from sf.run_records import RunRecords
+from sf.run.callbacks import Callbacks, Iteration
+from sf.run.run_records import RunRecords
+from sf.run.wiring import Shared
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
 from sf.shared.progress import Phase, phase_of
 from sf.shared.records import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
-from sf.wiring import Shared
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""

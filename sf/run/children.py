@@ -1,7 +1,7 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
-Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.processes.hangs`. Only this
-module has them started, kills and waits for them. All but the learners are replaced by
+Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.processes.hangs`.
+Only this module has them started, kills and waits for them. All but the learners are replaced by
 successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
 discarded first. The end of a learner is the end of the run.
 """
@@ -32,10 +32,10 @@ from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, starting
 from sf.processes.spawning import spawned
+from sf.run.wiring import Shared
 from sf.shared.progress import Phase, Progress, phase_of
 from sf.shared.records import evaluation_record, inference_record, learner_record
 from sf.shared.role import RoleSpec
-from sf.wiring import Shared
 
 STOP_GRACE_S = 20.0
 """Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
