@@ -21,8 +21,8 @@ from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, Rollo
 from sf.envs import find_env, probe
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
+from sf.nets.fast.acting import FastAct
 from sf.policy import CollectPolicy
-from sf.policy.acting import FastAct
 from sf.run.wiring import wire
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment

@@ -12,11 +12,19 @@ from torch import Tensor
 
 from sf.errors import InternalError
 from sf.models import register_model
+from sf.nets.distributions import Categorical
+from sf.nets.fast.acting import (
+    MOST_NOISE,
+    NOISE_ROWS,
+    FastAct,
+    compare_with_numpy,
+    fastest_act,
+    most_rows,
+    small_program,
+)
+from sf.nets.fast.numpy_network import ACTIVATIONS, layout
 from sf.policy import ActorCritic
-from sf.policy.acting import MOST_NOISE, NOISE_ROWS, FastAct, compare_with_numpy, fastest_act, most_rows, small_program
-from sf.policy.distributions import Categorical
 from sf.run.moment import as_text
-from sf.small_network import ACTIVATIONS, layout
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
 from tests.test_actor_critic import box, discrete, make_policy
 from tests.test_models import OneLayer

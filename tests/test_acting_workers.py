@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from sf.config import Config, check, resolve
-from sf.device import to_host
 from sf.errors import ConfigError, InternalError
 from sf.inference.worker import InferenceWorker
+from sf.nets.device import to_host
+from sf.nets.distributions import action_distribution
+from sf.nets.fast.numpy_network import ACTIVATIONS, noise_source
 from sf.policy import ActorCritic
-from sf.policy.distributions import action_distribution
 from sf.rollout.worker import RolloutWorker
 from sf.run.sizing import topology_of
 from sf.run.supervisor import train
 from sf.shared.role import Together
 from sf.shared.weights import PublishedWeights
-from sf.small_network import ACTIVATIONS, noise_source
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import run, running, wait_for_training
 from tests.lab import Lab, make_config, make_lab

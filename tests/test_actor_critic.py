@@ -15,11 +15,12 @@ from torch import Tensor
 
 from sf.config import Config, ModelConfig, RunConfig
 from sf.config.presets import with_preset
-from sf.policy import ActorCritic, activations
-from sf.policy.activations import ACTIVATIONS
-from sf.policy.distributions import Categorical, DiagonalGaussian
-from sf.policy.networks import HIDDEN_GAIN
-from sf.policy.normalizer import Normalizer
+from sf.nets import activations
+from sf.nets.activations import ACTIVATIONS
+from sf.nets.distributions import Categorical, DiagonalGaussian
+from sf.nets.networks import HIDDEN_GAIN
+from sf.nets.normalizer import Normalizer
+from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sf.device import CPU
 from sf.inference.actor import NO_MEMORY
 from sf.inference.carrier import OnHost, ToDevice
+from sf.nets.device import CPU
 from sf.policy import PolicyStep
 from sf.policy.steps import CollectInfo
 

@@ -14,9 +14,9 @@ import torch
 
 from sf.config import check
 from sf.errors import ConfigError
-from sf.learner import compiling
-from sf.learner.compiling import Compiled, Evaluate, _expect_the_same
 from sf.learner.update import Update
+from sf.nets.fast import compiling
+from sf.nets.fast.compiling import Compiled, Evaluate, _expect_the_same
 from sf.policy import ActorCritic, Evaluation
 from sf.run.preparation import prepare
 from tests.commands import expect_exact_ledger, run, running

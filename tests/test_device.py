@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
-from sf import device
-from sf.device import accelerators, from_host, pin, to_host, use_device
+from sf.nets import device
+from sf.nets.device import accelerators, from_host, pin, to_host, use_device
 from sf.shared.arena import Arena
 from sf.shared.weights import PublishedWeights
 from sf.storage.checkpoint import load_newest

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sf.policy import ActorCritic, acting, graphs
-from sf.policy.acting import FastAct, fastest_act
-from sf.policy.graphs import Bucketed, Replay, bucket_of, graphed
-from sf.policy.tracing import Acting, Program, check
+from sf.nets.fast import acting, graphs
+from sf.nets.fast.acting import FastAct, fastest_act
+from sf.nets.fast.graphs import Bucketed, Replay, bucket_of, graphed
+from sf.nets.fast.tracing import Acting, Program, check
+from sf.policy import ActorCritic
 from tests.test_acting import CASES, LEAVES, SMALL
 from tests.test_actor_critic import discrete, make_policy
 

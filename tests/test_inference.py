@@ -11,10 +11,10 @@ import pytest
 import torch
 from sf_envs.counter import Counter
 
-from sf.device import to_host
 from sf.envs import register_env
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
+from sf.nets.device import to_host
 from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
 from sf.shared.weights import PublishedWeights

@@ -13,8 +13,8 @@ from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.minibatches import Selection
 from sf.learner.update import Update
+from sf.nets.recurrent import Memory
 from sf.policy import ActorCritic, Sequences
-from sf.policy.memory import Memory
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.lab import Lab, make_lab, step_until
 

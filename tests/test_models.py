@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.models import models_to_send, register_model
+from sf.nets.networks import Encoder
 from sf.policy import ActorCritic
-from sf.policy.networks import Encoder
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import ROOT, TIMEOUT_S, run
 from tests.lab import make_lab, step_until

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from sf.config import LearnerConfig, ModelConfig
 from sf.learner.losses import LossGradients
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
+from sf.nets.distributions import LOG_STD_LIMITS, DiagonalGaussian
 from sf.policy import ActorCritic, Evaluation
-from sf.policy.distributions import LOG_STD_LIMITS, DiagonalGaussian
 from sf.spaces import EnvInfo, action_spec, observation_leaves
 
 CHOICE, NUMBERS = spaces.Discrete(5, start=2), spaces.Box(-1.0, 1.0, (3,))

@@ -11,8 +11,8 @@ import torch
 from sf.config import ModelConfig
 from sf.learner import moments as moments_module
 from sf.learner.statistics import RunningMoments, Statistics
+from sf.nets.fast.numpy_network import SmallNetwork
 from sf.policy import ActorCritic
-from sf.small_network import SmallNetwork
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 CPU = torch.device("cpu")
@@ -86,7 +86,7 @@ def test_numbers_that_float32_cannot_tell_apart_are_shifted_first(dtype: str) ->
 
 
 def _as_written_out(policy: ActorCritic) -> Any:
-    """How `sf.small_network` reads observations."""
+    """How `sf.nets.fast.numpy_network` reads observations."""
     (leaf,) = policy.info.observations.values()
     network = SmallNetwork(policy.info, policy.config, policy.flat.numpy())
     assert leaf.shape == (2,)

@@ -112,7 +112,10 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 
     They are faster than an inference process where the network is small and the CPU acts.
     """
-    from sf.small_network import is_small, is_written_out  # imports numpy, which is there since there is `info`
+    from sf.nets.fast.numpy_network import (  # imports numpy, which is there since there is `info`
+        is_small,
+        is_written_out,
+    )
 
     if config.run.device != "cpu" or config.run.serial_mode:
         return False

@@ -1,7 +1,7 @@
 """Observations that are so far from zero that float32, in which networks compute, cannot tell them apart.
 
 Seconds since 1970 as float32 go in steps of 128. Types that hold more digits keep them until the running mean is
-subtracted, see `sf.policy.normalizer`; an environment that returns float32 has lost them before.
+subtracted, see `sf.nets.normalizer`; an environment that returns float32 has lost them before.
 """
 
 from __future__ import annotations

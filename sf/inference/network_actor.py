@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from sf.config import ModelConfig
-from sf.device import from_host, note_memory, pin, use_device
 from sf.inference.actor import Answers
 from sf.inference.carrier import carrier_to
 from sf.monitor.console import Console
+from sf.nets.device import from_host, note_memory, pin, use_device
+from sf.nets.fast.acting import FastAct, fastest_act
 from sf.policy import ActorCritic, CollectPolicy, TimeStep
-from sf.policy.acting import FastAct, fastest_act
 from sf.shared.arena import Arena, Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights
@@ -41,9 +41,9 @@ class NetworkActor:
             config: of the network.
             entropy: of the random numbers.
             arena: the memory that observations come from.
-            accelerator: to act on, see `sf.device`.
+            accelerator: to act on, see `sf.nets.device`.
             bf16: compute encoders in bfloat16.
-            cuda_graphs: replay forward passes, see `sf.policy.graphs`.
+            cuda_graphs: replay forward passes, see `sf.nets.fast.graphs`.
 
         Raises:
             ResourceError: there is no accelerator.

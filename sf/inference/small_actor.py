@@ -9,10 +9,10 @@ import numpy as np
 
 from sf.config import ModelConfig
 from sf.inference.actor import NO_MEMORY, Answers
+from sf.nets.fast.numpy_network import SmallNetwork, noise_source, size_of
 from sf.shared.arena import Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights
-from sf.small_network import SmallNetwork, noise_source, size_of
 from sf.spaces import EnvInfo
 
 ACTING = 0x61637473
@@ -27,7 +27,7 @@ class SmallActor:
 
         Args:
             info: what the environments look like.
-            config: of a network that `sf.small_network` has written out.
+            config: of a network that `sf.nets.fast.numpy_network` has written out.
             entropy: of the random numbers.
         """
         self._weights = np.zeros(size_of(info, config), np.float32)

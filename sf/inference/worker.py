@@ -75,7 +75,7 @@ class InferenceWorker:
             one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
                 which order they asked.
             incarnation: how many workers have had this place before; a successor draws other actions.
-            accelerator: to act on, see `sf.device`.
+            accelerator: to act on, see `sf.nets.device`.
             bf16: compute encoders in bfloat16.
             cuda_graphs: replay forward passes on CUDA.
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.device import CPU
 from sf.learner.batch import Batch
+from sf.nets.device import CPU
 from sf.shared.arena import Array
 from sf.shared.slots import Slots
 

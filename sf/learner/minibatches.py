@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.device import CPU
 from sf.learner.peers import ALONE, Peers
+from sf.nets.device import CPU
 from sf.shared.arena import Array
 
 

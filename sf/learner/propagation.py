@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import LearnerConfig
-from sf.learner.compiling import Compiled
 from sf.learner.losses import LossGradients, propagate
+from sf.nets.activations import GRADIENTS
+from sf.nets.actor_critic import Observations
+from sf.nets.distributions import Mixed
+from sf.nets.fast.compiling import Compiled
+from sf.nets.fast.numpy_network import is_written_out
+from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
-from sf.policy.activations import GRADIENTS
-from sf.policy.actor_critic import Observations
-from sf.policy.distributions import Mixed
-from sf.policy.networks import Encoder
-from sf.small_network import is_written_out
 
 
 class Propagation(Protocol):

@@ -11,7 +11,7 @@ from torch import Tensor
 from sf.learner.batch import Batch
 from sf.learner.peers import ALONE, Peers
 from sf.learner.statistics import RunningMoments
-from sf.policy.normalizer import VARIANCE_EPSILON
+from sf.nets.normalizer import VARIANCE_EPSILON
 from sf.shared.arena import Array
 
 REWARD_LIMIT = 10.0

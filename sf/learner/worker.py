@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
-from sf.device import note_memory, pin, to_host, use_device
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
@@ -26,8 +25,9 @@ from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
 from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.monitor.cadence import train_summary_interval_s
+from sf.nets.device import note_memory, pin, to_host, use_device
+from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
-from sf.policy.acting import compare_with_numpy
 from sf.processes.process import keep_freed_memory
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import ControlEnd
@@ -71,7 +71,7 @@ class Learner:
             control: where the supervisor asks for checkpoints.
             owner: of the directory of the experiment, where checkpoints are.
             num_threads: that compute.
-            accelerator: to train on, see `sf.device`.
+            accelerator: to train on, see `sf.nets.device`.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.

@@ -1,6 +1,6 @@
 """Policies: the contract they keep, the network they act with, baselines, and how they are saved."""
 
-from sf.policy.actor_critic import ActorCritic
+from sf.nets.actor_critic import ActorCritic
 from sf.policy.exporting import export_policy
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.masks import split_action_mask

@@ -11,9 +11,9 @@ import torch
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
 from sf.models import expect_known_encoder
-from sf.policy.actor_critic import ActorCritic
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.initialization import without_initialization
 from sf.policy.greedy import GreedyPolicy
-from sf.policy.initialization import without_initialization
 from sf.policy.policy import Policy
 from sf.policy.trained import CollectPolicy, TrainedPolicy
 from sf.spaces import EnvInfo

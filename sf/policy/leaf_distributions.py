@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Normal, constraints
 from torch.nn import functional
 
-from sf.policy.distributions import ActionDistribution
+from sf.nets.distributions import ActionDistribution
 
 # mypy: disable-error-code="no-untyped-call, no-untyped-def"
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from sf.nets.flat import named_variables
 from sf.policy.blending import blend
 from sf.policy.fitting import Fit
-from sf.policy.flat import named_variables
 from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
 from sf.policy.masks import Splitter, choose_splitter, masked
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys

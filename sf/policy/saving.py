@@ -28,10 +28,10 @@ from sf.config import ModelConfig
 from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
 from sf.models import expect_known_encoder
-from sf.policy.actor_critic import ActorCritic
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.initialization import without_initialization
 from sf.policy.checkpoints import load, load_newest
 from sf.policy.greedy import GreedyPolicy
-from sf.policy.initialization import without_initialization
 from sf.policy.masks import split_action_mask
 from sf.policy.nests import Nest
 from sf.policy.policy import Policy

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
-from sf.policy.acting import Act
-from sf.policy.actor_critic import ActorCritic
-from sf.policy.distributions import MASKED_LOGIT
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.fast.acting import Act
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of
 from sf.policy.policy import Policy

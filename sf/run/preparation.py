@@ -175,7 +175,7 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         )
     if not config.workers_act:
         return
-    from sf.small_network import is_small
+    from sf.nets.fast.numpy_network import is_small
 
     if not is_small(info, config.model, rows_per_group(config, info.num_agents)):
         yield (
@@ -202,7 +202,7 @@ def _look_at_encoder(config: Config, info: EnvInfo) -> None:
 def _problems_of(config: Config, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
     import torch
 
-    from sf.device import accelerators
+    from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
     register_models(models)
@@ -230,7 +230,7 @@ def _found_accelerators() -> list[str]:
 
 
 def _look_for_accelerators() -> list[str]:
-    from sf.device import accelerators
+    from sf.nets.device import accelerators
 
     return accelerators()
 

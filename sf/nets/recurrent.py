@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
-from sf.policy.initialization import orthogonal
+from sf.nets.initialization import orthogonal
 
 
 class Memory(nn.Module):

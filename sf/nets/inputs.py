@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
-from sf.policy.normalizer import Normalizer
+from sf.nets.normalizer import Normalizer
 from sf.spaces import ACTION_MASK, LeafSpec, image_layout
 
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import ModelConfig
-from sf.policy.distributions import MASKED_LOGIT, action_distribution
-from sf.policy.flat import FlatVariables, named_variables
-from sf.policy.inputs import Inputs
-from sf.policy.memory import Memory
-from sf.policy.networks import linear, make_encoder
-from sf.policy.normalizer import Normalizer
+from sf.nets.distributions import MASKED_LOGIT, action_distribution
+from sf.nets.flat import FlatVariables, named_variables
+from sf.nets.inputs import Inputs
+from sf.nets.networks import linear, make_encoder
+from sf.nets.normalizer import Normalizer
+from sf.nets.recurrent import Memory
 from sf.policy.steps import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.spaces import ACTION_MASK, EnvInfo
 

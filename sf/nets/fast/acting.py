@@ -11,11 +11,11 @@ from torch import Tensor
 
 from sf.errors import InternalError
 from sf.models import AUTO
-from sf.policy.actor_critic import ActorCritic, Observations
-from sf.policy.graphs import graphed
+from sf.nets.actor_critic import ActorCritic, Observations
+from sf.nets.fast.graphs import graphed
+from sf.nets.fast.numpy_network import MOST_PRODUCTS, SmallNetwork, is_written_out
+from sf.nets.fast.tracing import Program, check, recorded
 from sf.policy.steps import CollectInfo, PolicyStep
-from sf.policy.tracing import Program, check, recorded
-from sf.small_network import MOST_PRODUCTS, SmallNetwork, is_written_out
 
 Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 

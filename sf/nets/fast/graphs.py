@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sf.policy.actor_critic import ActorCritic
-from sf.policy.tracing import Acting, Program, check
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.fast.tracing import Acting, Program, check
 
 Replay = Callable[[], tuple[Tensor, ...]]
 """Computes with what its places hold now; what it gives back is good until the next replay of any graph."""

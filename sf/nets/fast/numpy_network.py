@@ -1,10 +1,11 @@
 """The forward pass of a small network in NumPy, where calling an operation of torch takes longer than its work.
 
-With two layers of 64 it takes half to two thirds of the time of a recording (see `sf.policy.tracing`) for 16 rows, and
-from `MOST_PRODUCTS` on torch is the faster one. It needs no torch at all, so that a rollout worker can act for itself.
+With two layers of 64 it takes half to two thirds of the time of a recording (see `sf.nets.fast.tracing`) for 16 rows,
+and from `MOST_PRODUCTS` on torch is the faster one. It needs no torch at all, so that a rollout worker can act
+for itself.
 
 Only what most people train on vectors is written out: one vector, one or two towers of linear layers, one choice or
-numbers of a normal distribution. The formulas are those of `sf.policy.networks` and `sf.policy.distributions`, and
+numbers of a normal distribution. The formulas are those of `sf.nets.networks` and `sf.nets.distributions`, and
 who has both compares the results: inference workers, and the learner where rollout workers act.
 """
 
@@ -115,7 +116,7 @@ class SmallNetwork:
 
 
 def noise_source(info: EnvInfo, random: np.random.Generator) -> Callable[[int], Array]:
-    """What draws the random numbers, [B, n] float32, for the actions in B rows; see `sf.policy.distributions`."""
+    """What draws the random numbers, [B, n] float32, for the actions in B rows; see `sf.nets.distributions`."""
     if info.action.is_scalar:
         (size,) = info.action.choices
         exponential = random.standard_exponential

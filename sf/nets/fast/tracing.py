@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sf.policy.actor_critic import ActorCritic
+from sf.nets.actor_critic import ActorCritic
 from sf.spaces import LeafSpec
 
 Program = Callable[..., tuple[Tensor, ...]]

@@ -12,9 +12,9 @@ from torch.nn import functional
 from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.models import AUTO, blamed_on_encoder, find_model
-from sf.policy.activations import ACTIVATIONS
-from sf.policy.flat import named_variables
-from sf.policy.initialization import orthogonal
+from sf.nets.activations import ACTIVATIONS
+from sf.nets.flat import named_variables
+from sf.nets.initialization import orthogonal
 
 CONVOLUTIONS = {
     # filters, side of the kernel, stride
