@@ -11,9 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.envs import EnvSource, probe
+from sf.envs.stepping import EnvBatch, make_env_batch
+from sf.envs.vector_stepping import VectorBatch
 from sf.errors import EnvCrashed, EnvError
-from sf.rollout.env_batch import EnvBatch, make_env_batch
-from sf.rollout.vector_batch import VectorBatch
 from sf.shared.arena import Array
 
 ROWS = 4

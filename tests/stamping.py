@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sf.envs.stepping import NO_ROWS, Ended
 from sf.learner.batch import Batch
 from sf.learner.dataset import with_gae
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
-from sf.rollout.env_batch import NO_ROWS, Ended
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Array
 from sf.shared.records import inference_record

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sf.envs import EnvSource, probe
+from sf.envs.stepping import make_env_batch
 from sf.monitor import PolicySnapshot, Snapshot
 from sf.processes.process import Stopped
-from sf.rollout.env_batch import make_env_batch
 from sf.shared.ledger import Ledger
 from tests.commands import EXPERIMENT, run, summary_of
 from tests.first_hour_envs import Endless, EndlessPair

@@ -15,11 +15,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from sf.envs import EnvSource, probe
+from sf.envs import EnvSource, observations, probe
 from sf.envs.actions import action_converter, vector_action_converter
+from sf.envs.stepping import make_env_batch
 from sf.errors import EnvError
-from sf.rollout import observations
-from sf.rollout.env_batch import make_env_batch
 from sf.shared.arena import Array
 from sf.spaces import STORED_DTYPES, action_spec
 from tests.commands import run

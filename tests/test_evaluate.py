@@ -18,12 +18,12 @@ import torch
 from sf.cli import evaluate
 from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
+from sf.envs.stepping import Ended
 from sf.errors import CheckpointError
 from sf.evaluator.playing import Episodes, Tally, play
 from sf.evaluator.summary import bootstrap_interval, summarize
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, PolicySaver, TrainedPolicy
 from sf.policy.checkpoints import load_newest
-from sf.rollout.env_batch import Ended
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
 from tests.toy_envs import Toy, TwoToys

@@ -18,12 +18,12 @@ from sf_envs.counter import Counter
 
 from sf.config import ModelConfig, resolve
 from sf.envs import EnvSource, find_env, probe, register_env
+from sf.envs.stepping import make_env_batch
+from sf.envs.vector_stepping import VectorBatch
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
 from sf.policy import ActorCritic
-from sf.rollout.env_batch import make_env_batch
-from sf.rollout.vector_batch import VectorBatch
 from sf.run import preparation
 from sf.run.first_look import first_look
 from sf.run.preparation import prepare

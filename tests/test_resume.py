@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from sf.envs import history
 from sf.learner.saving import MOMENT
-from sf.rollout import history
 from sf.run.callbacks import Callbacks
 from sf.run.supervisor import train
 from sf.shared.records import Episode

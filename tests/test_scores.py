@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sf.envs.scores import Scores
+from sf.envs.stepping import Ended
 from sf.errors import EnvError
 from sf.monitor.episodes import EpisodeWindows
-from sf.rollout.env_batch import Ended
-from sf.rollout.scores import Scores
 from sf.shared.records import Episode
 
 

@@ -17,16 +17,16 @@ from sf.cli import enjoy, evaluate
 from sf.config import Config, ModelConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.limit import StepLimit
+from sf.envs.scores import Scores
 from sf.envs.source import is_gymnasium
+from sf.envs.stepping import make_env_batch
+from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError
 from sf.evaluator import playing, watching
 from sf.evaluator import worker as evaluation
 from sf.monitor.beginning import ENDLESS_S, ENDLESS_STEPS, EndlessEpisodes
 from sf.policy import ActorCritic
-from sf.rollout.env_batch import make_env_batch
-from sf.rollout.scores import Scores
-from sf.rollout.vector_batch import VectorBatch
 from sf.shared.messages import EvaluationDone
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint

@@ -15,11 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.config import ModelConfig, resolve
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
+from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError, EnvError
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
-from sf.rollout.vector_batch import VectorBatch
 from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
 from tests.commands import run, summary_of

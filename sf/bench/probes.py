@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sf.rollout.env_batch import Ended, EnvBatch
-from sf.rollout.vector_batch import VectorBatch
+from sf.envs.stepping import Ended, EnvBatch
+from sf.envs.vector_stepping import VectorBatch
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Arena, Array, Field
 

@@ -21,13 +21,13 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
+from sf.envs.stepping import EnvBatch
 from sf.inference.actor import Actor, Answers
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.models import register_models
 from sf.processes.cores import usable_cores
-from sf.rollout.env_batch import EnvBatch
 from sf.rollout.worker import RolloutWorker
 from sf.run.wiring import wire
 from sf.shared.arena import Array

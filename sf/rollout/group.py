@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from sf.config import RolloutConfig
+from sf.envs.history import History
+from sf.envs.scores import Scores
+from sf.envs.stepping import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
 from sf.errors import EnvError
-from sf.rollout.env_batch import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
 from sf.rollout.finite import FiniteCheck, named
-from sf.rollout.history import History
-from sf.rollout.scores import Scores
 from sf.shared.arena import Array
 from sf.shared.records import Episode, Record
 from sf.shared.slots import NO_POLICY, Requests, Slots, SlotState

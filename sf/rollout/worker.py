@@ -15,10 +15,10 @@ import numpy as np
 
 from sf.config import RolloutConfig
 from sf.envs import EnvSource
+from sf.envs.stepping import EnvBatch, make_env_batch
+from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
-from sf.rollout.env_batch import EnvBatch, make_env_batch
 from sf.rollout.group import Group
-from sf.rollout.vector_batch import VectorBatch
 from sf.shared.commons import Commons
 from sf.shared.doorbell import Doorbell
 from sf.shared.records import EpisodeRing, rollout_record

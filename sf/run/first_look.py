@@ -15,10 +15,10 @@ from sf.config import DEFAULT_NUM_ENVS, Config, envs_per_group, resolve, wants_s
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import SEED, FirstLook, crash_note, random_action
 from sf.envs.step_time import StepTime, Stopwatch
+from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.processes.cores import usable_cores
-from sf.rollout.vector_batch import VectorBatch
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 

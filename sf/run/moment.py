@@ -1,7 +1,7 @@
 """Where a whole run is, so that a resumed one goes on as if it had never stopped, bit for bit: in serial mode only.
 
 There all roles are between two steps when a checkpoint is written, so that the shared memory and what each role keeps
-beside it say everything; environments are brought back by their history, see `sf.rollout.history`. With several
+beside it say everything; environments are brought back by their history, see `sf.envs.history`. With several
 processes there is no such moment, and a resumed run begins new episodes.
 """
 

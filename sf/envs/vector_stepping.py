@@ -22,9 +22,9 @@ from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
+from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
+from sf.envs.stepping import NO_ROWS, Ended, unwatched
 from sf.errors import EnvError, text_of
-from sf.rollout.env_batch import NO_ROWS, Ended, unwatched
-from sf.rollout.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
 from sf.shared.arena import Array
 from sf.shared.progress import Phase, Progress
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo, action_spec, observation_leaves

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
+from sf.envs.stepping import Ended
 from sf.errors import EnvError
 from sf.monitor.console import Console
-from sf.rollout.env_batch import Ended
 from sf.shared.arena import Array
 
 Number = TypeVar("Number", int, float)
