@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sf.learner.reporter import (
+from sf.monitor.lines import (
     FpsWindows,
     Throughput,
     collected_line,

@@ -72,7 +72,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
-    from sf.learner.reporter import rounded
+    from sf.monitor.lines import rounded
 
     trust(config.encoder)
     torch.set_num_threads(1)

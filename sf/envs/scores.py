@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sf.console import Console
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.envs.stepping import Ended
 from sf.errors import EnvError
-from sf.monitor.console import Console
 from sf.shared.arena import Array
 
 Number = TypeVar("Number", int, float)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
+from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
@@ -22,7 +23,6 @@ from sf.envs.history import History
 from sf.envs.observations import FinalObservations, ObservationWriter, RangeCheck
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
-from sf.monitor.console import Console
 from sf.processes.process import NEVER_STOPPED, Stopped, shortened
 from sf.shared.arena import Array
 from sf.shared.progress import Phase, Progress

@@ -7,8 +7,8 @@ from dataclasses import replace
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
+from sf.console import Console
 from sf.errors import SfError
-from sf.monitor.console import Console
 from sf.processes.disposable import DisposableChild
 from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.scores import Scores
 from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
-from sf.monitor.console import Console
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.processes.process import NEVER_STOPPED
 from sf.shared.arena import Array

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from sf.config import Config
+from sf.console import Console
 from sf.envs import EnvSource
 from sf.errors import CheckpointError
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
-from sf.monitor.console import Console
 from sf.nets.device import from_host
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX

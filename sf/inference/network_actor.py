@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from sf.config import ModelConfig
+from sf.console import Console
 from sf.inference.actor import Answers
 from sf.inference.carrier import carrier_to
-from sf.monitor.console import Console
 from sf.nets.device import from_host, note_memory, pin, use_device
 from sf.nets.fast.acting import FastAct, fastest_act
 from sf.policy import ActorCritic, CollectPolicy, TimeStep

@@ -14,11 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from sf.config import Config
+from sf.console import Console
 from sf.errors import CheckpointError, ResourceError
 from sf.learner.changes import notes_on_changes, refused_changes
 from sf.learner.dataset import Transitions
 from sf.learner.update import Update
-from sf.monitor.console import Console
 from sf.shared.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint

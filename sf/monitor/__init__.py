@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sf.monitor.console import Console
+from sf.console import Console
 from sf.monitor.monitor import Monitor
 from sf.monitor.snapshot import Lag, PolicySnapshot, Snapshot
 

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration
-from sf.learner.reporter import (
+from sf.console import Console, output_may_be_lost
+from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
+from sf.monitor.cadence import Timer
+from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
+from sf.monitor.high_lag import HighLag
+from sf.monitor.lines import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
     FpsWindows,
@@ -26,11 +31,6 @@ from sf.learner.reporter import (
     rounded,
     weight_line,
 )
-from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
-from sf.monitor.cadence import Timer
-from sf.monitor.console import Console, output_may_be_lost
-from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
-from sf.monitor.high_lag import HighLag
 from sf.monitor.run_summary import run_summary, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sf.console import Console
 from sf.envs.contract import LARGEST, counts_as_infinite
 from sf.errors import EnvError
-from sf.monitor.console import Console
 from sf.shared.arena import Array
 from sf.shared.records import Record
 from sf.shared.slots import NO_POLICY, Slots

@@ -21,8 +21,8 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, get_args
 
 from sf.config import FaultConfig
+from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
-from sf.monitor.console import Console
 from sf.processes.child import Child, End, Place, what_hangs
 from sf.processes.fork_server import ForkedProcess, ForkServer
 from sf.processes.hangs import HangWatch

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sf.console import Console
 from sf.errors import EnvError
 from sf.learner.saving import MOMENT, Saver
 from sf.learner.worker import Learner
-from sf.monitor.console import Console
 from sf.shared.arena import Arena, Array
 from sf.shared.role import Role, RoleSpec, Together
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sf.config import Config, check, envs_per_group, resolve, rows_per_group, wants_step_time
+from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
-from sf.monitor.console import Console
 from sf.processes.cores import usable_cores
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer

@@ -16,11 +16,11 @@ from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.config import Config, check
+from sf.console import Console
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
-from sf.learner.reporter import REPORT_INTERVAL_S
 from sf.monitor import Monitor
-from sf.monitor.console import Console
+from sf.monitor.lines import REPORT_INTERVAL_S
 from sf.processes.fork_server import ForkServer
 from sf.processes.limits import as_refusal, refusals_told
 from sf.processes.restarts import Restarts

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sf.monitor.console import Console
+from sf.console import Console
 from sf.policy import ActorCritic, Evaluation
 
 log = logging.getLogger(__name__)

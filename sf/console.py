@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sf.learner.reporter import prefix
+from sf.monitor.lines import prefix
 from sf.processes.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
