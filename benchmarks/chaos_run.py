@@ -12,7 +12,7 @@ from collections.abc import Callable
 import psutil
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
-from sf.processes.output import stdout_goes_to
+from sf.output import stdout_goes_to
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.preparation import prepare
 from sf.run.supervisor import train_prepared

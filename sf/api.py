@@ -84,14 +84,14 @@ def train(
     _expect_a_place_to_train_from()
     from sf.cli.train import parse_config
     from sf.config import check
-    from sf.processes.signals import REASONS
+    from sf.processes.signals import STOP_SIGNALS
     from sf.run.callbacks import Callbacks
     from sf.run.supervisor import train as run
 
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
     check(config)
-    before = {number: signal.getsignal(number) for number in REASONS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         code, reason = run(config, callbacks)
     finally:

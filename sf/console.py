@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sf.monitor.lines import prefix
-from sf.processes.output import discard_output, unbounded
+from sf.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -51,3 +50,14 @@ def _write(text: str) -> None:
     stream = unbounded(sys.stdout)
     stream.write(ERASE_LINE + text if stream.isatty() else text)
     stream.flush()
+
+
+def prefix(now: datetime, pid: int) -> str:
+    """What every line begins with: local time with milliseconds, and the process id."""
+    return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] "
+
+
+def rounded(number: float, decimals: int = 3) -> str:
+    """With so many decimals, or with three digits where these would hardly show anything."""
+    is_tiny = 0 < abs(number) < 10**-decimals
+    return f"{number:.3g}" if is_tiny else f"{number:.{decimals}f}"

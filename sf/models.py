@@ -7,12 +7,14 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sf.config import ModelConfig
 from sf.errors import ConfigError, SfError
 
-MakeEncoder = Callable[[dict[str, tuple[int, ...]], ModelConfig], Any]
+if TYPE_CHECKING:
+    from sf.config import ModelConfig
+
+MakeEncoder = Callable[[dict[str, tuple[int, ...]], "ModelConfig"], Any]
 """Returns a torch module; torch is not imported here, because rollout workers do without it."""
 
 AUTO = "auto"

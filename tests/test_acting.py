@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sf.config.written_out import layout
 from sf.errors import InternalError
 from sf.models import register_model
 from sf.nets.distributions import Categorical
@@ -22,7 +23,7 @@ from sf.nets.fast.acting import (
     most_rows,
     small_program,
 )
-from sf.nets.fast.numpy_network import ACTIVATIONS, layout
+from sf.nets.fast.numpy_network import ACTIVATIONS
 from sf.policy import ActorCritic
 from sf.run.moment import as_text
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec

@@ -9,8 +9,8 @@ import torch
 from sf.inference.actor import NO_MEMORY
 from sf.inference.carrier import OnHost, ToDevice
 from sf.nets.device import CPU
+from sf.nets.outputs import CollectInfo
 from sf.policy import PolicyStep
-from sf.policy.steps import CollectInfo
 
 ACTIONS = {
     "choice": torch.tensor([0, 2**53 + 1, -(2**62) - 1]),

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sf.learner.metrics import train_summary_interval_s
 from sf.monitor import PolicySnapshot
-from sf.monitor.cadence import Timer, train_summary_interval_s
+from sf.monitor.cadence import Timer
 from sf.monitor.scalars import ScalarLog
 from tests.events import read_events
 from tests.monitored import Start, episode

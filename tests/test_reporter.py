@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 
-from sf.monitor.lines import (
-    FpsWindows,
-    Throughput,
-    collected_line,
-    outcome_line,
-    prefix,
-    report_line,
-    reward_line,
-    rounded,
-    weight_line,
-)
+from sf.console import prefix, rounded
+from sf.monitor.lines import FpsWindows, Throughput, collected_line, outcome_line, report_line, reward_line, weight_line
 
 NOW = datetime(2000, 1, 2, 3, 4, 5, 678_900)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sf.processes.signals import REASONS, Signals
+from sf.processes.signals import STOP_SIGNALS, Signals
 from sf.run.children import Processes
 from sf.run.preparation import prepare
 from sf.run.supervisor import train, train_prepared
@@ -93,7 +93,7 @@ def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had all its steps, and its learner was killed before it could save them."""
-    handlers = {number: signal.getsignal(number) for number in REASONS}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     stop = Processes.stop
 
     def stop_in_vain(processes: Processes, signals: Signals) -> list[str]:
@@ -172,7 +172,7 @@ def test_fault_e1_e2_signals_to_a_job_in_the_background_of_a_script(tmp_path: Pa
 
 def test_fault_e4_signal_that_was_lost_while_preparing_ends_the_run(tmp_path: Path) -> None:
     """An exception in a destructor goes nowhere; the signal behind it is remembered."""
-    before = {number: signal.getsignal(number) for number in REASONS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     config = make_config(train_dir=str(tmp_path))
     try:
         prepared = prepare(replace(config, run=replace(config.run, serial_mode=True)))

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sf.processes.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
+from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
 from tests.commands import run, running, started, summary_of, version_of, wait_for_training
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")

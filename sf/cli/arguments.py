@@ -17,7 +17,7 @@ import tyro
 
 from sf.config.fields import alternatives, strip, typed_fields
 from sf.errors import ExitCode, UsageError
-from sf.processes.output import discard_output
+from sf.output import discard_output
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -39,7 +39,7 @@ def _bench(arguments: Sequence[str]) -> int:
     command, *flags = arguments
     config = _config(command, flags)
     from sf.bench import measurements
-    from sf.processes.output import stdout_goes_to
+    from sf.output import stdout_goes_to
     from sf.processes.process import set_title
 
     set_title("bench")

@@ -69,10 +69,10 @@ def _enjoy(arguments: Sequence[str]) -> int:
     directory = config.experiment and experiment_directory(Path(config.train_dir), config.experiment)
     import torch
 
+    from sf.console import rounded
     from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
-    from sf.monitor.lines import rounded
 
     trust(config.encoder)
     torch.set_num_threads(1)

@@ -201,7 +201,7 @@ def _acting(config: Config, info: EnvInfo | None) -> list[str]:
     """Rollout workers have no torch, so they act with small networks only."""
     if not config.workers_act:
         return []
-    from sf.nets.fast.numpy_network import missing_layers, missing_spaces
+    from sf.config.written_out import missing_layers, missing_spaces
 
     if info is None:
         missing = missing_layers(config.model) + (["bf16=True"] if config.run.bf16 else [])

@@ -112,10 +112,7 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 
     They are faster than an inference process where the network is small and the CPU acts.
     """
-    from sf.nets.fast.numpy_network import (  # imports numpy, which is there since there is `info`
-        is_small,
-        is_written_out,
-    )
+    from sf.config.written_out import is_small, is_written_out  # imports numpy, which is there since there is `info`
 
     if config.run.device != "cpu" or config.run.serial_mode:
         return False

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sf.console import rounded
 from sf.evaluator.playing import Episodes
-from sf.monitor.lines import rounded
 from sf.shared.arena import Array
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from sf.config import ModelConfig
+from sf.config.written_out import size_of
 from sf.inference.actor import NO_MEMORY, Answers
-from sf.nets.fast.numpy_network import SmallNetwork, noise_source, size_of
+from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.shared.arena import Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights

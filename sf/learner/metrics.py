@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,17 @@ from sf.learner.dataset import Transitions
 from sf.learner.losses import clip_fraction, divergences, explained_variance, ppo_losses
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Evaluation
+
+SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
+"""Policy version to the least seconds between two summaries of training; linear in between, constant after."""
+
+
+def train_summary_interval_s(version: int) -> float:
+    """Least seconds between two summaries of training at this policy version."""
+    for (start, start_s), (end, end_s) in itertools.pairwise(SUMMARY_INTERVALS):
+        if version <= end:
+            return start_s + (end_s - start_s) * (version - start) / (end - start)
+    return SUMMARY_INTERVALS[-1][1]
 
 
 @torch.no_grad()

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import LearnerConfig
+from sf.config.written_out import is_written_out
 from sf.learner.losses import LossGradients, propagate
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
 from sf.nets.distributions import Mixed
 from sf.nets.fast.compiling import Compiled
-from sf.nets.fast.numpy_network import is_written_out
 from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
 

@@ -21,10 +21,10 @@ from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
+from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
 from sf.learner.update import NonFiniteGradient, StepReport, Update
-from sf.monitor.cadence import train_summary_interval_s
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-
-SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
-"""Policy version to the least seconds between two summaries of training; linear in between, constant after."""
 
 
 class Timer:
@@ -24,11 +20,3 @@ class Timer:
         missed = 0.0 if first else (now_s - self._next_s) // self.interval_s
         self._next_s = (now_s if first else self._next_s + missed * self.interval_s) + self.interval_s
         return True
-
-
-def train_summary_interval_s(version: int) -> float:
-    """Least seconds between two summaries of training at this policy version."""
-    for (start, start_s), (end, end_s) in itertools.pairwise(SUMMARY_INTERVALS):
-        if version <= end:
-            return start_s + (end_s - start_s) * (version - start) / (end - start)
-    return SUMMARY_INTERVALS[-1][1]

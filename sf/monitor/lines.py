@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+
+from sf.console import rounded
 
 REPORT_INTERVAL_S = 5.0
 REFRESHES_PER_LINE = 10
@@ -18,11 +19,6 @@ REFRESHES_PER_LINE = 10
 FPS_WINDOWS = (2, 12, 60)
 """Reports that the three rates of the report line look back: 10, 60 and 300 seconds."""
 THROUGHPUT_REPORTS = 10
-
-
-def prefix(now: datetime, pid: int) -> str:
-    """What every line begins with: local time with milliseconds, and the process id."""
-    return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] "
 
 
 def report_line(
@@ -44,12 +40,6 @@ def report_line(
         f"Fps is ({windows}). Total num frames: {frames}. Throughput: {rates}. Samples: {samples}. "
         f"Policy #0 lag: ({shown})"
     )
-
-
-def rounded(number: float, decimals: int = 3) -> str:
-    """With so many decimals, or with three digits where these would hardly show anything."""
-    is_tiny = 0 < abs(number) < 10**-decimals
-    return f"{number:.3g}" if is_tiny else f"{number:.{decimals}f}"
 
 
 def reward_line(rewards: Mapping[int, float]) -> str:

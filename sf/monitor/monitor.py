@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration
-from sf.console import Console, output_may_be_lost
+from sf.console import Console, output_may_be_lost, rounded
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
@@ -28,7 +28,6 @@ from sf.monitor.lines import (
     outcome_line,
     report_line,
     reward_line,
-    rounded,
     weight_line,
 )
 from sf.monitor.run_summary import run_summary, write_run_summary

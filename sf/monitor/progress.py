@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sf.config import RunConfig
-from sf.monitor.lines import rounded
+from sf.console import rounded
 
 
 class ProgressBar:

@@ -15,8 +15,8 @@ from sf.nets.flat import FlatVariables, named_variables
 from sf.nets.inputs import Inputs
 from sf.nets.networks import linear, make_encoder
 from sf.nets.normalizer import Normalizer
+from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.nets.recurrent import Memory
-from sf.policy.steps import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]

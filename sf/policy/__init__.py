@@ -1,6 +1,7 @@
 """Policies: the contract they keep, the network they act with, baselines, and how they are saved."""
 
 from sf.nets.actor_critic import ActorCritic
+from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.policy.exporting import export_policy
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.masks import split_action_mask
@@ -16,16 +17,7 @@ from sf.policy.specs import (
     to_arrays,
     to_tensors,
 )
-from sf.policy.steps import (
-    CollectInfo,
-    Evaluation,
-    PolicyInfo,
-    PolicyStep,
-    Sequences,
-    StepType,
-    TimeStep,
-    Trajectory,
-)
+from sf.policy.steps import PolicyInfo, StepType, TimeStep, Trajectory
 from sf.policy.trained import CollectPolicy, TrainedPolicy, time_step_spec
 
 __all__ = [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from sf.nets.outputs import PolicyStep
 from sf.policy.leaf_distributions import Fixed
 from sf.policy.log_probability import with_log_probability
 from sf.policy.nests import Nest, map_leaves
 from sf.policy.policy import Policy
 from sf.policy.seeding import Seed
-from sf.policy.steps import PolicyStep, TimeStep
+from sf.policy.steps import TimeStep
 
 
 class GreedyPolicy(Policy):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sf.nets.flat import named_variables
+from sf.nets.outputs import PolicyStep
 from sf.policy.blending import blend
 from sf.policy.fitting import Fit
 from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
@@ -22,7 +23,7 @@ from sf.policy.masks import Splitter, choose_splitter, masked
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.seeding import Seed, seeded
 from sf.policy.specs import BoundedTensorSpec, TensorSpec, check_tensors, clip_to_spec
-from sf.policy.steps import PolicyStep, StepType, TimeStep, Trajectory
+from sf.policy.steps import StepType, TimeStep, Trajectory
 
 FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
 

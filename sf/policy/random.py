@@ -9,11 +9,12 @@ import torch
 from torch.distributions import Distribution, Independent
 
 from sf.nets.distributions import MASKED_LOGIT
+from sf.nets.outputs import PolicyStep
 from sf.policy.leaf_distributions import Choices, SpreadOut, UniformInteger
 from sf.policy.nests import Nest, map_leaves
 from sf.policy.policy import Policy
 from sf.policy.specs import BoundedTensorSpec, TensorSpec
-from sf.policy.steps import PolicyStep, TimeStep
+from sf.policy.steps import TimeStep
 
 
 class RandomPolicy(Policy):

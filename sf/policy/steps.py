@@ -6,7 +6,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from sf.policy.nests import Nest
 
@@ -56,25 +55,6 @@ class PolicyInfo(NamedTuple):
     """One [B] for each leaf of the action, before clipping."""
 
 
-class CollectInfo(NamedTuple):
-    """Side information that training needs about an action."""
-
-    log_probability: Tensor | Any
-    """[B] of the action that was chosen, before any clipping by the environment; () if it is not asked for."""
-    value_prediction: Tensor | Any
-    """[B] expected return of the observation, in units of the reward."""
-    action_params: Tensor | Any
-    """[B, n] parameters of the action distribution."""
-
-
-class PolicyStep(NamedTuple):
-    """What a policy gives back: an action or its distribution, the memory afterwards, and side information."""
-
-    action: Nest
-    state: Nest = ()
-    info: Nest = ()
-
-
 class Trajectory(NamedTuple):
     """One transition as it is collected, or the specs of it."""
 
@@ -85,25 +65,3 @@ class Trajectory(NamedTuple):
     next_step_type: Any
     reward: Any
     discount: Any
-
-
-class Sequences(NamedTuple):
-    """How recorded steps hang together, for a policy with memory."""
-
-    initial_state: Tensor
-    """[B, S] memory before the first step."""
-    resets: Tensor
-    """[T, B] bool, whether an episode begins with the step."""
-
-
-class Evaluation(NamedTuple):
-    """Recorded actions under the present weights, with gradients."""
-
-    log_probs: Tensor
-    """[B] of the recorded actions."""
-    entropy: Tensor
-    """[B] of the action distributions."""
-    normalized_values: Tensor
-    """[B] output of the value head, in units of the return statistics."""
-    action_params: Tensor
-    """[B, parameters of the action distribution]."""

@@ -14,6 +14,7 @@ from torch.nn import functional
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.distributions import MASKED_LOGIT
 from sf.nets.fast.acting import Act
+from sf.nets.outputs import CollectInfo, PolicyStep
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of
 from sf.policy.policy import Policy
@@ -27,7 +28,7 @@ from sf.policy.specs import (
     spec_of_action,
     spec_of_observation,
 )
-from sf.policy.steps import CollectInfo, PolicyStep, TimeStep
+from sf.policy.steps import TimeStep
 from sf.spaces import ActionBounds, ActionColumn, ActionPart, EnvInfo, scale_of
 
 

@@ -11,13 +11,9 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from sf.errors import ExitCode
-from sf.run.session import ExitReason
 
-REASONS = {
-    signal.SIGINT: ExitReason.SIGINT,
-    signal.SIGTERM: ExitReason.SIGTERM,
-    signal.SIGHUP: ExitReason.SIGHUP,  # the terminal is gone, or what has started the run
-}
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+"""The last one comes when the terminal is gone, or what has started the run."""
 
 
 class Signals:
@@ -32,9 +28,9 @@ class Signals:
         self._writer.setblocking(False)
 
     @property
-    def reason(self) -> ExitReason | None:
-        """Why to stop in order: the first signal."""
-        return REASONS[signal.Signals(self.received[0])] if self.received else None
+    def first(self) -> signal.Signals | None:
+        """The one that asked to stop in order."""
+        return signal.Signals(self.received[0]) if self.received else None
 
     @property
     def is_urgent(self) -> bool:
@@ -101,7 +97,7 @@ def _wanted() -> list[signal.Signals]:
     A shell without jobs has all that it starts in the background ignore SIGINT; only with nohup is that a purpose.
     """
     is_ignored = {number: signal.getsignal(number) is signal.SIG_IGN for number in (signal.SIGHUP, signal.SIGINT)}
-    return [number for number in REASONS if not (is_ignored[signal.SIGHUP] and is_ignored.get(number))]
+    return [number for number in STOP_SIGNALS if not (is_ignored[signal.SIGHUP] and is_ignored.get(number))]
 
 
 _raised: list[BaseException] = []

@@ -175,7 +175,7 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         )
     if not config.workers_act:
         return
-    from sf.nets.fast.numpy_network import is_small
+    from sf.config.written_out import is_small
 
     if not is_small(info, config.model, rows_per_group(config, info.num_agents)):
         yield (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import signal
 import time
 from collections.abc import Callable, Iterable
 from statistics import fmean
@@ -40,6 +41,11 @@ class ExitReason(enum.Enum):
     SIGINT = "stopped by SIGINT"
     SIGTERM = "stopped by SIGTERM"
     SIGHUP = "stopped by SIGHUP"
+
+    @classmethod
+    def of(cls, stop: signal.Signals | None) -> ExitReason | None:
+        """The reason that a stop signal gives."""
+        return None if stop is None else cls[stop.name]
 
 
 class Session:

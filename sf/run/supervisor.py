@@ -155,7 +155,9 @@ def run(
     problems = roles.stop(signals)
     if error is None and problems:
         if signals.is_urgent:
-            reason = signals.reason  # also where the run had a reason of its own to end: nothing of it was saved
+            reason = ExitReason.of(
+                signals.first
+            )  # also where the run had a reason of its own to end: nothing of it was saved
         else:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:
@@ -192,8 +194,8 @@ def _watch(
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
         if signals.look_for_parent():
             Console().line("What started this run is gone, so it stops. Start it with nohup or setsid to let it go on.")
-        if signals.reason is not None:
-            return signals.reason
+        if (stopped := ExitReason.of(signals.first)) is not None:
+            return stopped
         if not roles.is_ready and time.monotonic() >= next_told_s:
             next_told_s += REPORT_INTERVAL_S
             Console().line(f"Training begins when these are ready: {roles.unready()}.")

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sf.config.written_out import MOST_PRODUCTS, is_written_out
 from sf.errors import InternalError
 from sf.models import AUTO
 from sf.nets.actor_critic import ActorCritic, Observations
 from sf.nets.fast.graphs import graphed
-from sf.nets.fast.numpy_network import MOST_PRODUCTS, SmallNetwork, is_written_out
+from sf.nets.fast.numpy_network import SmallNetwork
 from sf.nets.fast.tracing import Program, check, recorded
-from sf.policy.steps import CollectInfo, PolicyStep
+from sf.nets.outputs import CollectInfo, PolicyStep
 
 Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 

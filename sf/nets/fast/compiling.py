@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from sf.console import Console
-from sf.policy import ActorCritic, Evaluation
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.outputs import Evaluation
 
 log = logging.getLogger(__name__)
 

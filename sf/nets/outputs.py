@@ -1,0 +1,48 @@
+"""What a network says of observations, and what it is asked about recorded ones."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class CollectInfo(NamedTuple):
+    """Side information that training needs about an action."""
+
+    log_probability: Tensor | Any
+    """[B] of the action that was chosen, before any clipping by the environment; () if it is not asked for."""
+    value_prediction: Tensor | Any
+    """[B] expected return of the observation, in units of the reward."""
+    action_params: Tensor | Any
+    """[B, n] parameters of the action distribution."""
+
+
+class PolicyStep(NamedTuple):
+    """What a policy gives back: an action or its distribution, the memory afterwards, and side information."""
+
+    action: Any
+    state: Any = ()
+    info: Any = ()
+
+
+class Sequences(NamedTuple):
+    """How recorded steps hang together, for a policy with memory."""
+
+    initial_state: Tensor
+    """[B, S] memory before the first step."""
+    resets: Tensor
+    """[T, B] bool, whether an episode begins with the step."""
+
+
+class Evaluation(NamedTuple):
+    """Recorded actions under the present weights, with gradients."""
+
+    log_probs: Tensor
+    """[B] of the recorded actions."""
+    entropy: Tensor
+    """[B] of the action distributions."""
+    normalized_values: Tensor
+    """[B] output of the value head, in units of the return statistics."""
+    action_params: Tensor
+    """[B, parameters of the action distribution]."""
