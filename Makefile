@@ -36,10 +36,11 @@ $(EXTRAS_STAMP): $(STAMP)
 train: $(STAMP)
 	$(BIN)/sf-train $(ARGS)
 
-# Formatting, lint and types.
+# Formatting, lint, the direction of imports, and types.
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 # As many at once as there are cores, because a run waits about half of its time; then those that must be alone.

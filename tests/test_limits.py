@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from sf.errors import ResourceError
-from sf.processes.cores import usable_cores
-from sf.processes.limits import (
+from sf.machine.cores import usable_cores
+from sf.machine.limits import (
     THREADS_OF_LIBRARIES,
     ensure_shared_memory,
     ensure_store_order,
@@ -131,7 +131,7 @@ import platform
 import resource
 import psutil
 from sf.errors import ResourceError
-from sf.processes.limits import ensure_processes
+from sf.machine.limits import ensure_processes
 
 ensure_processes(10**6)  # of somebody without a limit
 if os.geteuid() == 0:

@@ -26,11 +26,11 @@ import pytest
 import torch
 
 from sf.errors import ResourceError, SfError
+from sf.machine import memory
+from sf.machine.memory import MemoryKills
 from sf.models import register_model
-from sf.processes import memory
 from sf.processes.disposable import DisposableChild
 from sf.processes.fork_server import ForkServer
-from sf.processes.memory import MemoryKills
 from sf.processes.process import failure_of
 from sf.processes.simulators import Simulators
 from sf.run.supervisor import train

@@ -26,8 +26,8 @@ from sf.inference.actor import Actor, Answers
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
+from sf.machine.cores import usable_cores
 from sf.models import register_models
-from sf.processes.cores import usable_cores
 from sf.rollout.worker import RolloutWorker
 from sf.run.wiring import wire
 from sf.shared.arena import Array

@@ -14,8 +14,8 @@ import psutil
 from sf.bench.probes import make_probes
 from sf.bench.verdict import ROLES, Mode, Part, Role, RolloutShares, Shares
 from sf.config import Config
+from sf.machine.cores import usable_cores
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
-from sf.processes.cores import usable_cores
 from sf.processes.process import PREFIX
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared

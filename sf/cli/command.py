@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
-from sf.processes.limits import one_thread_each
+from sf.machine.limits import one_thread_each
 
 
 def run_command(command: Callable[[], int]) -> int:

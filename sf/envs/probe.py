@@ -28,7 +28,7 @@ from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.errors import EnvCrashed, EnvError, text_of
-from sf.processes.cores import queued_s
+from sf.machine.cores import queued_s
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sf.processes.cores import queued_s
+from sf.machine.cores import queued_s
 
 WAITS = 1.5
 """With so much more wall time than CPU time an environment waits for something, and others can use the core."""

@@ -12,8 +12,8 @@ import torch
 from sf.envs import EnvSource
 from sf.evaluator.entrants import Entrant, Loaded, load_entrant
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
+from sf.machine.cores import usable_cores
 from sf.models import models_to_send, register_models
-from sf.processes.cores import usable_cores
 from sf.processes.disposable import DisposableChild
 from sf.spaces import EnvInfo
 

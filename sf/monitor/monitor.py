@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sf.config import Config, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
+from sf.machine.cores import usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
@@ -36,7 +37,6 @@ from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
-from sf.processes.cores import usable_cores
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import Episode

@@ -9,7 +9,7 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from sf.errors import EnvError, UsageError
-from sf.processes.limits import refusals_told
+from sf.machine.limits import refusals_told
 from sf.processes.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
 from sf.processes.simulators import Simulators, starting
 from sf.processes.spawning import spawned

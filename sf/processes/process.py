@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sf.errors import DeviceLost, EnvCrashed, EnvError, ExitCode, ResourceError, SfError, text_of
+from sf.machine.cores import queued_s
+from sf.machine.memory import is_out_of_memory
 from sf.output import BoundedStream, bound_output
-from sf.processes.cores import queued_s
-from sf.processes.memory import is_out_of_memory
 from sf.shared.arena import Arena
 from sf.shared.progress import Phase
 from sf.shared.records import ASKED

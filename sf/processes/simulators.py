@@ -25,8 +25,8 @@ from typing import Any
 
 import psutil
 
+from sf.machine.limits import one_thread_each
 from sf.processes import watchdog
-from sf.processes.limits import one_thread_each
 from sf.processes.process import MARK, stop_signals_blocked
 from sf.processes.spawning import command_line_in_file
 

@@ -18,7 +18,7 @@ from multiprocessing import context, reduction
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from sf.processes.limits import ensure_file_size
+from sf.machine.limits import ensure_file_size
 
 
 def spawned(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> SpawnProcess:

@@ -23,10 +23,10 @@ from typing import Any, get_args
 from sf.config import FaultConfig
 from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
+from sf.machine.memory import MemoryKills
 from sf.processes.child import Child, End, Place, what_hangs
 from sf.processes.fork_server import ForkedProcess, ForkServer
 from sf.processes.hangs import HangWatch
-from sf.processes.memory import MemoryKills
 from sf.processes.process import STACKS_SIGNAL, STOPPING, run_child
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals

@@ -18,7 +18,7 @@ from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
-from sf.processes.cores import usable_cores
+from sf.machine.cores import usable_cores
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 

@@ -17,11 +17,11 @@ from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
+from sf.machine.cores import usable_cores
+from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
-from sf.processes.cores import usable_cores
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
-from sf.processes.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.processes.signals import early_signals, parent
 from sf.run.first_look import first_look, vectorization_of
 from sf.run.sizing import note_on_batches_held

@@ -6,8 +6,8 @@ import math
 from fractions import Fraction
 
 from sf.config import Config, envs_per_group, rows_per_group, trajectories_per_dataset
-from sf.processes.cores import usable_cores
-from sf.processes.limits import ensure_descriptors, ensure_processes
+from sf.machine.cores import usable_cores
+from sf.machine.limits import ensure_descriptors, ensure_processes
 from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 

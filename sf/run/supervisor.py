@@ -19,10 +19,10 @@ from sf.config import Config, check
 from sf.console import Console
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
+from sf.machine.limits import as_refusal, refusals_told
 from sf.monitor import Monitor
 from sf.monitor.lines import REPORT_INTERVAL_S
 from sf.processes.fork_server import ForkServer
-from sf.processes.limits import as_refusal, refusals_told
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
 from sf.run.callbacks import Callbacks

@@ -25,8 +25,8 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
+from sf.machine.limits import ensure_file_size
 from sf.models import models_to_send
-from sf.processes.limits import ensure_file_size
 from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells

@@ -56,8 +56,8 @@ class SharedBlock:
         Raises:
             ResourceError: the machine cannot give that much.
         """
-        from sf.processes.limits import ensure_file_size  # only who allocates needs them, not every process that maps
-        from sf.processes.memory import available_memory
+        from sf.machine.limits import ensure_file_size  # only who allocates needs them, not every process that maps
+        from sf.machine.memory import available_memory
 
         available, of_what = available_memory()  # asking for more would wake the out-of-memory killer
         refusal = (

@@ -8,7 +8,7 @@ copies that buffer and accepts the copy if `begun` still names the version: the 
 meanwhile, and if it has, the reader takes the newer one. Both sides copy straight from and to where they compute, which
 may be another device. The words hold the version plus one, so that fresh memory says "nothing yet". Neither side ever
 waits for the other, and a label can never disagree with its weights. This rests on stores becoming visible in order, as
-they do on x86-64 (`sf.processes.limits.ensure_store_order`), and on copies that are over when `write` and
+they do on x86-64 (`sf.machine.limits.ensure_store_order`), and on copies that are over when `write` and
 `take` return.
 """
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sf.errors import CheckpointError, ExperimentError
-from sf.processes.limits import as_refusal
+from sf.machine.limits import as_refusal
 
 MARKER = ".sf-experiment"
 NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sf.errors import ResourceError
-from sf.processes.cores import usable_cores
+from sf.machine.cores import usable_cores
 
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
