@@ -251,7 +251,7 @@ class SlowPPO:
                 "value": values.mean(),
                 "value_delta": (values - old).abs().mean(),
                 "value_delta_max": (values - old).abs().max(),
-                "explained_variance": 1 - np.var((targets - old).numpy()) / np.var(targets.numpy()),
+                "explained_variance": _explained_variance(old, targets),
             }
         )
 
@@ -277,6 +277,12 @@ def _min_avg_max(numbers: list[int]) -> tuple[float, float, float]:
 
 def _numbers(minibatch: list[Transition], name: str) -> Tensor:
     return torch.tensor([getattr(s, name) for s in minibatch], dtype=torch.float64)
+
+
+def _explained_variance(values: Tensor, returns: Tensor) -> float:
+    """By row C12."""
+    of_returns, unexplained = (float(np.var(numbers.numpy())) for numbers in (returns, returns - values))
+    return math.nan if of_returns == 0 else 1 - unexplained / of_returns
 
 
 def _scaled(values: Tensor, mean: float, std: float) -> Tensor:

@@ -92,6 +92,12 @@ def test_a24_minibatch_or_dataset_of_old_transitions_only_is_left_out(tmp_path: 
     assert run.lab.slots.unused.sum() == 1, "the slot of the skipped dataset"
 
 
+def test_policy_that_acted_in_fewer_trajectories_than_there_are_minibatches_takes_fewer_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path, num_policies=2, use_rnn=True, rollout=6, num_batches_per_epoch=6)
+    steps = [number for _ in range(3) for number in run.train()]
+    assert min(steps) < max(steps) <= 12
+
+
 def test_c4_cx1_learning_rate_and_clip_ranges_are_annealed(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"lr_schedule": "linear", "ppo_clip_anneal": True, "ppo_clip_ratio": 0.2}
     run = Run(tmp_path, env_frameskip=3, train_for_env_steps=3 * 4 * 42, **flags)
