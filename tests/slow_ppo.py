@@ -89,7 +89,7 @@ class SlowPPO:
     ) -> list[Published]:
         config, start, skipped_before = self.config, self.version, self.num_skipped
         published: list[Published] = []
-        clipped: list[float] = []
+        clipped: list[tuple[float, int]] = []
         for epoch in range(config.num_epochs):
             if config.with_vtrace:
                 for column in columns:
@@ -105,7 +105,7 @@ class SlowPPO:
                 if not self._step(said, trained, len(young) / len(own)):
                     continue
                 divergences.append(self.metrics["approx_kl"])
-                clipped.append(self.metrics["fraction_clipped"])
+                clipped.append((self.metrics["fraction_clipped"], len(trained)))
                 if config.lr_schedule == "kl_adaptive_minibatch":
                     self._adapt(divergences[-1])
                 ends_epoch = number == len(minibatches) - 1
@@ -255,12 +255,14 @@ class SlowPPO:
             }
         )
 
-    def _note_state(self, published: Published, clipped: list[float]) -> None:
+    def _note_state(self, published: Published, clipped: list[tuple[float, int]]) -> None:
         """After a step."""
         names = "version_diff_min", "version_diff_avg", "version_diff_max"
         self._note(dict(zip(names, published.lags, strict=True)))
         self._note({"num_sgd_steps": published.version, "skipped_steps": self.num_skipped})
-        self._note({"clipfrac": np.mean(clipped), "adam_max_second_moment": max(v.max() for v in self.second.values())})
+        fractions, sizes = zip(*clipped, strict=True)
+        self._note({"clipfrac": np.average(fractions, weights=sizes)})
+        self._note({"adam_max_second_moment": max(v.max() for v in self.second.values())})
         for name, place in self.network.normalizers.items():
             for part in ("mean", "std"):
                 self._note({f"{name}_running_{part}": self.network.variables[f"{place}.{part}"].mean()})

@@ -33,7 +33,10 @@ class SlowStatistics:
     def scale_rewards(
         self, columns: list[list[Transition]], gamma: float, counts: Callable[[Transition], bool]
     ) -> None:
-        """Rows C30 and C31: all environments step together; the second trajectory of one follows its first."""
+        """Rows C30 and C31: all environments step together; the second trajectory of one follows its first.
+
+        A step of another policy, or one that no policy chose, ends the sum as the end of an episode does.
+        """
         self._before = len(self.seen["sums"]), dict(self.sums)
         streams = [column[0].trajectory.stream for column in columns]
         turns = [streams[:place].count(stream) for place, stream in enumerate(streams)]
@@ -48,7 +51,7 @@ class SlowStatistics:
 
     def _take_in(self, s: Transition, gamma: float, counts: bool) -> None:
         trajectory = s.trajectory
-        total = gamma * self.sums.get(trajectory.stream, 0.0) + s.reward
+        total = gamma * self.sums.get(trajectory.stream, 0.0) + s.reward if counts else 0.0
         if counts:
             self.seen["sums"].append(total)
         self.sums[trajectory.stream] = 0.0 if trajectory.terminated[s.t] or trajectory.truncated[s.t] else total

@@ -19,7 +19,7 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco",
+    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "mutants",
     "notebook", "onnx", "pettingzoo", "results", "video", "vizdoom",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
