@@ -66,7 +66,7 @@ def main() -> None:
     ways = {"as written": (eager, 0), "recorded": (actor.policy, 0)}
     if fast.most_small_rows >= options.groups * options.envs_per_group:
         ways["in NumPy"] = (actor.policy, fast.most_small_rows)
-    slots = Slots(shared.topology, shared.arena, info)
+    slots = Slots(shared.topology, shared.arena)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     end_s = time.monotonic() + options.seconds
     for way in itertools.cycle(way for way in ways for _ in range(BLOCK_STEPS)):

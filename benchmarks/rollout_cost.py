@@ -90,7 +90,7 @@ def worker_blocks(
         shared, specs = wire(config, info, source, Experiment(directory, "bench", "resume"))
         worker = next(spec for spec in specs if spec.name == "rollout-0").build()
     assert isinstance(worker, RolloutWorker)
-    slots, requests = Slots(shared.topology, shared.arena, info), Requests(shared.topology, shared.arena)
+    slots, requests = Slots(shared.topology, shared.arena), Requests(shared.topology, shared.arena)
     slots.actions[:] = actions
     slots.values[:] = 0
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
 from sf.run.wiring import Shared, wire
 from sf.shared.arena import Arena
+from sf.shared.fields import StoredField
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment
@@ -86,6 +87,13 @@ class Lab:
 
 def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:
     """Everything that a run allocates, for a test."""
+    return make_lab_with_fields({}, path, env, **flags)
+
+
+def make_lab_with_fields(
+    extra_fields: Mapping[str, StoredField], path: Path, env: str = "CartPole-v1", **flags: Any
+) -> Lab:
+    """The same with more fields than those of the table."""
     torch.set_num_threads(1)
     config = make_config(env, train_dir=str(path), serial_mode=True, **flags)
     check(config)
@@ -95,8 +103,8 @@ def make_lab(path: Path, env: str = "CartPole-v1", **flags: Any) -> Lab:
     config, source = vectorized(config, source, info)
     check(config, info)
     experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
-    shared, specs = wire(config, info, source, experiment)
-    return Lab(config, shared, specs, Slots(shared.topology, shared.arena, info))
+    shared, specs = wire(config, info, source, experiment, extra_fields)
+    return Lab(config, shared, specs, Slots(shared.topology, shared.arena))
 
 
 def step_until(roles: list[Any], done: Callable[[], bool], limit: int = 100_000) -> None:
@@ -109,4 +117,4 @@ def step_until(roles: list[Any], done: Callable[[], bool], limit: int = 100_000)
     raise AssertionError("the condition never came true")
 
 
-__all__ = ["InferenceWorker", "Lab", "RolloutWorker", "make_config", "make_lab", "step_until"]
+__all__ = ["InferenceWorker", "Lab", "RolloutWorker", "make_config", "make_lab", "make_lab_with_fields", "step_until"]

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from sf.config import LearnerConfig, ModelConfig
-from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.minibatches import Selection
 from sf.learner.update import Update
 from sf.nets.recurrent import Memory
 from sf.policy import ActorCritic, Sequences
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.batches import make_batch
 from tests.lab import Lab, make_lab, step_until
 
 KINDS: list[dict[str, Any]] = [
@@ -229,7 +229,7 @@ def test_steps_that_do_not_train_are_gone_through_all_the_same() -> None:
     state = torch.randn(rows, policy.state_size)
     ages = torch.zeros(shape, dtype=torch.int64)
     ages[0, 1] = -20  # twenty versions old
-    batch = Batch(
+    batch = make_batch(
         observations={"obs": torch.randn(steps + 1, rows, 3)},
         initial_memory=state,
         streams=torch.arange(rows),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +134,7 @@ def test_fault_b9_step_with_a_broken_gradient_is_skipped(tmp_path: Path) -> None
     learner.update.steps = kept
     step_until(roles, lambda: len(batches) == 1)
     good = batches[0]
-    broken = replace(good, rewards=torch.full_like(good.rewards, float("nan")))
+    broken = good.with_columns(rewards=torch.full_like(good.rewards, float("nan")))
     update = learner.update
     before = {name: tensor.clone() for name, tensor in update.state_dict().items()}
     assert list(steps(broken)) == []
@@ -177,7 +176,7 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
 
     def spoiled() -> Any:
         batch = assemble()
-        return batch and replace(batch, rewards=torch.full_like(batch.rewards, float("nan")))
+        return batch and batch.with_columns(rewards=torch.full_like(batch.rewards, float("nan")))
 
     learner.batcher.next = spoiled
     with pytest.raises(InternalError, match=r"The last minibatch is in .*non_finite_minibatch\.safetensors"):

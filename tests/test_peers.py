@@ -24,6 +24,7 @@ from sf.shared.arena import Arena
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.batches import make_batch
 
 INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))
 STEPS = 8
@@ -82,7 +83,7 @@ def random_dataset(seed: int, num_trajectories: int, state_size: int) -> Batch:
     shape = (STEPS, num_trajectories)
     kind = torch.randint(0, 8, shape, generator=random)
     scale = torch.linspace(0.5, 4.0, num_trajectories)
-    return Batch(
+    return make_batch(
         observations={"obs": scale[:, None] * torch.randn(STEPS + 1, num_trajectories, 4, generator=random) + 1},
         initial_memory=torch.randn(num_trajectories, state_size, generator=random),
         streams=torch.arange(num_trajectories) % 8,
@@ -110,7 +111,7 @@ def trained_on(peers: Peers | None, config: Any, model: Any, batches: list[Batch
     update.want_summary = True
     lags, summaries = [], []
     for batch in batches:
-        batch.policy_version = batch.policy_version + update.version
+        batch = batch.with_columns(policy_version=batch.policy_version + update.version)
         lags += [(step.lag_min, step.lag_avg, step.lag_max) for step in update.steps(batch)]
         summaries.append(update.summary())
     return {name: tensor.clone() for name, tensor in update.state_dict().items()}, lags, update.lr, summaries
@@ -187,7 +188,7 @@ def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:
 def test_fault_b9_h4_what_one_cannot_learn_nobody_learns(normalize_rewards: bool) -> None:
     """The share of one learner is no number: both skip its minibatches, and train on the next dataset."""
     good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
-    bad.rewards = bad.rewards * float("nan")
+    bad.rewards.fill_(float("nan"))
     jobs = [good, bad, normalize_rewards], [good, good, normalize_rewards]
     for before, after, skipped, steps in together(train_and_skip, *jobs):
         assert any(name.startswith("reward_scaling.") for name in before) == normalize_rewards

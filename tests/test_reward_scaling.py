@@ -18,23 +18,15 @@ ALL = torch.ones(60, 4, dtype=torch.bool)
 
 def dataset(rewards: Any, ended: Any, valid: Any, streams: Any, is_new: Any = None) -> Batch:
     """What scaling looks at, without the rest of a dataset."""
-    nothing, tensor = torch.empty(0), torch.as_tensor
-    return Batch(
-        observations={},
-        initial_memory=nothing,
-        streams=tensor(streams),
-        actions=nothing,
-        behavior_log_probs=nothing,
-        values=nothing,
-        rewards=tensor(rewards),
-        terminated=tensor(ended),
-        truncated=torch.zeros_like(tensor(ended)),
-        bootstrap_values=nothing,
-        final_values=nothing,
-        policy_version=nothing,
-        valid=tensor(valid),
-        is_new=None if is_new is None else tensor(is_new),
-    )
+    tensor = torch.as_tensor
+    by_step = {
+        "rewards": tensor(rewards),
+        "terminated": tensor(ended),
+        "truncated": torch.zeros_like(tensor(ended)),
+        "valid": tensor(valid),
+    }
+    no_new = torch.zeros(len(streams), dtype=torch.bool)
+    return Batch(by_step, {"streams": tensor(streams), "is_new": no_new if is_new is None else tensor(is_new)})
 
 
 def columns(*values: Any) -> Any:

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from sf.shared.arena import Arena
 from sf.shared.ledger import Ledger
-from sf.shared.slots import Slots, SlotState, Topology, slot_fields
+from sf.shared.slots import Slots, SlotState, Topology, slot_memory
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))
@@ -37,7 +37,7 @@ class SlotMachine(RuleBasedStateMachine):
             num_workers=2, groups_per_worker=2, envs_per_group=3, agents_per_env=1, rollout=4,
             slots_per_group=2, num_policies=num_policies, inference_per_policy=1,
         )  # fmt: skip
-        self.slots = Slots(self.topology, Arena(slot_fields(self.topology, INFO)), INFO)
+        self.slots = Slots(self.topology, Arena(slot_memory(self.topology, INFO)))
         self.lives = [0, 0]
         self.writing: dict[int, tuple[int, int]] = {}
         """Group to its slot and the steps written."""

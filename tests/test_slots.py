@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sf.shared.arena import Arena
-from sf.shared.slots import Requests, SlotError, Slots, SlotState, Topology, slot_fields, slots_per_group
+from sf.shared.slots import Requests, SlotError, Slots, SlotState, Topology, slot_memory, slots_per_group
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))
@@ -19,8 +19,8 @@ def make_slots(num_policies: int = 1, slots_per_group: int = 2) -> tuple[Topolog
         num_workers=2, groups_per_worker=2, envs_per_group=3, agents_per_env=1, rollout=4,
         slots_per_group=slots_per_group, num_policies=num_policies, inference_per_policy=1,
     )  # fmt: skip
-    arena = Arena(slot_fields(topology, INFO))
-    return topology, Slots(topology, arena, INFO), Requests(topology, arena)
+    arena = Arena(slot_memory(topology, INFO))
+    return topology, Slots(topology, arena), Requests(topology, arena)
 
 
 def test_fresh_memory_is_poisoned() -> None:

@@ -6,7 +6,7 @@ are those of the second optimizer step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ def test_a22_every_scalar_of_training() -> None:
     versions, valid = batch.policy_version.clone(), batch.valid.clone()
     versions[0], versions[1], versions[2] = VERSION - MAX_LAG, VERSION - MAX_LAG + 1, VERSION - 3
     valid[3, 1:] = False
-    batch = replace(batch, policy_version=versions, valid=valid)
+    batch = batch.with_columns(policy_version=versions, valid=valid)
     own, ages = valid.numpy(), VERSION - versions.numpy()
     trains = own & (ages < MAX_LAG)
     config = learner_config(

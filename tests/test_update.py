@@ -46,7 +46,7 @@ def test_a4_lag_of_a_minibatch(case: Any) -> None:
     update = Update(make_policy(), learner_config())
     update.version = inputs["version_before_step"]
     batch = act(update.policy, num_steps=2, num_trajectories=2)
-    batch.policy_version = torch.tensor(inputs["labels"]).view(2, 2)
+    batch = batch.with_columns(policy_version=torch.tensor(inputs["labels"]).view(2, 2))
     assert train(update, batch) == [(expected["min"], expected["avg"], expected["max"])]
 
 
@@ -54,7 +54,7 @@ def test_a4_lag_counts_only_the_own_policy() -> None:
     update = Update(make_policy(), learner_config())
     update.version = 7
     batch = act(update.policy, num_steps=2, num_trajectories=2)
-    batch.policy_version = torch.tensor([[7, 5], [100, 3]])
+    batch = batch.with_columns(policy_version=torch.tensor([[7, 5], [100, 3]]))
     batch.valid[1, 0] = False
     assert train(update, batch) == [(0.0, 2.0, 4.0)]
 
@@ -91,7 +91,7 @@ def test_advantage_of_the_better_action_makes_it_more_probable(action: ActionSpe
     before = score(policy.act(observations).action).mean()
     for _ in range(15):
         batch = act(policy, num_steps=16, num_trajectories=16, version=update.version)
-        batch.rewards = score(batch.actions)
+        batch = batch.with_columns(rewards=score(batch.actions))
         batch.terminated.fill_(True)
         train(update, batch)
     assert score(policy.act(observations).action).mean() > before + 0.3

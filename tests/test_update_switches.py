@@ -43,6 +43,6 @@ def test_cr1_strict_refuses_other_probabilities_of_an_unchanged_policy(offset: f
 def test_cr1_strict_does_not_mind_a_lag() -> None:
     update = Update(make_policy(), learner_config(strict=True))
     batch = act(update.policy)
-    batch.behavior_log_probs += 0.01
-    batch.policy_version -= 1
+    batch.behavior_log_probs.add_(0.01)
+    batch.policy_version.sub_(1)
     assert len(train(update, batch)) == 1

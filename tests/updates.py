@@ -14,6 +14,7 @@ from sf.config import LearnerConfig, ModelConfig
 from sf.learner.update import Batch, Update
 from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
+from tests.batches import make_batch
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
 DISCRETE = ActionSpec.discrete(3)
@@ -43,7 +44,7 @@ def act(policy: ActorCritic, num_steps: int = 8, num_trajectories: int = 6, vers
     step = policy.act({"obs": observations["obs"][:-1].flatten(0, 1)})
     kind = torch.randint(0, 8, shape)
     truncated = kind == 1
-    return Batch(
+    return make_batch(
         observations=observations,
         initial_memory=policy.get_initial_state(num_trajectories),
         streams=torch.arange(num_trajectories),

@@ -111,7 +111,7 @@ class Bench:
         learner, worker, inference = one_of_each(specs)
         self.worker, self.update = worker, learner.update
         self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
-        self.slots = Slots(shared.topology, shared.arena, info)
+        self.slots = Slots(shared.topology, shared.arena)
         inference.actor.take_weights(learner.network.flat.cpu().numpy())
         self.player = Player(worker.groups[0].envs, inference.actor, self.slots)
         self.player.play()
@@ -131,11 +131,10 @@ class Bench:
 
     def _dataset(self, learner: Learner) -> Batch:
         """A dataset of the configured size, all of it copies of the slot that has been played."""
-        slots = self.slots
-        arrays = slots.actions, slots.log_probs, slots.values, slots.rewards, slots.terminated, slots.truncated
-        for array in (*arrays, slots.initial_memory, *slots.observations.values()):
-            array[:] = array[self.player.slot]
-        slots.final_values[:] = slots.policy_version[:] = slots.policy_id[:] = 0
+        slots, played = self.slots, self.player.slot
+        slots.final_values[played] = slots.policy_version[played] = slots.policy_id[played] = 0
+        for name in slots.fields:
+            slots[name][:] = slots[name][played]
         for slot in range(slots.topology.num_slots):
             slots.start_filling(slot)
             slots.finish_filling(slot)

@@ -12,7 +12,6 @@ observations, which are large, go there slot by slot. A slot is given back when 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,8 @@ from torch import Tensor
 from sf.learner.batch import Batch
 from sf.nets.device import CPU
 from sf.shared.arena import Array
+from sf.shared.fields import Axes, StoredField, Training
 from sf.shared.slots import Slots
-
-ON_HOST = ("policy_version", "policy_id")
-"""Fields that training only looks at on the host."""
 
 
 @dataclass
@@ -68,33 +65,38 @@ class Batcher:
         self.learner, self.device = learner, device
         self._open: list[_OpenSlot] = []
         self._is_handed_out = False
-        fields = {
-            "actions": slots.actions,
-            "behavior_log_probs": slots.log_probs,
-            "rewards": slots.rewards,
-            "terminated": slots.terminated,
-            "truncated": slots.truncated,
-            "final_values": slots.final_values,
-            "values": slots.values,
-            "policy_version": slots.policy_version,
-            "policy_id": slots.policy_id,
-        }
-        pinned = device.type == "cuda"
-        self._gathered = {name: _room_for(array, trajectories, pin_memory=pinned) for name, array in fields.items()}
-        self._initial_memory = torch.empty(trajectories, slots.topology.memory_size, pin_memory=pinned)
-        self._streams = torch.empty(trajectories, dtype=torch.int64)
-        self._is_new = torch.empty(trajectories, dtype=torch.bool)
-        self._leaves = {key: _room_for(leaf, trajectories, device=device) for key, leaf in slots.observations.items()}
-        # Arrays take slices sooner than tensors: 90 for 540 us per 4,096 transitions.
-        self._copies = [(array, self._gathered[name].numpy()) for name, array in fields.items()]
-        self._without_time = self._streams.numpy(), self._initial_memory.numpy(), self._is_new.numpy()
-        self._transfers_of_leaves: list[tuple[Array, Tensor]] = []
-        of_leaves = [(leaf, self._leaves[key]) for key, leaf in slots.observations.items()]
-        if device == CPU:
-            self._copies += [(leaf, room.numpy()) for leaf, room in of_leaves]
-        else:
-            self._transfers_of_leaves = of_leaves
+        self._streams = np.empty(trajectories, np.int64)
+        self._by_step: dict[str, Tensor] = {}
+        """Room for one dataset of the fields with steps."""
+        self._by_trajectory: dict[str, Tensor] = {}
+        """Room for one dataset of the other fields."""
+        self._on_host = {name for name, field in slots.fields.items() if field.training is Training.ON_HOST}
+        # What `_gather` copies and where to, by the axes of the field.
+        self._of_steps: list[tuple[Array, Array]] = []
+        self._of_steps_to_device: list[tuple[Array, Tensor]] = []
+        self._of_trajectories: list[tuple[Array, Array]] = []
+        self._of_slots: list[tuple[Array, Array]] = []
+        for name, field in slots.fields.items():
+            if field.training is not Training.UNUSED:
+                self._add(name, field)
         self._transfers = None if device == CPU else torch.get_device_module(device).Event()
+
+    def _add(self, name: str, field: StoredField) -> None:
+        """Makes room for a field in the dataset, and has it gathered there."""
+        array, has_time = self.slots[name], field.axes.has_time
+        shape = (*field.axes.in_batch(self.slots.topology.rollout, self.trajectories), *field.shape)
+        dtype = torch.from_numpy(array).dtype
+        rooms = self._by_step if has_time else self._by_trajectory
+        if self.device != CPU and field.training is Training.STRAIGHT_TO_DEVICE:
+            assert has_time, f"{name} has no steps, so it is not large"
+            rooms[name] = there = torch.empty(shape, dtype=dtype, device=self.device)
+            self._of_steps_to_device.append((array, there))
+            return
+        is_pinned = self.device.type == "cuda" and field.training is Training.ON_DEVICE
+        rooms[name] = room = torch.empty(shape, dtype=dtype, pin_memory=is_pinned)
+        without_time = self._of_slots if field.axes is Axes.SLOT else self._of_trajectories
+        # Arrays take slices sooner than tensors: 90 for 540 us per 4,096 transitions.
+        (self._of_steps if has_time else without_time).append((array, room.numpy()))
 
     @property
     def rows_waiting(self) -> int:
@@ -161,23 +163,9 @@ class Batcher:
             stop = start + piece.rows.stop - piece.rows.start
             self._gather(piece, slice(start, stop))
             start = stop
-        tensors = {name: self._there(tensor) for name, tensor in self._gathered.items() if name not in ON_HOST}
-        values = tensors["values"]
         batch = Batch(
-            observations=self._leaves,
-            initial_memory=self._there(self._initial_memory),
-            streams=self._streams,
-            actions=tensors["actions"],
-            behavior_log_probs=tensors["behavior_log_probs"],
-            values=values[:-1],
-            rewards=tensors["rewards"],
-            terminated=tensors["terminated"],
-            truncated=tensors["truncated"],
-            bootstrap_values=values[-1],
-            final_values=tensors["final_values"],
-            policy_version=self._gathered["policy_version"],
-            valid=self._gathered["policy_id"] == self.policy_id,
-            is_new=self._is_new,
+            self._there(self._by_step) | {"valid": self._by_step["policy_id"] == self.policy_id},
+            self._there(self._by_trajectory) | {"streams": torch.from_numpy(self._streams)},
         )
         if self._transfers is not None:
             self._transfers.record()
@@ -187,22 +175,23 @@ class Batcher:
 
     def _gather(self, piece: _Piece, columns: slice) -> None:
         """Copies rows of a slot into columns of the dataset."""
-        for array, room in self._copies:
-            room[:, columns] = array[piece.slot, :, piece.rows]
-        for array, there in self._transfers_of_leaves:
-            there[:, columns].copy_(torch.from_numpy(array[piece.slot, :, piece.rows]), non_blocking=True)
-        first_row = self.slots.topology.group_of_slot(piece.slot) * self.slots.topology.rows
-        streams, initial_memory, is_new = self._without_time
-        streams[columns] = np.arange(piece.rows.start, piece.rows.stop) + first_row
-        initial_memory[columns] = self.slots.initial_memory[piece.slot, piece.rows]
-        is_new[columns] = self.slots.is_new[piece.slot]
+        slot, rows = piece.slot, piece.rows
+        for array, room in self._of_steps:
+            room[:, columns] = array[slot, :, rows]
+        for array, there in self._of_steps_to_device:
+            there[:, columns].copy_(torch.from_numpy(array[slot, :, rows]), non_blocking=True)
+        for array, room in self._of_trajectories:
+            room[columns] = array[slot, rows]
+        for array, room in self._of_slots:
+            room[columns] = array[slot]
+        first_row = self.slots.topology.group_of_slot(slot) * self.slots.topology.rows
+        self._streams[columns] = np.arange(rows.start, rows.stop) + first_row
 
-    def _there(self, gathered: Tensor) -> Tensor:
-        """On the device; does not wait."""
-        return gathered.to(self.device, non_blocking=True)
-
-
-def _room_for(array: Array, trajectories: int, **options: Any) -> Tensor:
-    """[T, B, ...] for an array of [slots, T, rows, ...]."""
-    shape = array.shape[1], trajectories, *array.shape[3:]
-    return torch.empty(shape, dtype=torch.from_numpy(array).dtype, **options)
+    def _there(self, rooms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The fields where training needs them; does not wait."""
+        if self.device == CPU:
+            return rooms
+        return {
+            name: room if name in self._on_host else room.to(self.device, non_blocking=True)
+            for name, room in rooms.items()
+        }

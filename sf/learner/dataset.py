@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -37,14 +37,10 @@ class Transitions:
 
     def take(self, rows: Tensor) -> Transitions:
         """The transitions at rows [n], copied."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "observations"}
         return Transitions(
-            {name: leaf.index_select(0, rows) for name, leaf in self.observations.items()},
-            self.actions.index_select(0, rows),
-            self.behavior_log_probs.index_select(0, rows),
-            self.old_values.index_select(0, rows),
-            self.advantages.index_select(0, rows),
-            self.value_targets.index_select(0, rows),
-            self.returns.index_select(0, rows),
+            observations={name: leaf.index_select(0, rows) for name, leaf in self.observations.items()},
+            **{name: column.index_select(0, rows) for name, column in columns.items()},
         )
 
 

@@ -140,8 +140,8 @@ class _Trajectories:
     def of(cls, batch: Batch) -> _Trajectories:
         rewards, ended = batch.rewards.cpu().numpy(), (batch.terminated | batch.truncated).cpu().numpy()
         rows = batch.streams.numpy()
-        is_new = np.zeros(len(rows), bool) if batch.is_new is None else batch.is_new.numpy()
-        return cls(rewards.astype(np.float64), ended, batch.valid.numpy(), is_new, rows, np.arange(len(rows)))
+        is_new, valid = batch.is_new.numpy(), batch.valid.numpy()
+        return cls(rewards.astype(np.float64), ended, valid, is_new, rows, np.arange(len(rows)))
 
     def split(self) -> tuple[_Trajectories, _Trajectories]:
         """The first trajectory of each row, and the others."""

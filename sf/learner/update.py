@@ -125,7 +125,7 @@ class Update:
         lr_factor = selection.num_trained / selection.num_own
         if self.reward_scaling is not None:
             self.reward_scaling.remember()
-            batch = replace(batch, rewards=self.reward_scaling(batch))
+            batch = batch.with_columns(rewards=self.reward_scaling(batch))
         transitions = with_gae(batch, self.policy, self.config)
         is_last = False
         for epoch in range(self.config.num_epochs):

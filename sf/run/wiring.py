@@ -33,10 +33,11 @@ from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
+from sf.shared.fields import StoredField
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots, Topology, slot_fields
+from sf.shared.slots import Slots, Topology, slot_memory
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
@@ -258,8 +259,21 @@ class Wires:
         }
 
 
-def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experiment) -> tuple[Shared, list[RoleSpec]]:
+def wire(
+    config: Config,
+    info: EnvInfo,
+    source: EnvSource,
+    experiment: Experiment,
+    extra_fields: Mapping[str, StoredField] | None = None,
+) -> tuple[Shared, list[RoleSpec]]:
     """Allocates what is shared and lists the roles, learners first because all others wait for their weights.
+
+    Args:
+        config: of the run, resolved.
+        info: what the environments look like.
+        source: of the environments.
+        experiment: where the run saves.
+        extra_fields: what trajectories store beside the fields of `sf.shared.slots.slot_fields`.
 
     Raises:
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
@@ -279,7 +293,7 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
         config=config,
         source=source,
         experiment=experiment,
-        commons=Commons(topology, info, seed, _arena(config, info, topology, num_threads)),
+        commons=Commons(topology, info, seed, _arena(config, info, topology, num_threads, extra_fields)),
         learner_threads=num_threads,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,
@@ -299,9 +313,15 @@ def wire(config: Config, info: EnvInfo, source: EnvSource, experiment: Experimen
     return wires.shared(controls), specs
 
 
-def _arena(config: Config, info: EnvInfo, topology: Topology, threads_of_learner: int) -> Arena:
+def _arena(
+    config: Config,
+    info: EnvInfo,
+    topology: Topology,
+    threads_of_learner: int,
+    extra_fields: Mapping[str, StoredField] | None,
+) -> Arena:
     num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
-    fields = slot_fields(topology, info)
+    fields = slot_memory(topology, info, extra_fields)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
     fields |= exchange_fields(num_policies, topology.num_learners)
     serial = config.run.serial_mode

@@ -26,7 +26,7 @@ class Commons:
 
     def slots(self) -> Slots:
         """Views of the trajectories."""
-        return Slots(self.topology, self.arena, self.info)
+        return Slots(self.topology, self.arena)
 
     def requests(self) -> Requests:
         """Views of the words between rollout and inference workers."""

@@ -41,13 +41,15 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, TypeVar
 
 import numpy as np
 
-from sf.errors import InternalError
+from sf.errors import ConfigError, InternalError
 from sf.shared.arena import Arena, Array, Field
+from sf.shared.fields import Axes, SlotArray, StoredField, Training, Writer, poison
 from sf.spaces import EnvInfo
 
 SlotIndex = NewType("SlotIndex", int)
@@ -56,6 +58,11 @@ PolicyVersion = NewType("PolicyVersion", int)
 
 NO_VERSION = -1
 NO_POLICY = -1
+OBSERVATIONS = "observations/"
+"""Before the name of a leaf, in the name of its field."""
+FINAL_OBSERVATIONS = "final_observations/"
+OF_THE_BATCHER = frozenset({"streams", "valid"})
+"""Columns of a batch that the batcher works out; no field may have their names."""
 
 
 class Discard(enum.IntEnum):
@@ -148,34 +155,64 @@ def slots_per_group(dataset: int, rows: int, num_groups: int, datasets_in_flight
     return max(dataset * datasets_in_flight // per_slot_of_each, -(-needed // per_slot_of_each))
 
 
-def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
-    """The table of everything in the slots and of the words that pass them on."""
-    t, rows, slots = topology.rollout, topology.rows, topology.num_slots
-    groups, policies = topology.num_groups, topology.num_policies
-    nan = float("nan")
-    fields = {
-        f"observations/{key}": Field((slots, t + 1, rows, *leaf.shape), leaf.dtype, _poison(leaf.dtype))
-        for key, leaf in info.observations.items()
-    }
-    fields |= {
-        f"final_observations/{key}": Field((groups, rows, *leaf.shape), leaf.dtype, _poison(leaf.dtype))
-        for key, leaf in info.observations.items()
-    }
+def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
+    """The table of everything that a trajectory stores; nothing else lists these fields."""
+    steps, steps_and_last = Axes.STEPS, Axes.STEPS_AND_LAST
+    rollout, inference, on_host = Writer.ROLLOUT, Writer.INFERENCE, Training.ON_HOST
     action = info.action
-    return fields | {
+    observations = {
+        f"{OBSERVATIONS}{key}": StoredField(
+            steps_and_last, leaf.dtype, rollout, Training.STRAIGHT_TO_DEVICE, shape=leaf.shape
+        )
+        for key, leaf in info.observations.items()
+    }
+    return observations | {
+        "is_new": StoredField(Axes.SLOT, "bool", rollout, on_host),
+        "initial_memory": StoredField(Axes.TRAJECTORY, "float32", rollout, shape=(memory_size,), fill=0),
+        "actions": StoredField(steps, action.dtype, inference, shape=action.shape),
+        "log_probs": StoredField(steps, "float32", inference),
+        "values": StoredField(steps_and_last, "float32", inference),
+        "final_values": StoredField(steps, "float32", inference),
+        "rewards": StoredField(steps, "float32", rollout),
+        "terminated": StoredField(steps, "bool", rollout),
+        "truncated": StoredField(steps, "bool", rollout),
+        "policy_id": StoredField(steps, "int64", rollout, on_host, fill=0),
+        "policy_version": StoredField(steps, "int64", inference, on_host, fill=NO_VERSION),
+    }
+
+
+def slot_memory(
+    topology: Topology, info: EnvInfo, extra_fields: Mapping[str, StoredField] | None = None
+) -> dict[str, Field]:
+    """The arrays of everything that trajectories store, and of the words that pass slots on.
+
+    Args:
+        topology: their sizes.
+        info: what the environments look like.
+        extra_fields: what trajectories store beside the fields of the table, for an algorithm or a policy.
+
+    Raises:
+        ConfigError: an extra field has the name of something else.
+    """
+    stored, words = slot_fields(info, topology.memory_size), _words(topology, info)
+    extra_fields = extra_fields or {}
+    if taken := sorted(extra_fields.keys() & (stored.keys() | words.keys() | OF_THE_BATCHER)):
+        raise ConfigError([f"The name of the stored field {name!r} is taken; choose another one." for name in taken])
+    sizes = topology.num_slots, topology.rollout, topology.rows
+    return {name: field.in_memory(*sizes) for name, field in (stored | dict(extra_fields)).items()} | words
+
+
+def _words(topology: Topology, info: EnvInfo) -> dict[str, Field]:
+    """What the roles tell each other about slots and groups, and what a group keeps from one slot to the next."""
+    slots, rows = topology.num_slots, topology.rows
+    groups, policies = topology.num_groups, topology.num_policies
+    final_observations = {
+        f"{FINAL_OBSERVATIONS}{key}": Field((groups, rows, *leaf.shape), leaf.dtype, poison(leaf.dtype))
+        for key, leaf in info.observations.items()
+    }
+    return final_observations | {
         "memory": Field((groups, 2, rows, topology.memory_size), "float32"),
-        "is_new": Field((slots,), "bool"),
-        "initial_memory": Field((slots, rows, topology.memory_size), "float32"),
         "has_final_observation": Field((groups, rows), "bool"),
-        "actions": Field((slots, t, rows, *action.shape), action.dtype, _poison(action.dtype)),
-        "log_probs": Field((slots, t, rows), "float32", nan),
-        "values": Field((slots, t + 1, rows), "float32", nan),
-        "final_values": Field((slots, t, rows), "float32", nan),
-        "rewards": Field((slots, t, rows), "float32", nan),
-        "terminated": Field((slots, t, rows), "bool"),
-        "truncated": Field((slots, t, rows), "bool"),
-        "policy_id": Field((slots, t, rows), "int64"),
-        "policy_version": Field((slots, t, rows), "int64", NO_VERSION),
         "filling": Field((slots,), "int64"),
         "filled": Field((slots,), "int64"),
         "discarded": Field((slots, len(Discard)), "int64"),
@@ -190,9 +227,12 @@ def slot_fields(topology: Topology, info: EnvInfo) -> dict[str, Field]:
     }
 
 
-def _poison(dtype: str) -> float:
-    kind = np.dtype(dtype).kind
-    return float("nan") if kind == "f" else -1 if kind == "i" else 0
+V = TypeVar("V")
+
+
+def below(prefix: str, named: Mapping[str, V]) -> dict[str, V]:
+    """Those whose name begins with the prefix, under the rest of the name."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 class SlotState(enum.Enum):
@@ -209,24 +249,44 @@ class SlotError(InternalError):
 class Slots:
     """The trajectory memory and the only functions that move a slot from one state to the next."""
 
-    def __init__(self, topology: Topology, arena: Arena, info: EnvInfo):
+    # The arrays of these names, so that readers and writers say `slots.rewards`. Other stored fields, among them those
+    # that an algorithm adds, are `slots["name"]`.
+    actions: Array
+    log_probs: Array
+    values: Array
+    final_values: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    policy_id: Array
+    policy_version: Array
+    initial_memory: Array
+    is_new: Array
+    """Whether its trajectories begin with new episodes: it is the first one of its rollout worker."""
+    memory: Array
+    has_final_observation: Array
+    fillers: Array
+    """[groups, policies] rows of the pending request whose step will be no transition."""
+    filling: Array
+    filled: Array
+    discarded: Array
+    taken: Array
+    released: Array
+    unused: Array
+
+    def __init__(self, topology: Topology, arena: Arena):
         self.topology = topology
-        self.observations: dict[str, Array] = {key: arena[f"observations/{key}"] for key in info.observations}
-        self.final_observations: dict[str, Array] = {
-            key: arena[f"final_observations/{key}"] for key in info.observations
-        }
-        self.has_final_observation = arena["has_final_observation"]
-        self.memory, self.initial_memory = arena["memory"], arena["initial_memory"]
-        self.fillers = arena["fillers"]
-        """[groups, policies] rows of the pending request whose step will be no transition."""
-        self.is_new = arena["is_new"]
-        """Whether its trajectories begin with new episodes: it is the first one of its rollout worker."""
-        self.actions, self.log_probs, self.values = arena["actions"], arena["log_probs"], arena["values"]
-        self.final_values, self.rewards = arena["final_values"], arena["rewards"]
-        self.terminated, self.truncated = arena["terminated"], arena["truncated"]
-        self.policy_id, self.policy_version = arena["policy_id"], arena["policy_version"]
-        self.filling, self.filled, self.discarded = arena["filling"], arena["filled"], arena["discarded"]
-        self.taken, self.released, self.unused = arena["taken"], arena["released"], arena["unused"]
+        self.fields = {name: field.stored for name, field in arena.fields.items() if isinstance(field, SlotArray)}
+        """The table: `slot_fields` and the extra fields of the run."""
+        self._stored = {name: arena[name] for name in self.fields}
+        self.observations = below(OBSERVATIONS, self._stored)
+        self.final_observations = below(FINAL_OBSERVATIONS, arena.arrays)
+        for name in Slots.__annotations__:
+            setattr(self, name, arena[name])
+
+    def __getitem__(self, name: str) -> Array:
+        """The array of a stored field, [slots, ...]."""
+        return self._stored[name]
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""

@@ -1,0 +1,108 @@
+"""What a field of a trajectory says about itself: its axes, its type, its writer and its use in training.
+
+The standard fields are the entries of `sf.shared.slots.slot_fields`. Slots, the batcher and the batch are loops over
+that table. This module is the only place that knows where the axes of a field lie in the slots and in a batch:
+
+    axes             in the slots              in a batch      example
+    STEPS            [slots, T, rows, ...]     [T, B, ...]     rewards
+    STEPS_AND_LAST   [slots, T+1, rows, ...]   [T+1, B, ...]   values; the last one follows the last step
+    TRAJECTORY       [slots, rows, ...]        [B, ...]        initial_memory
+    SLOT             [slots, ...]              [B, ...]        is_new; every trajectory of the slot gets the same
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from sf.shared.arena import Field
+
+
+class Axes(enum.Enum):
+    """Along which axes a field has one value each; see the table above."""
+
+    STEPS = enum.auto()
+    STEPS_AND_LAST = enum.auto()
+    TRAJECTORY = enum.auto()
+    SLOT = enum.auto()
+
+    @property
+    def has_time(self) -> bool:
+        return self in (Axes.STEPS, Axes.STEPS_AND_LAST)
+
+    def in_slots(self, slots: int, steps: int, rows: int) -> tuple[int, ...]:
+        """The shape of the field in shared memory, before the shape of one value."""
+        match self:
+            case Axes.STEPS:
+                return slots, steps, rows
+            case Axes.STEPS_AND_LAST:
+                return slots, steps + 1, rows
+            case Axes.TRAJECTORY:
+                return slots, rows
+            case Axes.SLOT:
+                return (slots,)
+
+    def in_batch(self, steps: int, trajectories: int) -> tuple[int, ...]:
+        """The shape of the field in a batch, before the shape of one value."""
+        match self:
+            case Axes.STEPS:
+                return steps, trajectories
+            case Axes.STEPS_AND_LAST:
+                return steps + 1, trajectories
+            case Axes.TRAJECTORY | Axes.SLOT:
+                return (trajectories,)
+
+
+class Writer(enum.Enum):
+    """The role that writes a field; the other roles only read it."""
+
+    ROLLOUT = "rollout worker"
+    INFERENCE = "inference worker"
+
+
+class Training(enum.Enum):
+    """Whether training needs a field, and where."""
+
+    ON_DEVICE = enum.auto()
+    """Gathered on the host, then moved to the device in one transfer."""
+    STRAIGHT_TO_DEVICE = enum.auto()
+    """Moved to the device slot by slot, without a copy on the host: for large values."""
+    ON_HOST = enum.auto()
+    """Only decides which transitions train, or in which order."""
+    UNUSED = enum.auto()
+    """Does not reach the batch."""
+
+
+@dataclass(frozen=True)
+class StoredField:
+    """One entry of the table."""
+
+    axes: Axes
+    dtype: str
+    """As numpy names it."""
+    writer: Writer
+    training: Training = Training.ON_DEVICE
+    shape: tuple[int, ...] = ()
+    """Of one value."""
+    fill: float | None = None
+    """Content of fresh memory. None takes nan or -1 where the type has it, so that reading unwritten data shows."""
+
+    def in_memory(self, slots: int, steps: int, rows: int) -> SlotArray:
+        """The array that holds the field of all slots."""
+        fill = poison(self.dtype) if self.fill is None else self.fill
+        return SlotArray((*self.axes.in_slots(slots, steps, rows), *self.shape), self.dtype, fill, stored=self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotArray(Field):
+    """Shared memory of a stored field. The entry travels with it, so that every process has the same table."""
+
+    stored: StoredField
+
+
+def poison(dtype: str) -> float:
+    """The content of fresh memory that no writer would write, as far as the type has one."""
+    kind = np.dtype(dtype).kind
+    return float("nan") if kind == "f" else -1 if kind == "i" else 0
