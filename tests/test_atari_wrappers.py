@@ -215,8 +215,8 @@ def test_c18_luminance_of_84_by_84() -> None:
     red[..., 0] = 255
     assert set(env.observation(red).flatten().tolist()) == {76}, "0.299 of red"
     half = np.zeros((210, 160, 3), np.uint8)
-    half[:105] = 100
-    assert env.observation(half)[41:43].mean(1).tolist() == pytest.approx([100, 0], abs=1), "areas, not samples"
+    half[:104] = 100  # row 41 covers the rows 102.5 to 105
+    assert env.observation(half)[40:43].mean(1).tolist() == pytest.approx([100, 60, 0], abs=1), "areas, not samples"
 
 
 @pytest.mark.parametrize(("reward", "sign"), [(-7.0, -1.0), (0.0, 0.0), (0.2, 1.0)])
@@ -237,3 +237,12 @@ def test_c20_frames_after_a_reset_and_after_two_steps() -> None:
     assert second[:, 0, 0].tolist() == [0, 0, 0, 1], "older observations stay as they were"
     env.reset()
     assert third[:, 0, 0].tolist() == [0, 0, 1, 2]
+
+
+def test_c20_first_frame_is_there_four_times() -> None:
+    console = Console()
+    env = LastFrames(SmallPicture(console))
+    console.picture = lambda: np.full((210, 160, 3), 7 + console.frame, np.uint8)  # type: ignore[method-assign]
+    for _ in range(2):
+        assert env.reset()[0][:, 0, 0].tolist() == [7, 7, 7, 7]
+        assert env.step(0)[0][:, 0, 0].tolist() == [7, 7, 7, 8]

@@ -350,10 +350,16 @@ class TestInferenceWorkersWithoutWork:
         check(config)
         assert refusal(resolve(config, env_info(), cores=4), env_info()) == self.MESSAGE
 
-    def test_sizes_left_open_follow_the_inference_workers(self) -> None:
-        config = Config(RunConfig("Toy-v0"), inference=InferenceConfig(policy_workers_per_policy=2))
+    @pytest.mark.parametrize(("inference", "workers"), [(2, 2), (3, 4), (5, 8), (11, 16), (20, 32)])
+    @pytest.mark.parametrize("learners", [1, 2])
+    def test_sizes_left_open_follow_the_inference_workers(self, inference: int, workers: int, learners: int) -> None:
+        config = Config(
+            RunConfig("Toy-v0"),
+            inference=InferenceConfig(policy_workers_per_policy=inference),
+            learner=LearnerConfig(num_learners=learners),
+        )
         resolved = resolve(config, env_info(), cores=1)
-        assert resolved.rollout.num_workers == 2
+        assert resolved.rollout.num_workers == workers
         check(resolved, env_info())
 
 

@@ -27,8 +27,8 @@ from sf.shared.slots import Requests, SlotState
 from tests.lab import Lab, make_lab
 
 CRASH_FILES = (
-    "group.py", "slots.py", "records.py", "env_batch.py", "scores.py", "worker.py", "role.py", "small_actor.py",
-    "small_network.py", "observations.py", "contract.py", "finite.py",
+    "group.py", "slots.py", "records.py", "stepping.py", "scores.py", "worker.py", "role.py", "small_actor.py",
+    "numpy_network.py", "observations.py", "contract.py", "finite.py",
 )  # fmt: skip
 numbers = itertools.count()
 

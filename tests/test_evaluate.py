@@ -20,7 +20,7 @@ from sf.config import Config, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.stepping import Ended
 from sf.errors import CheckpointError
-from sf.evaluator.playing import Episodes, Tally, play
+from sf.evaluator.playing import Episodes, Play, Tally, play
 from sf.evaluator.summary import bootstrap_interval, summarize
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, PolicySaver, TrainedPolicy
 from sf.policy.checkpoints import load_newest
@@ -114,6 +114,18 @@ class TestCounting:
         info = probe(source)
         first, second = play([acting(info), acting(info)], source, info, num_episodes=5, seed=0)
         assert len(first.rewards) == len(second.rewards) == 5
+
+    def test_memory_begins_anew_with_each_episode(self) -> None:
+        source = find_env("sf/Counter-v0", {"episode_steps": 5})
+        policy = CollectPolicy(ActorCritic(probe(source), ModelConfig(use_rnn=True, rnn_size=8)), validate_args=False)
+        playing = Play([policy], source, probe(source), num_episodes=3, seed=0, max_envs=1)
+        playing.start()
+        values = []
+        while not playing.tally.is_complete:
+            playing.step()
+            values.append(playing.last_step.info.value_prediction.item())
+        assert len(set(values[:5])) == 5
+        assert values == pytest.approx(values[:5] * 3)
 
     def test_same_seed_plays_the_same_episodes(self) -> None:
         source = find_env("CartPole-v1")

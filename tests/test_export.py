@@ -177,6 +177,14 @@ def test_an_export_that_fails_leaves_the_earlier_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_export_through_a_link_and_under_a_long_name(tmp_path: Path) -> None:
+    target, link = tmp_path / f"{'n' * 240}.pt", tmp_path / "latest.pt"
+    link.symlink_to(target)
+    assert export_policy(TrainedPolicy(network()), link, "torchscript") == link
+    assert link.is_symlink()
+    assert target.stat().st_size > 0
+
+
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = TimeStep(*[TensorSpec((), torch.float32)] * 4)
     with pytest.raises(ExportError, match="RandomPolicy cannot be exported, only policies that were trained"):

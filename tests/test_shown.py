@@ -48,6 +48,8 @@ ROLLOUT_AT_THE_END = [
 EPISODES = [
     Episode(0, 10.0, 5, 1.0), Episode(1, -3.0, 7, 2.0), Episode(0, 20.0, 9, 4.0), Episode(0, 60.0, 10, 10.0),
 ]  # fmt: skip
+LARGE_VERSION = 2**24 + 1
+"""No float32."""
 SECONDS = 10.0
 """Between the first look and the last one."""
 
@@ -99,7 +101,7 @@ def shown(tmp_path: Path) -> Shown:
     episodes = [episode for ring in session.rings for episode in ring.new_episodes()]
     monitor.poll(session.snapshot(100.0 + SECONDS), episodes)
     session.take([
-        *TrainSummary.of(0, 37, 5120, {"kl_loss": 0.25, "exploration_loss": -0.5, "num_sgd_steps": 37.0}),
+        *TrainSummary.of(0, LARGE_VERSION, 5120, {"kl_loss": 0.25, "exploration_loss": -0.5, "num_sgd_steps": 0.0}),
         EvaluationDone(1, 40, 6000, 9, 1.5, 0.25, -2.0, 4.0, 33.0, num_cut=2),
     ])  # fmt: skip
     session.finish("train_for_env_steps reached", 0)
@@ -166,7 +168,7 @@ CURVES: dict[int, dict[str, float]] = {
         "stats/clipped_rewards": 0.15,
         "faults/skipped_steps": 7.0, "faults/dropped_nonfinite": 11.0, "faults/failed_saves": 0.0,
         "faults/unread_episodes": 0.0,
-        "train/kl_loss": 0.25, "train/exploration_loss": -0.5, "train/num_sgd_steps": 37.0,
+        "train/kl_loss": 0.25, "train/exploration_loss": -0.5, "train/num_sgd_steps": LARGE_VERSION,
     },
     1: {
         "perf/_fps": 819.2, "perf/_sample_throughput": 520.0,
@@ -198,6 +200,7 @@ def test_a22_curves(shown: Shown, policy: int) -> None:
 @pytest.mark.parametrize("policy", [0, 1])
 def test_a22_metrics_are_the_curves(shown: Shown, policy: int) -> None:
     assert {tag: shown.metrics[policy][tag] for tag in CURVES[policy]} == pytest.approx(CURVES[policy])
+    assert shown.metrics[0]["train/num_sgd_steps"] == LARGE_VERSION
 
 
 def test_summary(shown: Shown) -> None:

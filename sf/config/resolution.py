@@ -126,8 +126,8 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 def _sized(config: Config, cores: int, step: StepTime | None, least: int = 1) -> Config:
     """With workers, environments and groups; `least` workers if the environments suffice for them."""
     splits = config.groups_per_worker
-    most = 1 if config.run.serial_mode else max(least, _most_workers(splits, cores, step))
-    rollout = _fill_workers(config.rollout, splits, most, config.learner.num_learners)
+    least, most = (1, 1) if config.run.serial_mode else (least, max(least, _most_workers(splits, cores, step)))
+    rollout = _fill_workers(config.rollout, splits, least, most, config.learner.num_learners)
     if step is not None and config.rollout.num_envs_per_worker is None:
         env_s = step.start_s + rollout.rollout * step.wall_s
         rollout = _in_time(rollout, env_s, may_have_one=config.rollout.worker_num_splits is None)
@@ -142,7 +142,7 @@ def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
     return max(1, min(round(most), MAX_DEFAULT_WORKERS))
 
 
-def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: int) -> RolloutConfig:
+def _fill_workers(rollout: RolloutConfig, splits: int, least: int, most: int, num_learners: int) -> RolloutConfig:
     workers, envs = rollout.num_workers, rollout.num_envs_per_worker
     unit = num_learners // math.gcd(num_learners, splits)  # of workers, so that learners share groups evenly
     if workers is None:
@@ -151,7 +151,8 @@ def _fill_workers(rollout: RolloutConfig, splits: int, most: int, num_learners: 
         most = max(most, unit)
         if envs is not None:
             most = max(1, min(most, DEFAULT_NUM_ENVS // envs))
-        fitting = [w for w in range(most, 0, -1) if w % unit == 0 and (envs is not None or groups % w == 0)]
+        sizes = [*range(most, least - 1, -1), *range(most + 1, groups + 1), *range(least - 1, 0, -1)]
+        fitting = [w for w in sizes if w % unit == 0 and (envs is not None or groups % w == 0)]
         workers = fitting[0] if fitting else max(unit, most // unit * unit)
     if envs is None:
         evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # with each way of acting

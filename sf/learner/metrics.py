@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor
@@ -160,6 +161,8 @@ def _combined(shares: list[tuple[list[float], list[float]]]) -> dict[str, float]
     combined = {}
     for index, name in enumerate(SHARED):
         some = [(values[index], sizes[index]) for values, sizes in shares if sizes[index]]
+        # A share whose returns are all alike explains nothing of them, and says nothing of the others.
+        some = [share for share in some if not math.isnan(share[0])] or some
         if not some:
             continue
         if name in MEANS:

@@ -92,7 +92,7 @@ class Saver:
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
-        for note in notes_on_changes(newest.data, self.description):
+        for note in notes_on_changes(newest.data, self.description) if self._policy_id == 0 else ():  # the same for all
             Console().line(note)
         return newest.env_steps
 

@@ -55,16 +55,27 @@ def export_policy(policy: Policy, path: str | Path, to: Format) -> Path:
     path = Path(path)
     with _quiet(), torch.no_grad():
         content = _WRITERS[to](Program(inner.eval()))
-    incoming = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a file that is there stays until this one is whole
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        incoming.write_bytes(content)
-        incoming.replace(path)
+        _write_whole(path.resolve(), content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            incoming.unlink()
         raise ExportError(f"{path} cannot be written: {error.strerror}.") from error
     return path
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """A file that is there stays until the new one is whole; a pipe or a device gets the bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    incoming = path.with_name(f".incoming-{uuid.uuid4().hex}")
+    try:
+        incoming.write_bytes(content)
+        incoming.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            incoming.unlink()
+        raise
 
 
 class Program(nn.Module):

@@ -56,10 +56,7 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
     moment = _saver(roles).resumed_moment
     if not moment:
         if _saver(roles).has_resumed:
-            Console().line(
-                "The checkpoint does not say where its environments were: an episode was too long, they do not repeat "
-                "themselves, they are too large, or there were several processes. They begin new episodes."
-            )
+            Console().line("The environments begin new episodes, because the checkpoint does not say where they were.")
         return True
     fields = {name: tensor for name, tensor in moment.items() if name not in (_ROLES, _RANDOM)}
     saved = {name.removeprefix(MOMENT): tensor.numpy() for name, tensor in fields.items()}

@@ -204,7 +204,8 @@ class Session:
             case TrainSummary():
                 self._summaries[message.policy_id] |= message.scalars
                 if message.is_last:  # a point has all curves
-                    self.monitor.train_summary(message.policy_id, message.frames, self._summaries[message.policy_id])
+                    scalars = self._summaries[message.policy_id] | {"num_sgd_steps": message.version}  # float32 cannot
+                    self.monitor.train_summary(message.policy_id, message.frames, scalars)
                     self._summaries[message.policy_id] = {}
             case EvaluationDone():
                 self.evaluated[message.policy_id] = message.version

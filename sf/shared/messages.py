@@ -1,11 +1,12 @@
 """What travels between processes as a message, grouped by receiver; indices and small numbers only, never arrays.
 
 Trajectories, actions, weights and counters do not travel: they are in shared memory, see `slots.py`, `weights.py` and
-`records.py`. `process.py` has the two messages about the life of a child, `Ready` and `Failure`.
+`records.py`. `sf/processes/process.py` has the two messages about the life of a child, `Ready` and `Failure`.
 """
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,8 @@ class TrainSummary:
 
 
 def _shortened(name: str) -> str:
-    """Without its middle where it is too long."""
+    """With a checksum in place of its middle where it is too long, so that no two names become one."""
     half = MOST_CHARACTERS // 2
-    return name if len(name) <= MOST_CHARACTERS else f"{name[:half]}...{name[-half:]}"
+    if len(name) <= MOST_CHARACTERS:
+        return name
+    return f"{name[:half]}.{zlib.crc32(name.encode(errors='surrogatepass')):08x}.{name[-half:]}"

@@ -1,4 +1,4 @@
-"""Counters that the processes keep for the reporter: fixed-layout records in the arena, one writer each.
+"""Counters that the processes keep for the monitor: fixed-layout records in the arena, one writer each.
 
 A record is written as a whole under a sequence number, so a reader never sees the minimum of one step beside the
 maximum of another. Nothing here ever waits for a reader: who is late sees the newest values, and of the episodes the
