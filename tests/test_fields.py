@@ -20,7 +20,7 @@ EXTRA = {
     "goal": StoredField(Axes.STEPS_AND_LAST, "int64", Writer.ROLLOUT, Training.ON_HOST),
     "picture": StoredField(Axes.STEPS, "uint8", Writer.ROLLOUT, Training.STRAIGHT_TO_DEVICE, shape=(2, 2)),
     "difficulty": StoredField(Axes.TRAJECTORY, "float32", Writer.ROLLOUT, shape=(3,)),
-    "level": StoredField(Axes.SLOT, "int64", Writer.ROLLOUT, Training.ON_HOST),
+    "level": StoredField(Axes.TRAJECTORY, "int64", Writer.ROLLOUT, Training.ON_HOST),
     "private": StoredField(Axes.STEPS, "float32", Writer.ROLLOUT, Training.UNUSED),
 }
 
@@ -59,7 +59,7 @@ def test_extra_fields_reach_the_batch_time_first(num_policies: int, tmp_path: Pa
         for name in ("novelty", "goal", "picture"):
             np.testing.assert_array_equal(batch[name][:, b], slots[name][slot, :, row])
         np.testing.assert_array_equal(batch["difficulty"][b], slots["difficulty"][slot, row])
-        assert batch["level"][b] == slots["level"][slot]
+        assert batch["level"][b] == slots["level"][slot, row]
     with pytest.raises(KeyError):
         batch["private"]
     for role in roles:
@@ -81,8 +81,6 @@ def test_every_field_that_training_needs_is_a_column_as_it_was_stored(tmp_path: 
         for name, field in slots.fields.items():
             of_slot, row = slots[name][full[stream // rows]], stream % rows
             match field.axes:
-                case Axes.SLOT:
-                    expected, column = of_slot, batch[name][b]
                 case Axes.TRAJECTORY:
                     expected, column = of_slot[row], batch[name][b]
                 case Axes.STEPS | Axes.STEPS_AND_LAST:

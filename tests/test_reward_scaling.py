@@ -151,6 +151,27 @@ def test_c30_no_sum_goes_on_in_the_episodes_of_a_successor(tmp_path: Path) -> No
     assert scaling.sums == pytest.approx([sum_of_numbers(4)] * 8)
 
 
+@pytest.mark.parametrize("where", ["observation", "reward"])
+@pytest.mark.parametrize("length", [5, 7])
+@pytest.mark.parametrize("every", [40, 44])
+def test_c30_no_sum_goes_on_after_a_trajectory_that_is_left_out(
+    tmp_path: Path, every: int, length: int, where: str
+) -> None:
+    """With two policies a trajectory in which one does not act never reaches it, nor do the ends of episodes there."""
+    kwargs = f'{{"where": "{where}", "bad": "nan", "every": {every}, "length": {length}}}'
+    lab = make_lab(
+        tmp_path, "tests.toy_envs:Leaky-v0", env_kwargs=kwargs, num_policies=2, normalize_rewards=True, rollout=4,
+        on_nonfinite="drop",
+    )  # fmt: skip
+    roles = lab.build_all()
+    possible = [(1 - 0.99**steps) / (1 - 0.99) for steps in range(length)]
+    for _ in range(60):
+        step_until(roles, lambda: any([role.step() for role in roles[:2]]))
+        for learner in roles[:2]:
+            for total in learner.update.reward_scaling.sums:
+                assert min(abs(total - one) for one in possible) < 1e-6, "more than one episode with rewards of 1"
+
+
 def sum_of_numbers(steps: int) -> float:
     """Discounted, of the rewards 1, 2, 3, ... of one episode."""
     return sum(0.99 ** (steps - number) * number for number in range(1, steps + 1))

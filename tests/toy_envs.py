@@ -128,13 +128,13 @@ BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}
 
 
 class Leaky(gymnasium.Env[Any, Any]):
-    """Counts its steps; one reward, observation or final observation is no number. Episodes of 20 steps."""
+    """Counts its steps; one reward, observation or final observation is no number. Episodes of `length` steps."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, where: str = "reward", bad: str = "nan", every: int = 37):
-        self.where, self.bad, self.every = where, BAD[bad], every
+    def __init__(self, where: str = "reward", bad: str = "nan", every: int = 37, length: int = 20):
+        self.where, self.bad, self.every, self.length = where, BAD[bad], every, length
         self.steps = self.total = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -145,7 +145,7 @@ class Leaky(gymnasium.Env[Any, Any]):
         self.steps += 1
         self.total += 1
         leaks = self.total % self.every == 0
-        cut = self.steps == 20 or (leaks and self.where == "final")
+        cut = self.steps == self.length or (leaks and self.where == "final")
         seen = np.full(2, self.bad if leaks and self.where != "reward" else self.steps, np.float32)
         return seen, self.bad if leaks and self.where == "reward" else 1.0, False, cut, {}
 

@@ -82,7 +82,7 @@ class Group:
         ended = None if self.last_slot is None else self.slots.ended(self.last_slot, self.rollout - 1)
         self.slots.start_filling(slot)
         self.slots.terminated[slot] = self.slots.truncated[slot] = False
-        self.slots.is_new[slot] = ended is None
+        self.slots.is_new[slot] = True if ended is None else ended | self._has_no_owner()
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
         self.slot, self.t = slot, 0
@@ -95,6 +95,11 @@ class Group:
             self._keep_memory(slot, ended)
             self._ask(slot)
         return True
+
+    def _has_no_owner(self) -> Array:
+        """[rows] bool, whether nothing is learned from the step before, so that its trajectory may never be seen."""
+        is_left_out: Array = self.slots.policy_id[self.last_slot, -1] == NO_POLICY
+        return is_left_out
 
     def _begin(self, slot: int) -> None:
         """The first trajectory of this worker: nothing of a predecessor may reach it."""

@@ -7,7 +7,6 @@ that table. This module is the only place that knows where the axes of a field l
     STEPS            [slots, T, rows, ...]     [T, B, ...]     rewards
     STEPS_AND_LAST   [slots, T+1, rows, ...]   [T+1, B, ...]   values; the last one follows the last step
     TRAJECTORY       [slots, rows, ...]        [B, ...]        initial_memory
-    SLOT             [slots, ...]              [B, ...]        is_new; every trajectory of the slot gets the same
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ class Axes(enum.Enum):
     STEPS = enum.auto()
     STEPS_AND_LAST = enum.auto()
     TRAJECTORY = enum.auto()
-    SLOT = enum.auto()
 
     @property
     def has_time(self) -> bool:
@@ -41,8 +39,6 @@ class Axes(enum.Enum):
                 return slots, steps + 1, rows
             case Axes.TRAJECTORY:
                 return slots, rows
-            case Axes.SLOT:
-                return (slots,)
 
     def in_batch(self, steps: int, trajectories: int) -> tuple[int, ...]:
         """The shape of the field in a batch, before the shape of one value."""
@@ -51,7 +47,7 @@ class Axes(enum.Enum):
                 return steps, trajectories
             case Axes.STEPS_AND_LAST:
                 return steps + 1, trajectories
-            case Axes.TRAJECTORY | Axes.SLOT:
+            case Axes.TRAJECTORY:
                 return (trajectories,)
 
 

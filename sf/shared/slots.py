@@ -167,7 +167,7 @@ def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
         for key, leaf in info.observations.items()
     }
     return observations | {
-        "is_new": StoredField(Axes.SLOT, "bool", rollout, on_host),
+        "is_new": StoredField(Axes.TRAJECTORY, "bool", rollout, on_host),
         "initial_memory": StoredField(Axes.TRAJECTORY, "float32", rollout, shape=(memory_size,), fill=0),
         "actions": StoredField(steps, action.dtype, inference, shape=action.shape),
         "log_probs": StoredField(steps, "float32", inference),
@@ -262,7 +262,7 @@ class Slots:
     policy_version: Array
     initial_memory: Array
     is_new: Array
-    """Whether its trajectories begin with new episodes: it is the first one of its rollout worker."""
+    """Whether a trajectory begins with a new episode, or after a step that no policy owns."""
     memory: Array
     has_final_observation: Array
     fillers: Array
