@@ -19,6 +19,7 @@ from sf.run.callbacks import Callbacks
 from sf.run.session import Session
 from sf.shared.messages import EvaluationDone, TrainSummary
 from sf.shared.records import Episode, EpisodeRing, Record, inference_record, learner_record, rollout_record
+from sf.shared.slots import Discard, Slots
 from tests.events import read_events
 from tests.lab import make_lab
 from tests.monitored import Tape
@@ -66,6 +67,27 @@ class Shown:
     """The same of metrics.jsonl."""
 
 
+def hand_out(slots: Slots) -> None:
+    """Five slots are learned, the worker of three dies, two stay full, and four are being filled."""
+    for _ in range(5):
+        slots.start_filling(0)
+        slots.finish_filling(0)
+        for policy_id in (0, 1):
+            slots.take(0, policy_id)
+            slots.release(0, policy_id)
+    for _ in range(3):
+        slots.start_filling(1)
+        slots.discard(1, Discard.WORKER_DIED)
+    for slot in range(2, 8):
+        slots.start_filling(slot)
+        if slot < 4:
+            slots.finish_filling(slot)
+
+
+SLOTS = {"allocated": 14, "learned": 5, "free": 4, "in_flight": 0}
+DISCARDED = {"worker_died": 3, "unused": 0, "not_learned": 2}
+
+
 def write(record: Record, **counters: float) -> None:
     for name, value in counters.items():
         record[name] = value
@@ -95,6 +117,7 @@ def shown(tmp_path: Path) -> Shown:
         write(inference_record(lab.arena, index), **counters)
     for index, counters in enumerate(ROLLOUT_AT_THE_END):
         write(rollout_record(lab.arena, index), **counters)
+    hand_out(lab.slots)
     rings = [EpisodeRing(lab.arena, worker) for worker in range(2)]
     for index, episode in enumerate(EPISODES):
         rings[index // 3].append(episode)
@@ -168,6 +191,8 @@ CURVES: dict[int, dict[str, float]] = {
         "stats/clipped_rewards": 0.15,
         "faults/skipped_steps": 7.0, "faults/dropped_nonfinite": 11.0, "faults/failed_saves": 0.0,
         "faults/unread_episodes": 0.0,
+        **{f"slots/{side}": count for side, count in SLOTS.items()},
+        **{f"faults/discarded_{why}": count for why, count in DISCARDED.items()},
         "train/kl_loss": 0.25, "train/exploration_loss": -0.5, "train/num_sgd_steps": LARGE_VERSION,
     },
     1: {
@@ -187,13 +212,12 @@ CURVES: dict[int, dict[str, float]] = {
 
 def of_the_machine(tag: str) -> bool:
     """Whether only the machine of the moment knows the value."""
-    return "memory" in tag or tag == "faults/checkpoint_age" or tag.startswith("slots/")
+    return "memory" in tag or tag == "faults/checkpoint_age"
 
 
 @pytest.mark.parametrize("policy", [0, 1])
 def test_a22_curves(shown: Shown, policy: int) -> None:
     found = {tag: value for tag, value in shown.curves[policy].items() if not of_the_machine(tag)}
-    found = {tag: value for tag, value in found.items() if not tag.startswith("faults/discarded")}
     assert found == pytest.approx(CURVES[policy])
 
 
@@ -233,6 +257,9 @@ def test_summary(shown: Shown) -> None:
         "learner-1": {"update": 22.0, "wait": 20.0, "batch": 21.0, "publish": 23.0, "save": 24.0},
     }  # fmt: skip
     assert summary["faults"]["faults/skipped_steps"] == 7.0
+    assert summary["slots"] == SLOTS | {"discarded": DISCARDED}
+    line = "Slots: 14 allocated = 5 learned + 5 discarded (3 worker died, 2 not learned) + 4 free"
+    assert line in shown.lines
 
 
 def test_time_shares_are_of_the_process_and_the_activity(shown: Shown) -> None:
