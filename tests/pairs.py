@@ -102,6 +102,12 @@ class Pair:
         assert torch.equal(torch.get_rng_state(), random_state), "it would draw other permutations"
         self.slow.statistics.sums.clear()
 
+    def take_over(self) -> None:
+        """Gives the slow PPO the weights of the learner, so that roundings do not add up over updates."""
+        variables = self.learner.network.variables()
+        for name, parameter in self.slow.network.parameters.items():
+            parameter.data.copy_(variables[name])
+
     @property
     def progress(self) -> float:
         """(u - 1) / U for dataset u of U."""

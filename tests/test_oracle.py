@@ -62,6 +62,21 @@ def test_learner_publishes_what_the_slow_ppo_does(tmp_path: Path, flags: dict[st
         assert min(run.train()) > 0
 
 
+@pytest.mark.parametrize("normalized", [True, False], ids=["normalized", "raw"])
+@pytest.mark.parametrize("env", ["Choice", "Numbers"])
+def test_parity_of_one_update_to_1e_6(tmp_path: Path, env: str, normalized: bool) -> None:
+    """With the epsilon that users get, and from statistics of two updates before."""
+    run = Run(tmp_path, env, adam_eps=1e-5, normalize_input=normalized, normalize_returns=normalized)
+    pair = run.pairs[0]
+    for _ in range(3):
+        pair.take_over()
+        before = pair.slow.network.vector.copy()
+        run.train()
+        after = pair.slow.network.vector
+        np.testing.assert_allclose(pair.published[-1].vector, after, rtol=0, atol=1e-6)
+        assert np.abs(after - before).max() > 1e-2, "something was learned"
+
+
 @pytest.mark.parametrize("flags", [{}, {"normalize_rewards": True}], ids=["returns", "rewards"])
 def test_c28_c30_numbers_as_small_as_the_epsilon_of_the_variance(tmp_path: Path, flags: dict[str, Any]) -> None:
     def shrink(rows: list[Trajectory]) -> None:
