@@ -87,9 +87,8 @@ def test_s2_no_message_between_processes_is_larger_than_1_kb(tmp_path: Path, mon
     messages = received[begins:] + sent
     kinds = set()
     for message in map(pickle.loads, messages):
-        kinds |= set(
-            map(type, message if isinstance(message, list) else [message])
-        )  # the last evaluation, in one piece
+        parts = message if isinstance(message, list) else [message]  # the last evaluation is one message
+        kinds |= set(map(type, parts))
     assert kinds == {Ready, SaveRequest, CheckpointSaved, EvaluationDone, TrainSummary}
     assert max(map(len, messages)) < 1024
     frames = json.loads((tmp_path / "default_experiment/summary.json").read_text())["frames"]

@@ -1,9 +1,9 @@
-"""What it takes to bring environments back to where they are: the seed of each episode, and what was done in it.
+"""The seed of each episode and the actions in it, which bring environments back to where they were.
 
-Nobody can write down the state of an environment that somebody else wrote. But one that keeps the Gymnasium interface
-repeats itself, given the seed of a reset and the actions since. With a history every reset therefore has a seed of its
-own. The actions of an episode that never ends would take ever more memory, and ever more time to repeat. Beyond a bound
-they are forgotten, and until that episode ends a resumed run begins new ones.
+The state of a foreign environment cannot be written down. But an environment that keeps the Gymnasium interface repeats
+itself, given the seed of a reset and the actions since. With a history every reset therefore has a seed of its own. The
+actions of an episode that never ends would take ever more memory, and ever more time to repeat. Beyond a bound they are
+forgotten, and until that episode ends a resumed run begins new ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a resume may change of the configuration that a checkpoint carries: one table, for all flags.
+"""The flags that a resume may change, against the configuration of the checkpoint: one table for all of them.
 
 A flag that is in neither list says how the run goes on and nothing of what was learned or counted, so it may change.
 """
@@ -17,7 +17,7 @@ REFUSED = (
     ("config", "rollout", "action_bounds"),
     ("config", "learner", "normalize_rewards"),
 )
-"""What the weights and the statistics mean; other values would make a policy of them that was never trained."""
+"""Flags behind the meaning of weights and statistics; other values would make a policy that was never trained."""
 
 _OTHER_VALUES = (
     "Values and the statistics of returns and rewards were learned as it was: advantages are off until they have "
@@ -38,7 +38,7 @@ TOLD = {
     ("run", "env_kwargs"): _OTHER_TASK,
     ("run", "max_episode_steps"): _OTHER_TASK,
 }
-"""What the policy can adapt to, and what it does until then."""
+"""Flags that the policy can adapt to, and the consequence until then."""
 
 
 def refused_changes(before: object, now: object) -> list[str]:

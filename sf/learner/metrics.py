@@ -100,7 +100,7 @@ MEANS = (
     "explained_variance", "adv_std", "clipfrac",
 )  # fmt: skip
 SHARED = LEAST + MOST + MEANS
-"""What each learner computes from its own share; all the rest is the same for all of them."""
+"""Numbers that each learner computes from its own share; all others are the same for all learners."""
 
 
 class Summary:

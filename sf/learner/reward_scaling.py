@@ -95,11 +95,11 @@ class RewardScaling:
         return after
 
     def remember(self) -> None:
-        """What there is now, for `forget`."""
+        """Keeps the present state for `forget`."""
         self._remembered = [tensor.clone() for tensor in self.state_dict().values()], self._sums.copy()
 
     def forget(self) -> None:
-        """What the variance has taken in since `remember`; sums of episodes stay unless they are no numbers."""
+        """Takes back the samples of the variance since `remember`; sums of episodes stay unless they are no numbers."""
         moments, sums = self._remembered
         self._sums = np.where(np.isfinite(self._sums), self._sums, sums)
         for tensor, earlier in zip(self.state_dict().values(), moments, strict=True):
@@ -121,7 +121,7 @@ class RewardScaling:
 
 @dataclass(frozen=True)
 class _Trajectories:
-    """What decides the sums, on the host; of two trajectories of one row the earlier one is first."""
+    """The columns behind the sums, on the host; of two trajectories of one row the earlier one is first."""
 
     rewards: Array
     """[T, b] float64."""

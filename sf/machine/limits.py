@@ -92,7 +92,7 @@ def ensure_store_order() -> None:
     barrier. A single process sees its own stores in order everywhere.
 
     Raises:
-        ResourceError: they need not.
+        ResourceError: the processor may reorder stores.
     """
     if (machine := platform.machine()) not in IN_STORE_ORDER:
         raise ResourceError(

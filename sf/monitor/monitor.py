@@ -48,7 +48,7 @@ DRAW_INTERVAL_S = 0.5
 
 
 class Monitor:
-    """The reporter of one run."""
+    """Shows one run."""
 
     def __init__(self, config: Config, experiment_dir: Path, num_agents: int, console: Console | None = None) -> None:
         """Opens nothing on disk yet.

@@ -155,9 +155,8 @@ def run(
     problems = roles.stop(signals)
     if error is None and problems:
         if signals.is_urgent:
-            reason = ExitReason.of(
-                signals.first
-            )  # also where the run had a reason of its own to end: nothing of it was saved
+            # Also where the run had a reason of its own to end, because nothing of it was saved.
+            reason = ExitReason.of(signals.first)
         else:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:

@@ -56,7 +56,7 @@ class SharedBlock:
         Raises:
             ResourceError: the machine cannot give that much.
         """
-        from sf.machine.limits import ensure_file_size  # only who allocates needs them, not every process that maps
+        from sf.machine.limits import ensure_file_size  # processes that only map do not need them
         from sf.machine.memory import available_memory
 
         available, of_what = available_memory()  # asking for more would wake the out-of-memory killer

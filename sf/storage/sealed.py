@@ -27,7 +27,7 @@ MAX_GROWTH = 32
 SMALL = 1 << 20
 """Bytes of text that are parsed in any case."""
 CANNOT_EXCHANGE = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP
-"""What `exchange` raises on a file system or with a C library that cannot."""
+"""Errors of `exchange` where the file system or the C library does not support it."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -86,7 +86,7 @@ def verify(folder: Path, names: tuple[str, ...]) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """What had one name has the other one; no reader ever sees less than both.
+    """Swaps two names in one step; a reader always sees both.
 
     Raises:
         OSError: nothing has changed; see `CANNOT_EXCHANGE`.
