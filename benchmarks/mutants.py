@@ -36,14 +36,17 @@ A_FIRST_MUTANT = "sf.learner.returns.x_gae__mutmut_1"
 COLUMNS = ["mutants", "killed", "equivalent", "survived"]
 
 
-def lay_out() -> None:
-    """Copies what git knows to the stage, the packages below src/."""
+def lay_out() -> bool:
+    """Copies the files that git knows to the stage, the packages below src/; says whether any has changed."""
+    has_changed = False
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         source, target = ROOT / name, STAGE / re.sub(r"^(envs/)?(?=sf(_envs)?/)", "src/", name)
         if source.is_file() and not (target.exists() and source.read_bytes() == target.read_bytes()):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+            has_changed = True
+    return has_changed
 
 
 def mutmut(*arguments: str) -> str:
@@ -108,8 +111,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other mutants")
     parser.add_argument("--only", default="", help="the start of a path, such as sf/learner")
     args = parser.parse_args()
-    lay_out()
-    mutmut("run", A_FIRST_MUTANT)  # makes all of them, and learns which tests execute which function
+    if lay_out() or not verdicts():
+        mutmut("run", A_FIRST_MUTANT)  # makes all of them, and learns which tests execute which function
     found = verdicts()
     sample = sorted(one for one in found if one.replace(".", "/").startswith(args.only.removesuffix(".py")))
     if args.sample:
