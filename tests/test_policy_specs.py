@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from sf.policy import (
     to_tensors,
 )
 from sf.policy.fitting import Fit
+from sf.policy.leaf_distributions import SpreadOut
 from sf.policy.nests import check_structure, leaves, map_leaves
 from sf.policy.specs import check_tensors, spec_from_json
 from tests.policies import OBSERVATION, Remembering
@@ -132,3 +135,16 @@ def test_limits_of_a_picture_are_saved_as_one_number() -> None:
     text = json.dumps(spec.to_json())
     assert len(text) < 200
     assert spec_from_json(json.loads(text)) == spec
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (2.0, math.inf), (-math.inf, 2.0), (-math.inf, math.inf)])
+def test_density_of_a_spread_out_number_is_one_in_all(low: float, high: float) -> None:
+    """Integrated numerically, and 0 outside of the limits."""
+    distribution = SpreadOut(torch.tensor(low, dtype=torch.float64), torch.tensor(high, dtype=torch.float64))
+    x = torch.linspace(-40, 40, 800_001, dtype=torch.float64)
+    density = distribution.log_prob(x).exp()
+    assert torch.trapezoid(density, x).item() == pytest.approx(1.0, abs=1e-3)
+    assert not density[(x < low) | (x > high)].any()
+    samples = distribution.sample((20_000,))
+    assert ((samples >= low) & (samples <= high)).all()
+    assert samples.mean().item() == pytest.approx(torch.trapezoid(x * density, x).item(), abs=0.05)

@@ -131,3 +131,13 @@ def test_a16_mean_is_that_of_the_last_hundred_whatever_is_kept() -> None:
     assert windows.mean_rewards() == {0: sum(range(50, 150)) / 100}
     assert windows.mean_rewards(20) == {0: sum(range(130, 150)) / 20}
     assert windows.scalars(0)["len/len"] == sum(range(150)) / 150
+
+
+def test_forgotten_rows_begin_anew_and_the_others_go_on() -> None:
+    scores = Scores(4)
+    scores.add(np.ones(4, np.float32))
+    scores.add(np.ones(4, np.float32))
+    scores.forget(range(2, 3))
+    scores.add(np.ones(4, np.float32))
+    found = [scores.end(Ended(row, True, False, {})) for row in range(4)]
+    assert [one and one[:2] for one in found] == [(3.0, 3), (3.0, 3), (1.0, 1), (3.0, 3)]
