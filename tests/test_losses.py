@@ -25,7 +25,7 @@ from sf.learner.losses import (
     propagate,
     value_loss,
 )
-from sf.learner.metrics import policy_change
+from sf.learner.metrics import SHARED, combined, policy_change
 from sf.policy import Evaluation
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -189,3 +189,14 @@ def test_c12_explained_variance(inputs: Any, expected: Any) -> None:
         assert math.isnan(found)
     else:
         assert found == pytest.approx(expected["explained_variance"], abs=1e-6)
+
+
+def test_c12_shares_are_combined_by_their_sizes_and_one_that_is_no_number_is_left_out() -> None:
+    def share(size: float, **values: float) -> tuple[list[float], list[float]]:
+        return [values.get(name, 0.0) for name in SHARED], [size if name in values else 0.0 for name in SHARED]
+
+    first = share(3, loss=1.0, ratio_min=0.5, ratio_max=2.0, explained_variance=math.nan)
+    second = share(1, loss=5.0, ratio_min=0.75, ratio_max=4.0, explained_variance=0.25)
+    expected = {"loss": 2.0, "ratio_min": 0.5, "ratio_max": 4.0, "explained_variance": 0.25}
+    assert combined([first, second]) == expected
+    assert math.isnan(combined([first, share(1)])["explained_variance"]), "no share is a number"

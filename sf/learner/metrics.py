@@ -153,10 +153,10 @@ class Summary:
             torch.tensor([weights.get(name, 0.0) for name in SHARED], dtype=torch.float64),
         )
         own = {name: value for name, value in read.items() if name not in SHARED}
-        return {**self._numbers, **own, **_combined([(value.tolist(), size.tolist()) for value, size in shares])}
+        return {**self._numbers, **own, **combined([(value.tolist(), size.tolist()) for value, size in shares])}
 
 
-def _combined(shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:
+def combined(shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:
     """The numbers of `SHARED` that any learner has, from the values and the weights of each."""
     combined = {}
     for index, name in enumerate(SHARED):
