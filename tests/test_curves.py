@@ -16,6 +16,7 @@ from sf.learner.metrics import train_summary_interval_s
 from sf.monitor import PolicySnapshot
 from sf.monitor.cadence import Timer
 from sf.monitor.scalars import ScalarLog
+from sf.monitor.stats import memory_scalars
 from tests.events import read_events
 from tests.monitored import Start, episode
 
@@ -179,3 +180,26 @@ def test_curves_are_written_without_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
     assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(5, 1.5)]}
+
+
+def test_a22_memory_is_that_of_the_process_under_the_name() -> None:
+    """The mean over the processes of a role; one that has ended is left out."""
+    code = "import sys; room = bytearray(int(sys.argv[1]) << 20); print(flush=True); input()"
+    sizes = {"learner-1": 60, "inference-1-0": 120, "inference-1-1": 200, "rollout-0": 20}
+    command = [sys.executable, "-S", "-c", code]
+    children = {
+        name: subprocess.Popen([*command, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name, size in sizes.items()
+    }
+    for child in children.values():
+        assert child.stdout is not None
+        child.stdout.readline()
+    pids = {name: child.pid for name, child in children.items()} | {"inference-1-2": 2**22 + 1}
+    both, acting = memory_scalars(pids, 1), memory_scalars({"rollout-0": pids["rollout-0"]}, 1)
+    for child in children.values():
+        child.communicate(b"\n")
+    assert both["stats/memory_learner"] == pytest.approx(60, abs=20)
+    assert both["stats/memory_policy_worker"] == pytest.approx(160, abs=20)
+    assert acting["stats/memory_policy_worker"] == pytest.approx(20, abs=15)
+    assert "stats/memory_learner" not in acting
+    assert both["stats/master_process_memory_mb"] > 60

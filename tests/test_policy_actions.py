@@ -306,3 +306,10 @@ def test_b30_greedy_policy_keeps_memory_and_clips() -> None:
     policy = GreedyPolicy(Remembering(7.0))
     assert policy.get_initial_state(2).tolist() == [7.0, 7.0]
     assert policy.action(steps(3, 0, 1, 1), torch.ones(3)).action.tolist() == [7.0, 1.0, 1.0]
+
+
+def test_distribution_of_a_greedy_policy_has_no_log_probability_but_0() -> None:
+    policy = GreedyPolicy(Drawn(Normal(torch.full((3,), 4.0), 1.0), FLOAT, emit_log_probability=True))
+    step = policy.distribution(steps())
+    assert step.action.sample().tolist() == [4.0] * 3
+    assert step.info.log_probability.tolist() == [0.0] * 3
