@@ -15,6 +15,7 @@ import torch
 from sf.config import Config, check, resolve
 from sf.errors import ConfigError, InternalError
 from sf.inference.worker import InferenceWorker
+from sf.nets.activations import ACTIVATIONS as TORCH_ACTIVATIONS
 from sf.nets.device import to_host
 from sf.nets.distributions import action_distribution
 from sf.nets.fast.numpy_network import ACTIVATIONS, noise_source
@@ -245,3 +246,10 @@ def test_s2_processes_of_a_run_and_none_with_torch_among_those_of_environments(t
     assert finished.code == 143, finished.err
     assert "act " in finished.out.split("Time shares:")[1]
     assert "inference" not in finished.out.split("Time shares:")[1]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_those_of_torch(name: str) -> None:
+    x = np.linspace(-30, 30, 1001, dtype=np.float32)
+    expected = TORCH_ACTIVATIONS[name](torch.from_numpy(x.copy())).numpy()
+    np.testing.assert_allclose(ACTIVATIONS[name](x.copy()), expected, rtol=1e-6, atol=1e-6)
