@@ -42,7 +42,9 @@ def test_fault_d3_d11_successors_leave_the_directory_of_another_run_alone(tmp_pa
     shutil.rmtree(run_config.experiment_dir)
     other = Experiment(run_config.train_dir, run_config.experiment, "resume")
     other.make_checkpoints(1)
-    assert "is another run's now" in lab.build("learner-0").saver.save(0, PERIODIC, 0).error
+    saved = lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    assert "is another run's now" in saved.error
+    assert (saved.policy_id, saved.kind) == (0, "periodic"), "what could not be saved"
     assert list(other.owner.checkpoints(0).iterdir()) == []
     shutil.rmtree(other.path)
     with pytest.raises(CheckpointError, match="was removed while this run used it"):
