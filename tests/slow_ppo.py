@@ -259,7 +259,7 @@ class SlowPPO:
         """After a step."""
         names = "version_diff_min", "version_diff_avg", "version_diff_max"
         self._note(dict(zip(names, published.lags, strict=True)))
-        self._note({"num_sgd_steps": published.version, "skipped_steps": self.num_skipped})
+        self._note({"skipped_steps": self.num_skipped})
         fractions, sizes = zip(*clipped, strict=True)
         self._note({"clipfrac": np.average(fractions, weights=sizes)})
         self._note({"adam_max_second_moment": max(v.max() for v in self.second.values())})

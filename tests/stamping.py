@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sf.envs.stepping import NO_ROWS, Ended
 from sf.learner.batch import Batch
-from sf.learner.dataset import with_gae
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Array
 from sf.shared.records import inference_record
+from tests.updates import a2c_gradient
 
 LAST_EXACT_VERSION = 2**24 - 1
 """As a float."""
@@ -122,28 +121,13 @@ class A2CLearner(RecordingLearner):
         steps = self.update.steps
 
         def compared(batch: Batch) -> Iterator[StepReport]:
-            expected = self._plain_gradient(batch)
+            expected = a2c_gradient(self.network, self.update.config, batch)
             for step in steps(batch):
                 error = (self.network.flat_gradient - expected).abs().max() / expected.abs().max()
                 self.facts["gradient_errors"].append(error.item())
                 yield step
 
         self.update.steps = compared  # type: ignore[method-assign]
-
-    def _plain_gradient(self, batch: Batch) -> Tensor:
-        """Of -mean(A log pi), the value term and the entropy term."""
-        config, policy = self.update.config, self.network
-        data = with_gae(batch, policy, config)
-        evaluation = policy.evaluate(data.observations, data.actions)
-        advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)
-        loss = (
-            -(advantages * evaluation.log_probs).mean()
-            + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
-            - config.exploration_loss_coeff * evaluation.entropy.mean()
-        )
-        policy.flat_gradient.zero_()
-        torch.autograd.backward(loss)
-        return policy.flat_gradient.clone()
 
 
 class SlowLearner(Learner):

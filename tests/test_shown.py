@@ -124,7 +124,7 @@ def shown(tmp_path: Path) -> Shown:
     episodes = [episode for ring in session.rings for episode in ring.new_episodes()]
     monitor.poll(session.snapshot(100.0 + SECONDS), episodes)
     session.take([
-        *TrainSummary.of(0, LARGE_VERSION, 5120, {"kl_loss": 0.25, "exploration_loss": -0.5, "num_sgd_steps": 0.0}),
+        *TrainSummary.of(0, LARGE_VERSION, 5120, {"kl_loss": 0.25, "exploration_loss": -0.5}),
         EvaluationDone(1, 40, 6000, 9, 1.5, 0.25, -2.0, 4.0, 33.0, num_cut=2),
     ])  # fmt: skip
     session.finish("train_for_env_steps reached", 0)

@@ -23,7 +23,7 @@ CLIP, CLIP_VALUE, MAX_GRAD_NORM = 0.001, 0.002, 0.1
 VALUE_COEFF, ENTROPY_COEFF, KL_COEFF, LR = 0.7, 0.03, 0.2, 3e-3
 BETA2, MAX_LAG, VERSION = 0.999, 10, 20
 SCALARS = {
-    "lr", "actual_lr", "skipped_steps", "num_sgd_steps", "grad_norm", "adam_max_second_moment",
+    "lr", "actual_lr", "skipped_steps", "grad_norm", "adam_max_second_moment",
     "loss", "policy_loss", "value_loss", "exploration_loss", "kl_loss", "entropy",
     "fraction_clipped", "clipfrac", "first_ratio_min", "first_ratio_max", "ratio_min", "ratio_mean", "ratio_max",
     "kl_divergence", "kl_divergence_max", "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl",
@@ -177,7 +177,6 @@ def test_a22_every_scalar_of_training() -> None:
             "lr": LR,
             "actual_lr": LR * trains.sum() / own.sum(),
             "skipped_steps": 0,
-            "num_sgd_steps": VERSION + 2,
             "adam_max_second_moment": second_moment.max(),
             "version_diff_min": lag.min(),
             "version_diff_avg": lag.mean(),

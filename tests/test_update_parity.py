@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
-from sf.learner.dataset import with_gae
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.update import Update
 from sf.spaces import ActionSpec
-from tests.updates import BOX, DISCRETE, act, learner_config, make_policy, one_thread_and_seed, train
+from tests.updates import BOX, DISCRETE, a2c_gradient, act, learner_config, make_policy, one_thread_and_seed, train
 
 
 @pytest.fixture(autouse=True)
@@ -42,17 +41,7 @@ def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
     update = Update(make_policy(action), config)
     policy = update.policy
     batch = act(policy)
-    data = with_gae(batch, policy, config)
-    evaluation = policy.evaluate(data.observations, data.actions)
-    advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)
-    loss = (
-        -(advantages * evaluation.log_probs).mean()
-        + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
-        - config.exploration_loss_coeff * evaluation.entropy.mean()
-    )
-    policy.flat_gradient.zero_()
-    torch.autograd.backward(loss)
-    expected = policy.flat_gradient.clone()
+    expected = a2c_gradient(policy, config, batch)
     train(update, batch)
     # The gradient of the optimizer step is still there, because max_grad_norm=0 leaves it alone.
     scale = expected.abs().max()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ModelConfig
+from sf.learner.dataset import with_gae
 from sf.learner.update import Batch, Update
 from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
@@ -59,6 +60,21 @@ def act(policy: ActorCritic, num_steps: int = 8, num_trajectories: int = 6, vers
         policy_version=torch.full(shape, version),
         valid=torch.ones(shape, dtype=torch.bool),
     )
+
+
+def a2c_gradient(policy: ActorCritic, config: LearnerConfig, batch: Batch) -> Tensor:
+    """Of -mean(A log pi), the value term and the entropy term."""
+    data = with_gae(batch, policy, config)
+    evaluation = policy.evaluate(data.observations, data.actions)
+    advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)
+    loss = (
+        -(advantages * evaluation.log_probs).mean()
+        + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
+        - config.exploration_loss_coeff * evaluation.entropy.mean()
+    )
+    policy.flat_gradient.zero_()
+    torch.autograd.backward(loss)
+    return policy.flat_gradient.clone()
 
 
 def train(update: Update, batch: Batch) -> list[tuple[float, float, float]]:

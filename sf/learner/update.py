@@ -313,7 +313,6 @@ class Update:
         self._summary.add(metrics.running_statistics(self.policy))
         self._summary.add_numbers(
             {
-                "num_sgd_steps": self.version,
                 "skipped_steps": self.num_skipped,
                 "version_diff_min": report.lag_min,
                 "version_diff_avg": report.lag_avg,

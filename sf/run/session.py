@@ -204,7 +204,7 @@ class Session:
             case TrainSummary():
                 self._summaries[message.policy_id] |= message.scalars
                 if message.is_last:  # a point has all curves
-                    scalars = self._summaries[message.policy_id] | {"num_sgd_steps": message.version}  # float32 cannot
+                    scalars = self._summaries[message.policy_id] | {"num_sgd_steps": message.version}
                     self.monitor.train_summary(message.policy_id, message.frames, scalars)
                     self._summaries[message.policy_id] = {}
             case EvaluationDone():
