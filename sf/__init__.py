@@ -12,18 +12,34 @@ if TYPE_CHECKING:
     from sf.api import TrainResult, train
     from sf.envs import register_env
     from sf.envs.masks import MaskFromInfo
-    from sf.models import register_model
+    from sf.learner.algorithm import Algorithm, Losses
+    from sf.learner.ppo import PPO
+    from sf.plugins import register_model
     from sf.policy import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["MaskFromInfo", "TrainResult", "__version__", "load_policy", "register_env", "register_model", "train"]
+__all__ = [
+    "PPO",
+    "Algorithm",
+    "Losses",
+    "MaskFromInfo",
+    "TrainResult",
+    "__version__",
+    "load_policy",
+    "register_env",
+    "register_model",
+    "train",
+]  # fmt: skip
 
 _HOMES = {
+    "Algorithm": "sf.learner.algorithm",
+    "Losses": "sf.learner.algorithm",
     "MaskFromInfo": "sf.envs.masks",
+    "PPO": "sf.learner.ppo",
     "TrainResult": "sf.api",
     "load_policy": "sf.policy",
     "register_env": "sf.envs",
-    "register_model": "sf.models",
+    "register_model": "sf.plugins",
     "train": "sf.api",
 }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from sf.learner.algorithm import Algorithm
     from sf.policy import Policy
     from sf.run.callbacks import Iteration
     from sf.shared.messages import CheckpointSaved
@@ -30,12 +31,17 @@ class TrainResult:
     """Directory of the experiment."""
     exit_reason: str
     """Why the run ended, as in summary.json."""
+    encoder: str = "auto"
+    """The one that the run was given, whose module may therefore be imported."""
 
     @functools.cached_property
     def policy(self) -> Policy:
         """The policy of the newest checkpoint, see `load_policy`, which has those of other policies and checkpoints."""
+        from sf.plugins import ENCODERS
         from sf.policy import load_policy
 
+        if ":" in self.encoder:
+            ENCODERS.trust(self.encoder)
         return load_policy(self.path)
 
     @functools.cached_property
@@ -63,6 +69,7 @@ def train(
     on_iteration: Callable[[Iteration], object] | None = None,
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[CheckpointSaved], object] | None = None,
+    algorithm: type[Algorithm] | str = "ppo",
     **flags: Any,
 ) -> TrainResult:
     """Train a policy, as ``sf-train`` does with the same flags; returns when the run is over, also after Ctrl-C.
@@ -75,6 +82,7 @@ def train(
         env: id of the environment.
         on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
             that returns True stops the run.
+        algorithm: a subclass of `sf.Algorithm` at the top level of a module, or what ``--algorithm`` says.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
 
     Raises:
@@ -84,10 +92,12 @@ def train(
     _expect_a_place_to_train_from()
     from sf.cli.train import parse_config
     from sf.config import check
+    from sf.plugins import name_of_algorithm
     from sf.processes.signals import STOP_SIGNALS
     from sf.run.callbacks import Callbacks
     from sf.run.supervisor import train as run
 
+    flags["algorithm"] = name_of_algorithm(algorithm)
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
     check(config)
@@ -99,7 +109,7 @@ def train(
             signal.signal(number, handler)
     if code == ExitCode.SIGTERM:
         sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
-    return TrainResult(config.run.experiment_dir.absolute(), reason)
+    return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
 
 
 def _flag(name: str, value: Any) -> list[str]:

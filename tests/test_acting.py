@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sf.config.written_out import layout
 from sf.errors import InternalError
-from sf.models import register_model
 from sf.nets.distributions import Categorical
 from sf.nets.fast.acting import (
     MOST_NOISE,
@@ -24,6 +23,7 @@ from sf.nets.fast.acting import (
     small_program,
 )
 from sf.nets.fast.numpy_network import ACTIVATIONS
+from sf.plugins import register_model
 from sf.policy import ActorCritic
 from sf.run.moment import as_text
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sf.cli import export
 from sf.errors import ExportError
-from sf.models import register_model
+from sf.plugins import ENCODERS, register_model
 from sf.policy import GreedyPolicy, PolicySaver, RandomPolicy, TimeStep, TrainedPolicy, export_policy
 from sf.policy.exporting import SUFFIXES, Format, Program
 from sf.policy.nests import leaves
@@ -197,9 +197,7 @@ def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for to in get_args(Format):
         with pytest.raises(ExportError, match="cannot be written"):
             export_policy(TrainedPolicy(network()), tmp_path / "file/x.pt", to)
-    from sf import models
-
-    monkeypatch.setattr(models, "_registered", {})
+    monkeypatch.setattr(ENCODERS, "registered", {})
     register_model("peeking", Peeking)
     for to in get_args(Format):
         with pytest.raises(ExportError, match=r"cannot be written as a graph: .* An encoder must not decide"):

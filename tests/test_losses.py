@@ -20,12 +20,11 @@ from sf.learner.losses import (
     explained_variance,
     limited,
     normalize_advantages,
-    ppo_gradients,
-    ppo_losses,
-    propagate,
     value_loss,
 )
 from sf.learner.metrics import SHARED, combined, policy_change
+from sf.learner.ppo import PPO
+from sf.learner.propagation import Recorded
 from sf.policy import Evaluation
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -112,14 +111,13 @@ def test_gradients_are_those_of_the_losses(config: dict[str, Any]) -> None:
     evaluation, minibatch = random_minibatch(1000, torch.float64)
     for output in evaluation[:3]:
         output.requires_grad_()
-    settings = LearnerConfig(**config)
-    expected = torch.autograd.grad(
-        ppo_losses(evaluation, minibatch, settings).total, evaluation[:3], materialize_grads=True
-    )
-    gradients = ppo_gradients(evaluation, minibatch, settings)
+    algorithm = PPO(LearnerConfig(**config))
+    total = algorithm.loss(evaluation, minibatch).total
+    expected = torch.autograd.grad(total, evaluation[:3], materialize_grads=True)
+    gradients = algorithm.gradients(evaluation, minibatch)
     for found, wanted in zip(gradients, expected, strict=True):
         torch.testing.assert_close(found, wanted)
-    propagate(evaluation, gradients)
+    Recorded(lambda: evaluation, algorithm).backward(evaluation, minibatch)
     for output, gradient in zip(evaluation[:3], gradients, strict=True):
         assert output.grad is not None
         assert torch.equal(output.grad, gradient)
@@ -131,19 +129,19 @@ def test_c10_total_is_linear_in_each_coefficient(config: dict[str, Any]) -> None
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
     small = 1e-3
     base = LearnerConfig(value_loss_coeff=0.5, exploration_loss_coeff=0.01, **config)
-    losses = ppo_losses(evaluation, minibatch, base)
+    losses = PPO(base).loss(evaluation, minibatch)
     terms = {
-        "value_loss_coeff": losses.value,
+        "value_loss_coeff": losses.terms["value_loss"],
         "exploration_loss_coeff": -evaluation.entropy.mean(),
         "kl_loss_coeff": divergences(log_ratios)[2].mean(),
     }
     for name, term in terms.items():
         changed = LearnerConfig(**{**vars(base), name: getattr(base, name) + small})
-        difference = ppo_losses(evaluation, minibatch, changed).total - losses.total
+        difference = PPO(changed).loss(evaluation, minibatch).total - losses.total
         assert difference.item() == pytest.approx(small * term.item(), rel=1e-2, abs=1e-6), name
-    assert losses.total.item() == pytest.approx(
-        (losses.policy + 0.5 * losses.value + losses.exploration + losses.kl).item(), abs=1e-6
-    )
+    weights = {"policy_loss": 1.0, "value_loss": 0.5, "exploration_loss": 1.0, "kl_loss": 1.0}
+    weighted = sum(weights[name] * term.item() for name, term in losses.terms.items())
+    assert losses.total.item() == pytest.approx(weighted, abs=1e-6)
 
 
 def test_c12_divergences_and_clip_fraction() -> None:
@@ -198,5 +196,5 @@ def test_c12_shares_are_combined_by_their_sizes_and_one_that_is_no_number_is_lef
     first = share(3, loss=1.0, ratio_min=0.5, ratio_max=2.0, explained_variance=math.nan)
     second = share(1, loss=5.0, ratio_min=0.75, ratio_max=4.0, explained_variance=0.25)
     expected = {"loss": 2.0, "ratio_min": 0.5, "ratio_max": 4.0, "explained_variance": 0.25}
-    assert combined([first, second]) == expected
-    assert math.isnan(combined([first, share(1)])["explained_variance"]), "no share is a number"
+    assert combined(SHARED, [first, second]) == expected
+    assert math.isnan(combined(SHARED, [first, share(1)])["explained_variance"]), "no share is a number"

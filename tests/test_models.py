@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from sf.config import ModelConfig
 from sf.errors import ConfigError
-from sf.models import models_to_send, register_model
 from sf.nets.networks import Encoder
+from sf.plugins import ENCODERS, plugins_to_send, register_model
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.commands import ROOT, TIMEOUT_S, run
@@ -212,9 +212,9 @@ def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) ->
 
 
 def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sf.models._registered", {"lambda": lambda shapes, config: Mean(shapes, config)})
+    monkeypatch.setitem(ENCODERS.registered, "lambda", lambda shapes, config: Mean(shapes, config))
     with pytest.raises(ConfigError, match="The encoder lambda cannot be sent to the learner"):
-        models_to_send()
+        plugins_to_send()
 
 
 def test_registering_needs_no_torch() -> None:

@@ -17,7 +17,7 @@ from sf.config import LearnerConfig, ModelConfig
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.metrics import Summary
-from sf.learner.peers import Peers, peers_of
+from sf.learner.peers import ALONE, Peers, peers_of
 from sf.learner.update import Update
 from sf.policy import ActorCritic
 from sf.shared.arena import Arena
@@ -74,7 +74,7 @@ def make_update(config: dict[str, Any], model: dict[str, Any], peers: Peers | No
     torch.manual_seed(0)
     policy = ActorCritic(INFO, ModelConfig(encoder_mlp_layers=(16, 16), **model))
     flags = {"num_batches_per_epoch": 2, "num_epochs": 2, "shuffle_minibatches": False, "learning_rate": 1e-3, **config}
-    return Update(policy, LearnerConfig(**flags), 8, *([peers] if peers else []))
+    return Update(policy, LearnerConfig(**flags), 8, peers or ALONE)
 
 
 def random_dataset(seed: int, num_trajectories: int, state_size: int) -> Batch:

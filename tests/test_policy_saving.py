@@ -16,9 +16,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from sf import models
 from sf.errors import CheckpointError
-from sf.models import register_model
+from sf.plugins import ENCODERS, register_model
 from sf.policy import (
     CollectPolicy,
     GreedyPolicy,
@@ -281,7 +280,7 @@ class Mean(nn.Module):
 
 
 def test_a_registered_model_is_rebuilt_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "_registered", {})
+    monkeypatch.setattr(ENCODERS, "registered", {})
     register_model("mean", Mean)
     policy = TrainedPolicy(network(encoder="mean"))
     PolicySaver(policy).save(tmp_path / "p")
@@ -289,7 +288,7 @@ def test_a_registered_model_is_rebuilt_by_name(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(
         load_policy(tmp_path / "p").action(time_step, seed=1).action, policy.action(time_step, seed=1).action
     )
-    models._registered.clear()
+    ENCODERS.registered.clear()
     with pytest.raises(CheckpointError, match=r"encoder=mean is not registered .*Call sf.register_model\('mean'"):
         load_policy(tmp_path / "p")
 
@@ -300,11 +299,11 @@ def test_a_file_does_not_get_to_import_an_encoder(tmp_path: Path) -> None:
         CheckpointError, match=r"which imports a module\. If you trust it, give --encoder=.*:Mean or call"
     ):
         load_policy(tmp_path / "p")
-    models.trust_encoder(f"{__name__}:Mean")
+    ENCODERS.trust(f"{__name__}:Mean")
     try:
         load_policy(tmp_path / "p")
     finally:
-        models._registered.clear()
+        ENCODERS.registered.clear()
 
 
 def test_a_saved_policy_needs_neither_the_environment_nor_the_training_configuration(tmp_path: Path) -> None:

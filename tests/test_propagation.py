@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +10,35 @@ import torch
 from gymnasium import spaces
 
 from sf.config import LearnerConfig, ModelConfig
-from sf.learner.losses import LossGradients
+from sf.learner.algorithm import Algorithm, Losses, LossGradients
+from sf.learner.dataset import Transitions
+from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
 from sf.nets.distributions import LOG_STD_LIMITS, DiagonalGaussian
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo, action_spec, observation_leaves
+
+PPO_OF_DEFAULTS = PPO(LearnerConfig())
+
+
+class Given(Algorithm):
+    """A loss with these derivatives."""
+
+    def __init__(self, derivatives: LossGradients) -> None:
+        super().__init__(LearnerConfig())
+        self.derivatives = derivatives
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        total = sum((one * other).sum() for one, other in zip(self.derivatives, evaluation[:3], strict=True))
+        return Losses(torch.as_tensor(total), {})
+
+
+class GivenByHand(Given):
+    """The same without autograd."""
+
+    def gradients(self, evaluation: Evaluation, minibatch: Transitions) -> LossGradients:
+        return self.derivatives
+
 
 CHOICE, NUMBERS = spaces.Discrete(5, start=2), spaces.Box(-1.0, 1.0, (3,))
 
@@ -30,7 +55,9 @@ def make(action_space: Any = CHOICE, size: int = 6, **settings: Any) -> ActorCri
     return policy
 
 
-def outcome(network: Any, policy: ActorCritic, num_rows: int) -> tuple[Evaluation, torch.Tensor]:
+def outcome(
+    make_network: Callable[[Algorithm], Any], policy: ActorCritic, num_rows: int, kind: type[Given] = GivenByHand
+) -> tuple[list[torch.Tensor], torch.Tensor]:
     """What a network says of random rows, and the gradient that it adds to one that is there."""
     random = torch.Generator().manual_seed(2)
     observations = {"obs": torch.randn(num_rows, *policy.info.observations["obs"].shape, generator=random)}
@@ -38,10 +65,13 @@ def outcome(network: Any, policy: ActorCritic, num_rows: int) -> tuple[Evaluatio
     if policy.info.action.is_scalar:
         actions = torch.randint(5, (num_rows,), generator=random)
     derivatives = LossGradients(*torch.randn(3, num_rows, generator=random).unbind())
+    network = make_network(kind(derivatives))
     policy.flat_gradient.fill_(0.125)
     evaluation = network.evaluate(observations, actions)
-    network.propagate(evaluation, derivatives)
-    return Evaluation(*(part.detach() for part in evaluation)), policy.flat_gradient.clone()
+    none = torch.empty(0)
+    network.backward(evaluation, Transitions({}, none, none, none, none, none, none))
+    assert evaluation.heads == {}
+    return [part.detach() for part in evaluation[:4]], policy.flat_gradient.clone()
 
 
 @pytest.mark.parametrize("num_rows", [1, 7, 300])
@@ -63,13 +93,18 @@ def outcome(network: Any, policy: ActorCritic, num_rows: int) -> tuple[Evaluatio
 def test_what_is_written_out_is_what_torch_records(action_space: Any, settings: dict[str, Any], num_rows: int) -> None:
     """The numbers to the last bit, as ratios of 1 need; gradients up to the order of sums."""
     policy = make(action_space, **settings)
-    assert isinstance(propagation_through(policy, LearnerConfig()), WrittenOut)
-    right, right_gradient = outcome(Recorded(policy.evaluate), policy, num_rows)
-    found, found_gradient = outcome(WrittenOut(policy), policy, num_rows)
-    for name, one, other in zip(Evaluation._fields, found, right, strict=True):
-        assert torch.equal(one, other), name
+    assert isinstance(propagation_through(policy, PPO_OF_DEFAULTS), WrittenOut)
+    right, right_gradient = outcome(lambda given: Recorded(policy.evaluate, given), policy, num_rows, Given)
     assert float((right_gradient - 0.125).abs().max()) > 0.1
-    torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5)
+    shortcuts: list[Callable[[Algorithm], Any]] = [
+        lambda given: Recorded(policy.evaluate, given),
+        lambda given: WrittenOut(policy, given),
+    ]
+    for shortcut in shortcuts:
+        found, found_gradient = outcome(shortcut, policy, num_rows)
+        for name, one, other in zip(Evaluation._fields, found, right, strict=False):
+            assert torch.equal(one, other), name
+        torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_deviations_at_their_limits_have_no_gradient() -> None:
@@ -100,10 +135,10 @@ def test_deviations_at_their_limits_have_no_gradient() -> None:
     ],
 )
 def test_other_networks_are_recorded(action_space: Any, settings: dict[str, Any]) -> None:
-    assert isinstance(propagation_through(make(action_space, **settings), LearnerConfig()), Recorded)
+    assert isinstance(propagation_through(make(action_space, **settings), PPO_OF_DEFAULTS), Recorded)
 
 
 def test_bfloat16_is_recorded() -> None:
     policy = make()
     rough = ActorCritic(policy.info, policy.config, bf16=True)
-    assert isinstance(propagation_through(rough, LearnerConfig()), Recorded)
+    assert isinstance(propagation_through(rough, PPO_OF_DEFAULTS), Recorded)

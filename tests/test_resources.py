@@ -28,7 +28,7 @@ import torch
 from sf.errors import ResourceError, SfError
 from sf.machine import memory
 from sf.machine.memory import MemoryKills
-from sf.models import register_model
+from sf.plugins import register_model
 from sf.processes.disposable import DisposableChild
 from sf.processes.fork_server import ForkServer
 from sf.processes.process import failure_of

@@ -14,7 +14,7 @@ from sf.bench.verdict import Mode, verdict
 from sf.bench.window import Window
 from sf.config import Config, suits_acting
 from sf.errors import ExitCode, UsageError
-from sf.models import models_to_send
+from sf.plugins import plugins_to_send
 from sf.processes.disposable import in_disposable_child
 from sf.run.callbacks import Callbacks
 from sf.run.preparation import Prepared, prepare
@@ -85,7 +85,7 @@ def _could_act(prepared: Prepared) -> bool:
 def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
     """Of the roofline, measured in a process that ends with them."""
     return in_disposable_child(
-        measure, prepared.config, prepared.source, prepared.info, models_to_send(), seconds,
+        measure, prepared.config, prepared.source, prepared.info, plugins_to_send(), seconds,
         timeout_s=SLOWEST_ROOFLINE_S, what="The measurement of one sample",
     )  # fmt: skip
 

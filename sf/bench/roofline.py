@@ -13,9 +13,9 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
 from sf.machine.cores import usable_cores
-from sf.models import register_models
+from sf.plugins import Sent, receive_plugins
 from sf.rollout.worker import RolloutWorker
 from sf.run.wiring import wire
 from sf.shared.arena import Array
@@ -73,17 +73,17 @@ def cores_of(config: Config) -> int:
     return 1 if config.run.serial_mode else usable_cores()
 
 
-def measure(config: Config, source: EnvSource, info: EnvInfo, models: Mapping[str, Any], seconds: float) -> list[Block]:
+def measure(config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, seconds: float) -> list[Block]:
     """Blocks for about so many seconds, and a few in any case.
 
     Args:
         config: resolved.
         source: makes the environments.
         info: what they look like.
-        models: encoders that the user has registered.
+        plugins: encoders and algorithms that the user has registered.
         seconds: of wall time.
     """
-    register_models(models)
+    receive_plugins(plugins)
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(_for_one_process(config), source, info, directory)
         try:

@@ -89,6 +89,6 @@ def environment(
 def trust(encoder: str | None) -> None:
     """Imports the encoder ``module:Name`` that the command line names."""
     if encoder is not None:
-        from sf.models import trust_encoder
+        from sf.plugins import ENCODERS
 
-        trust_encoder(encoder)
+        ENCODERS.trust(encoder)

@@ -192,6 +192,8 @@ class ModelConfig:
 class LearnerConfig:
     """How the policy is updated."""
 
+    algorithm: str = "ppo"
+    """How the policy learns from a batch: ppo, or module:Name of a subclass of sf.Algorithm."""
     batch_size: Annotated[int, AT_LEAST_1] | None = None
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
     num_learners: Annotated[int, AT_LEAST_1] = 1

@@ -10,7 +10,7 @@ import itertools
 import math
 
 from sf.config.roles import ModelConfig
-from sf.models import AUTO
+from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo, image_layout
 
 MOST_PRODUCTS = 600_000
@@ -24,7 +24,7 @@ def is_written_out(info: EnvInfo, config: ModelConfig) -> bool:
 
 def missing_layers(config: ModelConfig) -> list[str]:
     """Settings of the network that are not written out."""
-    missing = {f"encoder={config.encoder}": config.encoder != AUTO, "use_rnn=True": config.use_rnn}
+    missing = {f"encoder={config.encoder}": config.encoder != ENCODERS.default, "use_rnn=True": config.use_rnn}
     return [name for name, is_set in (missing | {"encoder_per_key=True": config.encoder_per_key}).items() if is_set]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from sf.envs import EnvSource
 from sf.evaluator.entrants import Entrant, Loaded, load_entrant
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.machine.cores import usable_cores
-from sf.models import models_to_send, register_models
+from sf.plugins import Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import DisposableChild
 from sf.spaces import EnvInfo
 
@@ -56,10 +55,10 @@ def evaluate(
     num_workers = min(num_workers, num_episodes)
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
-    models, children = models_to_send(), []
+    plugins, children = plugins_to_send(), []
     try:
         for index in range(1, num_workers):
-            arguments = entrant, replace(source, worker=index), info, shares[index], seeds[index], models
+            arguments = entrant, replace(source, worker=index), info, shares[index], seeds[index], plugins
             children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
         results = [_play(loaded, source, info, shares[0], seeds[0], tell)]
         results += [child.result() for child in children]
@@ -76,10 +75,10 @@ def evaluate(
 
 
 def _play_share(
-    entrant: Entrant, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, models: Mapping[str, Any]
+    entrant: Entrant, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, plugins: Sent
 ) -> list[Episodes]:
     """In a process of its own."""
-    register_models(models)
+    receive_plugins(plugins)
     torch.set_num_threads(1)
     return _play(load_entrant(entrant), source, info, num_episodes, seed)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from sf.config import LearnerConfig
 from sf.learner.batch import Batch
 from sf.learner.returns import gae, values_after, vtrace
 from sf.policy import ActorCritic, Sequences
+
+OF_SEVERAL_TENSORS = ("observations", "extra")
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,33 @@ class Transitions:
     """[N]."""
     returns: Tensor
     """[N] the value targets in units of the reward."""
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """[N, ...] columns that only an algorithm knows; `transitions["name"]` is one of them."""
 
     def __len__(self) -> int:
         return len(self.actions)
 
+    def __getitem__(self, name: str) -> Tensor:
+        """A column that the algorithm has added."""
+        return self.extra[name]
+
+    def with_columns(self, **columns: Tensor) -> Transitions:
+        """The same transitions with further columns [N, ...], which minibatches then have as well."""
+        for name, column in columns.items():
+            assert len(column) == len(self), f"{name} has {len(column)} rows, but there are {len(self)} transitions"
+        return replace(self, extra={**self.extra, **columns})
+
     def take(self, rows: Tensor) -> Transitions:
         """The transitions at rows [n], copied."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "observations"}
-        return Transitions(
-            observations={name: leaf.index_select(0, rows) for name, leaf in self.observations.items()},
-            **{name: column.index_select(0, rows) for name, column in columns.items()},
-        )
+
+        def taken(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: column.index_select(0, rows) for name, column in columns.items()}
+
+        return Transitions(observations=taken(self.observations), extra=taken(self.extra), **taken(self.columns()))
+
+    def columns(self) -> dict[str, Tensor]:
+        """The columns that every algorithm has, without the observations."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_SEVERAL_TENSORS}
 
 
 def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
@@ -55,21 +74,12 @@ def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transi
         config.gamma,
         config.gae_lambda,
     )
-    returns = (advantages + batch.values).flatten()
-    return Transitions(
-        observations={name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
-        actions=batch.actions.flatten(0, 1),
-        behavior_log_probs=batch.behavior_log_probs.flatten(),
-        old_values=policy.normalize(batch.values.flatten()),
-        advantages=advantages.flatten(),
-        value_targets=policy.normalize(returns),
-        returns=returns,
-    )
+    return _transitions(batch, policy, advantages, returns=advantages + batch.values)
 
 
-def with_vtrace(transitions: Transitions, batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
-    """The same transitions with advantages and targets by V-trace under the present weights."""
-    log_probs, all_values = _evaluate(batch, policy, config.num_minibatches)
+def with_vtrace(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
+    """The same with advantages and value targets by V-trace under the present weights."""
+    log_probs, all_values = evaluate_batch(batch, policy, config.num_minibatches)
     values, bootstrap_values = all_values[:-1], all_values[-1]
     targets, advantages = vtrace(
         batch.behavior_log_probs,
@@ -84,9 +94,19 @@ def with_vtrace(transitions: Transitions, batch: Batch, policy: ActorCritic, con
         config.vtrace_rho,
         config.vtrace_c,
     )
-    returns = targets.flatten()
-    return replace(
-        transitions, advantages=advantages.flatten(), value_targets=policy.normalize(returns), returns=returns
+    return _transitions(batch, policy, advantages, returns=targets)
+
+
+def _transitions(batch: Batch, policy: ActorCritic, advantages: Tensor, returns: Tensor) -> Transitions:
+    """From advantages and value targets [T, B], both in units of the reward."""
+    return Transitions(
+        observations={name: leaf[:-1].flatten(0, 1) for name, leaf in batch.observations.items()},
+        actions=batch.actions.flatten(0, 1),
+        behavior_log_probs=batch.behavior_log_probs.flatten(),
+        old_values=policy.normalize(batch.values.flatten()),
+        advantages=advantages.flatten(),
+        value_targets=policy.normalize(returns.flatten()),
+        returns=returns.flatten(),
     )
 
 
@@ -96,9 +116,20 @@ def _ends_without_value(batch: Batch, config: LearnerConfig) -> Tensor:
 
 
 @torch.no_grad()
-def _evaluate(batch: Batch, policy: ActorCritic, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Log-probabilities [T, B] and values [T+1, B] under the present weights, some trajectories at a time."""
+def evaluate_batch(batch: Batch, policy: ActorCritic, num_parts: int = 1) -> tuple[Tensor, Tensor]:
+    """What the present weights say of a batch, without gradients.
+
+    Args:
+        batch: [T, B].
+        policy: that evaluates it.
+        num_parts: groups of trajectories that are evaluated one after the other, to use less memory.
+
+    Returns:
+        Log-probabilities [T, B] of the actions, and values [T+1, B] in units of the reward.
+    """
     steps, num_trajectories = batch.rewards.shape
+    if num_trajectories == 0:  # not every network takes none
+        return batch.behavior_log_probs, batch.by_step["values"]
     actions = torch.cat([batch.actions, torch.zeros_like(batch.actions[:1])])  # of the last observation, for its value
     log_probs, values = [], []
     for columns in torch.arange(num_trajectories, device=actions.device).tensor_split(min(num_parts, num_trajectories)):

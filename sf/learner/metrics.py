@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.algorithm import Algorithm
 from sf.learner.dataset import Transitions
-from sf.learner.losses import clip_fraction, divergences, explained_variance, ppo_losses
+from sf.learner.losses import clip_fraction, divergences, explained_variance
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Evaluation
 
@@ -27,16 +29,10 @@ def train_summary_interval_s(version: int) -> float:
 
 
 @torch.no_grad()
-def loss_terms(evaluation: Evaluation, minibatch: Transitions, config: LearnerConfig) -> dict[str, Tensor]:
-    """The terms of the loss."""
-    losses = ppo_losses(evaluation, minibatch, config)
-    return {
-        "loss": losses.total,
-        "policy_loss": losses.policy,
-        "value_loss": losses.value,
-        "exploration_loss": losses.exploration,
-        "kl_loss": losses.kl,
-    }
+def loss_terms(evaluation: Evaluation, minibatch: Transitions, algorithm: Algorithm) -> dict[str, Tensor]:
+    """The loss and its terms."""
+    losses = algorithm.loss(evaluation, minibatch)
+    return {"loss": losses.total, **losses.terms}
 
 
 @torch.no_grad()
@@ -95,18 +91,27 @@ def running_statistics(policy: ActorCritic) -> dict[str, Tensor]:
 LEAST = ("ratio_min", "adv_min", "first_ratio_min")
 MOST = ("kl_divergence_max", "ratio_max", "max_abs_logprob", "value_delta_max", "adv_max", "first_ratio_max")
 MEANS = (
-    "loss", "policy_loss", "value_loss", "exploration_loss", "kl_loss", "entropy", "fraction_clipped", "kl_divergence",
-    "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl", "ratio_mean", "value", "value_delta",
-    "explained_variance", "adv_std", "clipfrac",
+    "loss", "entropy", "fraction_clipped", "kl_divergence", "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl",
+    "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "clipfrac",
 )  # fmt: skip
 SHARED = LEAST + MOST + MEANS
-"""Numbers that each learner computes from its own share; all others are the same for all learners."""
+"""Numbers that each learner computes from its own share, beside the terms of the loss, which are means too; all others
+are the same for all learners."""
+
+
+TAKEN = frozenset(SHARED) | {
+    "grad_norm", "lr", "actual_lr", "adam_max_second_moment", "skipped_steps", "version_diff_min", "version_diff_avg",
+    "version_diff_max", "valids_fraction", "same_policy_fraction", "num_sgd_steps",
+}  # fmt: skip
+"""Names that no term of a loss may have."""
 
 
 class Summary:
     """Collects numbers during a dataset and reads those that are on the device in one transfer at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, loss_terms: Sequence[str] = ()) -> None:
+        """Starts empty; `loss_terms` are the names that the algorithm gives the terms of its loss."""
+        self._shared = (*SHARED, *loss_terms)
         self._tensors: dict[str, Tensor] = {}
         self._weights: dict[str, float] = {}
         """Transitions behind a number of this learner's share."""
@@ -149,25 +154,28 @@ class Summary:
             numbers = torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).cpu().tolist()
             read = dict(zip(tensors, numbers, strict=True))
         shares = peers.gather(
-            torch.tensor([read.get(name, 0.0) for name in SHARED], dtype=torch.float64),
-            torch.tensor([weights.get(name, 0.0) for name in SHARED], dtype=torch.float64),
+            torch.tensor([read.get(name, 0.0) for name in self._shared], dtype=torch.float64),
+            torch.tensor([weights.get(name, 0.0) for name in self._shared], dtype=torch.float64),
         )
-        own = {name: value for name, value in read.items() if name not in SHARED}
-        return {**self._numbers, **own, **combined([(value.tolist(), size.tolist()) for value, size in shares])}
+        own = {name: value for name, value in read.items() if name not in self._shared}
+        of_all = combined(self._shared, [(value.tolist(), size.tolist()) for value, size in shares])
+        return {**self._numbers, **own, **of_all}
 
 
-def combined(shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:
-    """The numbers of `SHARED` that any learner has, from the values and the weights of each."""
+def combined(names: Sequence[str], shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:
+    """The named numbers that any learner has, from the values and the weights of each."""
     combined = {}
-    for index, name in enumerate(SHARED):
+    for index, name in enumerate(names):
         some = [(values[index], sizes[index]) for values, sizes in shares if sizes[index]]
         # A share whose returns are all alike explains nothing of them, and says nothing of the others.
         some = [share for share in some if not math.isnan(share[0])] or some
         if not some:
             continue
-        if name in MEANS:
+        if name in LEAST:
+            combined[name] = min(value for value, _ in some)
+        elif name in MOST:
+            combined[name] = max(value for value, _ in some)
+        else:
             total = sum(size for _, size in some)
             combined[name] = sum(value * (size / total) for value, size in some)
-        else:
-            combined[name] = (min if name in LEAST else max)(value for value, _ in some)
     return combined

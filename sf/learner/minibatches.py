@@ -30,7 +30,7 @@ NO_AGES = Ages(-1.0, -1.0, -1.0)
 
 
 @dataclass(frozen=True)
-class Part:
+class MinibatchRows:
     """One minibatch, or this learner's share of it, as row numbers of the flattened [T·B] dataset."""
 
     counted: Tensor
@@ -84,7 +84,7 @@ class Selection:
         """All rows that train; None for the whole dataset."""
         return None if self._num_trained == self._num_total else self._only_young(self._own_rows).to(self._device)
 
-    def deal(self, num_parts: int, shuffle: bool, whole_trajectories: bool = False) -> list[Part]:
+    def deal(self, num_parts: int, shuffle: bool, whole_trajectories: bool = False) -> list[MinibatchRows]:
         """Parts of nearly equal size, fewer where there are not enough rows; each row is in one of them.
 
         With shuffle every call draws a new permutation. A part in which everything is too old, for all learners, is
@@ -94,13 +94,13 @@ class Selection:
         parts = self._without_empty(deal(num_parts, shuffle))
         return parts if self._device == CPU else _moved(parts, self._device)
 
-    def _deal_rows(self, num_parts: int, shuffle: bool) -> list[Part]:
+    def _deal_rows(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:
         if num_parts == 1 and self._num_trained == self._num_total:
-            return [Part(self._own_rows, None)]
+            return [MinibatchRows(self._own_rows, None)]
         rows = self._own_rows[torch.randperm(self._num_own)] if shuffle else self._own_rows
-        return [Part(counted, self._only_young(counted)) for counted in rows.tensor_split(num_parts)]
+        return [MinibatchRows(counted, self._only_young(counted)) for counted in rows.tensor_split(num_parts)]
 
-    def _deal_trajectories(self, num_parts: int, shuffle: bool) -> list[Part]:
+    def _deal_trajectories(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:
         length, num_trajectories = self._own.shape
         order = torch.randperm(num_trajectories) if shuffle else torch.arange(num_trajectories)
         parts = []
@@ -111,10 +111,10 @@ class Selection:
             trained, kept = self._only_young(counted), None
             if len(trained) < len(rows):
                 kept = (is_own & self._young[rows]).nonzero()[:, 0]
-            parts.append(Part(counted, trained, columns, kept))
+            parts.append(MinibatchRows(counted, trained, columns, kept))
         return parts
 
-    def _without_empty(self, parts: list[Part]) -> list[Part]:
+    def _without_empty(self, parts: list[MinibatchRows]) -> list[MinibatchRows]:
         """The parts in which some learner has something to train on, with the ages in the shares of all."""
         own = torch.from_numpy(np.array([self._facts(part) for part in parts], np.float64))
         shares = np.stack([share.numpy() for (share,) in self._peers.gather(own)])
@@ -126,7 +126,7 @@ class Selection:
             if trained[i]
         ]
 
-    def _facts(self, part: Part) -> tuple[float, ...]:
+    def _facts(self, part: MinibatchRows) -> tuple[float, ...]:
         """How many transitions train and how many count; sum, minimum and maximum of the ages of the latter."""
         ages = self._ages[part.counted.numpy()]
         if not ages.size:
@@ -137,7 +137,7 @@ class Selection:
         return rows if self._num_trained == self._num_own else rows[self._young[rows]]
 
 
-def _moved(parts: list[Part], device: torch.device) -> list[Part]:
+def _moved(parts: list[MinibatchRows], device: torch.device) -> list[MinibatchRows]:
     """The same with what training needs on a device, in one transfer."""
     here = [rows for part in parts for rows in (part.trained, part.columns, part.kept) if rows is not None]
     if not here:

@@ -8,15 +8,15 @@ checks and calls rather than for numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sf.config import LearnerConfig
 from sf.config.written_out import is_written_out
-from sf.learner.losses import LossGradients, propagate
+from sf.learner.algorithm import Algorithm, LossGradients
+from sf.learner.dataset import Transitions
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
 from sf.nets.distributions import Mixed
@@ -31,28 +31,56 @@ class Propagation(Protocol):
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """See `ActorCritic.evaluate`."""
 
-    def propagate(self, evaluation: Evaluation, gradients: LossGradients) -> None:
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
         """Adds the derivatives of the loss to the gradients of the parameters, for what `evaluate` gave last."""
 
 
-def propagation_through(policy: ActorCritic, config: LearnerConfig) -> Propagation:
+def propagation_through(policy: ActorCritic, algorithm: Algorithm) -> Propagation:
     """The fastest one."""
-    if config.torch_compile:
-        return Recorded(Compiled(policy))
-    if is_written_out(policy.info, policy.config) and not policy.bf16:
-        return WrittenOut(policy)
-    return Recorded(policy.evaluate)
+    if algorithm.config.torch_compile:
+        return Recorded(Compiled(policy), algorithm)
+    if algorithm.has_gradients and is_written_out(policy.info, policy.config) and not policy.bf16:
+        return WrittenOut(policy, algorithm)
+    return Recorded(policy.evaluate, algorithm)
 
 
 class Recorded:
-    """By torch, for every network."""
+    """By torch, for every network and every algorithm."""
 
-    def __init__(self, evaluate: Callable[..., Evaluation]) -> None:
-        self.evaluate = evaluate
+    def __init__(self, evaluate: Callable[..., Evaluation], algorithm: Algorithm) -> None:
+        self.evaluate, self._algorithm = evaluate, algorithm
 
-    def propagate(self, evaluation: Evaluation, gradients: LossGradients) -> None:
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
         """See `Propagation`."""
-        propagate(evaluation, gradients)
+        if self._algorithm.has_gradients:
+            loss = _with_gradients(evaluation, self._algorithm.gradients(evaluation, minibatch))
+        else:
+            loss = self._algorithm.loss(evaluation, minibatch).total
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+class _WithGradients(torch.autograd.Function):
+    """A scalar with these derivatives with respect to the tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: LossGradients, *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.gradients
+
+
+def _with_gradients(evaluation: Evaluation, gradients: LossGradients) -> Tensor:
+    """A scalar in the place of the loss, with its derivatives.
+
+    `torch.autograd.backward` takes derivatives too, and imports 487 modules to compare their shapes.
+    """
+    loss: Tensor = _WithGradients.apply(  # type: ignore[no-untyped-call]
+        gradients, evaluation.log_probs, evaluation.entropy, evaluation.normalized_values
+    )
+    return loss
 
 
 class WrittenOut:
@@ -61,7 +89,8 @@ class WrittenOut:
     What it evaluates are the numbers of `ActorCritic.evaluate`, by the same operations.
     """
 
-    def __init__(self, policy: ActorCritic) -> None:
+    def __init__(self, policy: ActorCritic, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
         self._read = policy.inputs.forward
         self._tower = _Tower(policy.encoder)
         self._tower_of_values = None if policy.value_encoder is None else _Tower(policy.value_encoder)
@@ -82,8 +111,9 @@ class WrittenOut:
         return Evaluation(log_probs, entropy, values, params)
 
     @torch.no_grad()
-    def propagate(self, evaluation: Evaluation, gradients: LossGradients) -> None:
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
         """See `Propagation`."""
+        gradients = self._algorithm.gradients(evaluation, minibatch)
         d_params = self._gradient_of_params(gradients.log_probs, gradients.entropy)
         d_values = gradients.normalized_values.unsqueeze(-1)
         _add_gradient(self._policy_head, d_params, self._tower.features)

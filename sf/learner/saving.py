@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -151,8 +150,11 @@ class Saver:
         """Writes transitions that broke the training, no more than a few; returns where they are, for the user."""
         path = self.directory / "non_finite_minibatch.safetensors"
         some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT), device=minibatch.actions.device))
-        tensors = {field.name: getattr(some, field.name) for field in fields(some) if field.name != "observations"}
-        tensors |= {f"observations.{name}": leaf for name, leaf in some.observations.items()}
+        tensors = {
+            **some.columns(),
+            **some.extra,
+            **{f"observations.{k}": leaf for k, leaf in some.observations.items()},
+        }
         try:
             self._owner.expect_unchanged()
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)

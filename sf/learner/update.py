@@ -1,9 +1,9 @@
-"""The update: from one dataset of trajectories to a few optimizer steps.
+"""The update: from one dataset of trajectories to a few optimizer steps. It is the loop around an `Algorithm`.
 
-    batch [T, B] -> advantages, value targets -> epochs x minibatches: loss, gradient, Adam -> statistics
+    batch [T, B] -> algorithm.prepare -> epochs x minibatches: algorithm.loss, gradient, Adam -> statistics
 
-The version counts optimizer steps. It is raised with each of them, and whoever runs `Update.steps` publishes the policy
-after each item. Statistics that scale observations and returns change together with the last step of a dataset.
+The version counts optimizer steps. It is raised with each of them, and the learner publishes the policy after each item
+of `Update.steps`. Statistics that scale observations and returns change together with the last step of a dataset.
 
 Where a policy has several learners, a batch is this learner's share of the dataset, and they take each step together.
 """
@@ -21,16 +21,19 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
+from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
-from sf.learner.dataset import Transitions, with_gae, with_vtrace
-from sf.learner.losses import divergences, normalize_advantages, ppo_gradients
-from sf.learner.minibatches import Part, Selection
+from sf.learner.dataset import Transitions
+from sf.learner.losses import divergences, normalize_advantages
+from sf.learner.minibatches import MinibatchRows, Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
+from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
+from sf.learner.trial import loss_terms_of
 from sf.policy import ActorCritic, Evaluation, Sequences
 from sf.storage.differences import tensor_differences
 
@@ -66,7 +69,14 @@ class StepReport:
 class Update:
     """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
 
-    def __init__(self, policy: ActorCritic, config: LearnerConfig, num_streams: int = 0, peers: Peers = ALONE) -> None:
+    def __init__(
+        self,
+        policy: ActorCritic,
+        config: LearnerConfig,
+        num_streams: int = 0,
+        peers: Peers = ALONE,
+        algorithm: Algorithm | None = None,
+    ) -> None:
         """Starts at version 0.
 
         Args:
@@ -74,9 +84,15 @@ class Update:
             config: how.
             num_streams: environment rows that trajectories come from, where their rewards are normalized.
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
+            algorithm: what to do with a batch; PPO if it is left out.
+
+        Raises:
+            ConfigError: the algorithm does not do what one has to do.
         """
         self.policy, self.config, self.peers = policy, config, peers
-        self._network = propagation_through(policy, config)
+        self.algorithm = PPO(config) if algorithm is None else algorithm
+        self._loss_terms = loss_terms_of(self.algorithm, policy)
+        self._network = propagation_through(policy, self.algorithm)
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
@@ -88,11 +104,10 @@ class Update:
             else None
         )
         self._schedule = learning_rate(config)
-        self._clip_factor = 1.0
         self.num_skipped = 0
         """Optimizer steps that were not taken because the gradient was not finite."""
         self._skipped_in_a_row = 0
-        self._summary = metrics.Summary()
+        self._summary = metrics.Summary(self._loss_terms)
 
     @property
     def lr(self) -> float:
@@ -102,8 +117,7 @@ class Update:
     def set_progress(self, fraction: float) -> None:
         """Say which part of the run, from 0 to 1, lies before the next dataset."""
         self._schedule.set_progress(fraction)
-        if self.config.ppo_clip_anneal:
-            self._clip_factor = 1.0 - fraction
+        self.algorithm.set_progress(fraction)
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """Trains on a dataset; one item after each optimizer step.
@@ -113,7 +127,7 @@ class Update:
         of the others. A dataset with nothing to train on is skipped, and no statistics take in one of which a step was
         skipped.
         """
-        self._summary = metrics.Summary()
+        self._summary = metrics.Summary(self._loss_terms)
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
         selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
@@ -126,22 +140,21 @@ class Update:
         if self.reward_scaling is not None:
             self.reward_scaling.remember()
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
-        transitions = with_gae(batch, self.policy, self.config)
         is_last = False
         for epoch in range(self.config.num_epochs):
-            if self.config.with_vtrace and len(transitions):
-                transitions = with_vtrace(transitions, batch, self.policy, self.config)
-            parts = selection.deal(
+            if epoch == 0 or self.algorithm.prepares_each_epoch:
+                transitions = self.algorithm.prepare(batch, self.policy)
+            dealt = selection.deal(
                 self.config.num_minibatches, self.config.shuffle_minibatches, self.policy.state_size > 0
             )
-            for index, part in enumerate(parts):
-                lags = [age + self.version - first_version for age in part.ages]
-                evaluation, minibatch = self._evaluate(part, transitions, batch)
+            for index, rows in enumerate(dealt):
+                lags = [age + self.version - first_version for age in rows.ages]
+                evaluation, minibatch = self._evaluate(rows, transitions, batch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, minibatch, unchanged=not any(lags))
                 if not self._step(evaluation, minibatch, lr_factor):
                     continue
-                ends_epoch = index == len(parts) - 1
+                ends_epoch = index == len(dealt) - 1
                 has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
                 is_last = ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
                 if is_last and self.num_skipped == skipped_before:
@@ -157,7 +170,7 @@ class Update:
         if self.reward_scaling is not None and self.num_skipped > skipped_before:
             self.reward_scaling.forget()
         if self.version == first_version:
-            self._summary = metrics.Summary()  # without a step there is nothing to tell
+            self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
@@ -193,24 +206,24 @@ class Update:
         if self._schedule.needs_divergence:  # the others follow from the flags and the progress
             self._schedule.value = float(state["learning_rate"])
 
-    def _evaluate(self, part: Part, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
+    def _evaluate(self, rows: MinibatchRows, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
         """The transitions of a minibatch, and what the policy now says of them."""
-        if part.num_trained == 0:  # only other learners have some; not every network takes none
+        if rows.num_trained == 0:  # only other learners have some; not every network takes none
             nothing = torch.empty(0, device=self.policy.flat.device)
-            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, part.trained)
-        if part.columns is None:
-            minibatch = _take(transitions, part.trained)
+            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, rows.trained)
+        if rows.columns is None:
+            minibatch = _take(transitions, rows.trained)
             return self._network.evaluate(minibatch.observations, minibatch.actions), minibatch
-        # A policy with memory goes through whole trajectories and then trains on those of their steps that count.
+        # A recurrent policy goes through whole trajectories and then trains on those of their steps that count.
         steps, num_trajectories = batch.rewards.shape
-        columns = part.columns
-        rows = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
-        unrolled = transitions.take(rows)
+        columns = rows.columns
+        in_time = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
+        unrolled = transitions.take(in_time)
         sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
         evaluation = self._network.evaluate(unrolled.observations, unrolled.actions, sequences)
-        if part.kept is None:
+        if rows.kept is None:
             return evaluation, unrolled
-        return Evaluation(*(x.index_select(0, part.kept) for x in evaluation)), unrolled.take(part.kept)
+        return evaluation.take(rows.kept), unrolled.take(rows.kept)
 
     def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
@@ -218,11 +231,11 @@ class Update:
         Raises:
             NonFiniteGradient: for the tenth time in a row.
         """
-        config, size = self._present_config(), len(minibatch)
+        size = len(minibatch)
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
         if size:
-            self._network.propagate(evaluation, ppo_gradients(evaluation, normalized, config))
+            self._network.backward(evaluation, normalized)
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
@@ -237,8 +250,8 @@ class Update:
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
             self._summary.forget_shares()
         if self.want_summary and size:
-            self._summary.add_share(metrics.loss_terms(evaluation, normalized, config), size)
-            self._summary.add_share(metrics.policy_change(evaluation, minibatch, config), size)
+            self._summary.add_share(metrics.loss_terms(evaluation, normalized, self.algorithm), size)
+            self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm.config), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
@@ -264,15 +277,6 @@ class Update:
             return minibatch
         advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, self.peers)
         return replace(minibatch, advantages=advantages)
-
-    def _present_config(self) -> LearnerConfig:
-        """With the clip ranges of now."""
-        if self._clip_factor == 1.0:
-            return self.config
-        clip_ratio, clip_value = self.config.ppo_clip_ratio, self.config.ppo_clip_value
-        return replace(
-            self.config, ppo_clip_ratio=clip_ratio * self._clip_factor, ppo_clip_value=clip_value * self._clip_factor
-        )
 
     def _reward_scaling_state(self) -> dict[str, Tensor]:
         return {} if self.reward_scaling is None else self.reward_scaling.state_dict()

@@ -24,6 +24,7 @@ from sf.learner.batcher import Batcher
 from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
+from sf.learner.trial import algorithm_of
 from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
@@ -98,7 +99,9 @@ class Learner:
         """For use outside of the training."""
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
         self.peers = peers_of(policy_id, index, arena, bells.learners, self.record.progress)
-        self.update = Update(self.network, config.learner, topology.num_groups * topology.rows, self.peers)
+        algorithm = algorithm_of(config.learner)
+        num_streams = topology.num_groups * topology.rows
+        self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm)
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners

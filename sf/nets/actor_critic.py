@@ -59,6 +59,7 @@ class ActorCritic(nn.Module):
         # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
         self._read_inputs = self.inputs.forward
         self._encode = self._encoding(self.encoder)
+        self._further_heads = getattr(self.encoder, "heads", None)
         self._encode_for_value = None if self.value_encoder is None else self._encoding(self.value_encoder)
         self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
@@ -171,15 +172,20 @@ class ActorCritic(nn.Module):
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """Log-probabilities of recorded actions, entropies and values, with gradients.
 
+        An encoder of the user's may have a method ``heads(features)`` that returns a dict of tensors [N, ...], for
+        losses of its own. The features are those that actions are chosen from. Acting does not call it.
+
         Args:
             observations: [N, *shape] per leaf.
             actions: [N] or [N, D].
             sequences: of a policy with memory; then N = T·B in the order of time.
         """
         state, resets = (None, None) if sequences is None else sequences
-        action_params, normalized_values, _ = self.forward(observations, state, resets)
+        features, normalized_values, _ = self._features_and_values(observations, state, resets)
+        action_params = self._head(features, observations)
         log_probs, entropy = self.distribution.evaluate(action_params, actions)
-        return Evaluation(log_probs, entropy, normalized_values, action_params)
+        heads = {} if self._further_heads is None else self._further_heads(features)
+        return Evaluation(log_probs, entropy, normalized_values, action_params, heads)
 
     @torch.no_grad()
     def values(self, observations: Observations, state: Tensor | None = None) -> Tensor:
@@ -199,6 +205,13 @@ class ActorCritic(nn.Module):
         self, observations: Observations, state: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters of the action distribution [B, n], normalized values [B], and the state afterwards."""
+        features, values, state = self._features_and_values(observations, state, resets)
+        return self._head(features, observations), values, state
+
+    def _features_and_values(
+        self, observations: Observations, state: Tensor | None, resets: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Features [B, n] that actions are chosen from, normalized values [B], and the state afterwards."""
         inputs = self._read_inputs(observations)
         features = self._encode(inputs)
         value_features = features if self._encode_for_value is None else self._encode_for_value(inputs)
@@ -207,7 +220,7 @@ class ActorCritic(nn.Module):
         elif state is None:
             state = features[:, :0]
         values = functional.linear(value_features, *self._value_head_parameters).squeeze(-1)
-        return self._head(features, observations), values, state
+        return features, values, state
 
     def policy_forward(self, observations: Observations, state: Tensor) -> tuple[Tensor, Tensor]:
         """The part of a forward pass that acting needs: parameters of the action distribution [B, n], and the state."""

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.errors import ConfigError
-from sf.models import AUTO, blamed_on_encoder, find_model
 from sf.nets.activations import ACTIVATIONS
 from sf.nets.flat import named_variables
 from sf.nets.initialization import orthogonal
+from sf.plugins import ENCODERS, blamed_on
 
 CONVOLUTIONS = {
     # filters, side of the kernel, stride
@@ -164,12 +164,12 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
     Raises:
         ConfigError: it is not registered, raises an exception, or does not fit into a policy.
     """
-    if config.encoder == AUTO:
+    if config.encoder == ENCODERS.default:
         encoder = Encoder(shapes, config)
         return encoder, encoder.num_features
     name = config.encoder
-    make = find_model(name)
-    with blamed_on_encoder(name, "its construction"):
+    make = ENCODERS.find(name)
+    with blamed_on(f"encoder={name}", "its construction"):
         module = make(dict(shapes), config)
     if not isinstance(module, nn.Module):
         raise ConfigError([f"encoder={name} made a {type(module).__name__}, expected a torch.nn.Module. Return one."])
@@ -184,7 +184,7 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
                 "LayerNorm or GroupNorm instead of BatchNorm, which counts in int64."
             ]
         )
-    with torch.no_grad(), blamed_on_encoder(name, "forward"):
+    with torch.no_grad(), blamed_on(f"encoder={name}", "forward"):
         features = module({key: torch.zeros(2, *shape) for key, shape in shapes.items()})
     if not (
         isinstance(features, Tensor) and features.dim() == 2 and (len(features), features.dtype) == (2, torch.float32)

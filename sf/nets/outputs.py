@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -46,3 +47,10 @@ class Evaluation(NamedTuple):
     """[B] output of the value head, in units of the return statistics."""
     action_params: Tensor
     """[B, parameters of the action distribution]."""
+    heads: Mapping[str, Tensor] = {}
+    """[B, ...] what further heads of the user's encoder say, by name, see `ActorCritic.evaluate`."""
+
+    def take(self, rows: Tensor) -> Evaluation:
+        """The evaluation at rows [n], copied."""
+        columns = {name: column.index_select(0, rows) for name, column in self._asdict().items() if name != "heads"}
+        return Evaluation(**columns, heads={name: head.index_select(0, rows) for name, head in self.heads.items()})

@@ -10,9 +10,9 @@ import torch
 
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError
-from sf.models import expect_known_encoder
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.initialization import without_initialization
+from sf.plugins import expect_known_encoder
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.policy import Policy
 from sf.policy.trained import CollectPolicy, TrainedPolicy

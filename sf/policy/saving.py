@@ -27,9 +27,9 @@ from torch import Tensor
 from sf.config import ModelConfig
 from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
-from sf.models import expect_known_encoder
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.initialization import without_initialization
+from sf.plugins import expect_known_encoder
 from sf.policy.checkpoints import load, load_newest
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.masks import split_action_mask

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.machine.cores import usable_cores
 from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
-from sf.models import AUTO, MakeEncoder, check_encoder, models_to_send, register_models
+from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
@@ -61,7 +61,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     """
     started_by = parent()
     check(config)
-    check_encoder(config.model.encoder)
+    ENCODERS.check(config.model.encoder)
+    ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)
     if not config.run.serial_mode:
         ensure_store_order()
@@ -84,8 +85,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     check(resolved, info)
-    if config.model.encoder != AUTO and not config.run.serial_mode:  # there it is built in this process
-        _look_at_encoder(config, info)
+    if not config.run.serial_mode:  # there they are constructed in this process
+        _look_at_plugins(resolved, info)
     if chosen := _chosen_flags(given, resolved):
         measured = [] if step is None else [_step_time(step, look.num_timed)]
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
@@ -184,31 +185,37 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         )
 
 
-def _look_at_encoder(config: Config, info: EnvInfo) -> None:
-    """Builds a network with an encoder of the user in a process of its own, because that takes torch.
+def _look_at_plugins(config: Config, info: EnvInfo) -> None:
+    """Tries an encoder and an algorithm of the user in a process of its own, because that takes torch.
 
     Raises:
-        ConfigError: it cannot be imported, or does not do what an encoder has to do.
+        ConfigError: one cannot be imported, or does not do what it has to do.
     """
-    what = f"A first look at the encoder {config.model.encoder}"
+    used = {ENCODERS: config.model.encoder, ALGORITHMS: config.learner.algorithm}
+    theirs = [f"the {plugins.kind} {name}" for plugins, name in used.items() if name != plugins.default]
+    if not theirs:
+        return
+    what = f"A first look at {' and '.join(theirs)}"
     try:
-        problems = in_disposable_child(_problems_of, config, info, models_to_send(), timeout_s=START_S, what=what)
+        problems = in_disposable_child(_problems_of, config, info, plugins_to_send(), timeout_s=START_S, what=what)
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
         raise ConfigError([str(error)]) from None
     if problems:
         raise ConfigError(problems)
 
 
-def _problems_of(config: Config, info: EnvInfo, models: Mapping[str, MakeEncoder]) -> Sequence[str]:
+def _problems_of(config: Config, info: EnvInfo, plugins: Sent) -> Sequence[str]:
     import torch
 
+    from sf.learner.trial import algorithm_of, loss_terms_of
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
-    register_models(models)
+    receive_plugins(plugins)
     try:
         device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
-        ActorCritic(info, config.model, device, config.run.bf16)
+        policy = ActorCritic(info, config.model, device, config.run.bf16)
+        loss_terms_of(algorithm_of(config.learner), policy)
     except ConfigError as error:
         return error.problems
     return ()

@@ -19,14 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.machine.limits import ensure_file_size
-from sf.models import models_to_send
+from sf.plugins import Sent, plugins_to_send
 from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
@@ -112,8 +111,8 @@ class Wires:
     eval_bell: Doorbell
     learner_ends: list[ControlEnd]
     """Of the first learner of each policy."""
-    models: Mapping[str, Any]
-    """Encoders that the user has registered."""
+    plugins: Sent
+    """Encoders and algorithms that the user has registered."""
 
     @property
     def topology(self) -> Topology:
@@ -145,7 +144,7 @@ class Wires:
             },
             "learner",
             place,
-            self.models,
+            self.plugins,
             {
                 Phase.START: START_S,
                 Phase.STEP: COMPILE_S if self.config.learner.torch_compile else LEARN_S,
@@ -175,7 +174,7 @@ class Wires:
             },
             "inference",
             place,
-            {} if topology.workers_act else self.models,  # which would bring torch along
+            ({}, {}) if topology.workers_act else self.plugins,  # which would bring torch along
             {Phase.START: START_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
             can_be_replaced=True,
         )
@@ -200,7 +199,7 @@ class Wires:
             },
             "rollout",
             index,
-            {},
+            ({}, {}),
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,
@@ -223,7 +222,7 @@ class Wires:
             },
             "eval",
             0,
-            self.models,
+            self.plugins,
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,
@@ -302,7 +301,7 @@ def wire(
         supervisor_bell=Doorbell(),
         eval_bell=Doorbell(),
         learner_ends=[ControlEnd(f"learner-{p}", serial) for p in policies],
-        models=models_to_send(),
+        plugins=plugins_to_send(),
     )
     for control, learner_end in zip(controls, wires.learner_ends, strict=True):
         connect(control, learner_end)

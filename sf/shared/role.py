@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sf.models import register_models
+from sf.plugins import Sent, receive_plugins
 from sf.shared.progress import Phase
 from sf.shared.records import Record
 
@@ -52,8 +52,8 @@ class RoleSpec:
     """Which records are its own, see `sf.shared.records`."""
     index: int
     """Among the records of this kind."""
-    models: Mapping[str, Any] = field(default_factory=dict)
-    """Encoders that the user has registered."""
+    plugins: Sent = ({}, {})
+    """Encoders and algorithms that the user has registered."""
     deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
     """The longest that one piece of work may take in each phase, where there is a limit."""
     has_environments: bool = False
@@ -83,7 +83,7 @@ class RoleSpec:
         return Together(role, companions) if companions else role
 
     def _build_alone(self) -> Role:
-        register_models(self.models)
+        receive_plugins(self.plugins)
         factory: Any = self.factory
         if isinstance(factory, str):
             module, _, name = factory.partition(":")

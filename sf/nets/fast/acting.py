@@ -11,12 +11,12 @@ from torch import Tensor
 
 from sf.config.written_out import MOST_PRODUCTS, is_written_out
 from sf.errors import InternalError
-from sf.models import AUTO
 from sf.nets.actor_critic import ActorCritic, Observations
 from sf.nets.fast.graphs import graphed
 from sf.nets.fast.numpy_network import SmallNetwork
 from sf.nets.fast.tracing import Program, check, recorded
 from sf.nets.outputs import CollectInfo, PolicyStep
+from sf.plugins import ENCODERS
 
 Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
 
@@ -37,7 +37,7 @@ def fastest_act(network: ActorCritic, cuda_graphs: bool = False) -> Act:
         network: that acts.
         cuda_graphs: replay CUDA graphs if it is on an accelerator; results have to be read before the next ones.
     """
-    if network.config.encoder != AUTO or not (network.flat.is_cpu or cuda_graphs):
+    if network.config.encoder != ENCODERS.default or not (network.flat.is_cpu or cuda_graphs):
         return network.act
     network.requires_grad_(False)
     try:

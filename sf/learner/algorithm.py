@@ -1,0 +1,91 @@
+"""The seam for another algorithm: what a batch is made into, and the loss of a minibatch.
+
+    batch [T, B] -> prepare -> transitions [T*B] -> minibatches [N] -> loss -> gradient -> optimizer
+
+`sf.learner.update.Update` is the loop around it: it deals minibatches, evaluates them under the present weights, clips
+the gradient, steps, counts versions and lag, and shares every step with the other learners. An algorithm is two pure
+functions in that loop; `sf.learner.ppo.PPO` is the default one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions, with_gae
+from sf.policy import ActorCritic, Evaluation
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The loss of one minibatch."""
+
+    total: Tensor
+    """Scalar, whose gradient is followed."""
+    terms: Mapping[str, Tensor]
+    """Scalars that TensorBoard shows below ``train/``, each under its name, such as ``policy_loss``."""
+
+    def plus(self, **terms: Tensor) -> Losses:
+        """These losses and further terms, each of which is added to the total as it is."""
+        return Losses(sum(terms.values(), self.total), {**self.terms, **terms})
+
+
+class LossGradients(NamedTuple):
+    """Derivatives of the total loss with respect to what the network puts out, [N] each."""
+
+    log_probs: Tensor
+    entropy: Tensor
+    normalized_values: Tensor
+
+
+class Algorithm:
+    """How a policy learns from batches; a subclass says at least what its loss is.
+
+    `sf.train(algorithm=MyAlgorithm)` and ``sf-train --algorithm=module:MyAlgorithm`` construct one in each learner
+    process and call it with tensors on the device that trains. Advantages of a minibatch arrive normalized where
+    ``--normalize_advantages`` says so.
+    """
+
+    prepares_each_epoch: bool = False
+    """Whether `prepare` is called before each epoch, under the weights of then, and not only before the first one."""
+    has_gradients: ClassVar[bool] = False
+    """Whether `gradients` are those of `loss`. A subclass with a loss of its own and no gradients has none."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        """Keeps the flags of the learner as `config`."""
+        self.config = config
+
+    def __init_subclass__(cls) -> None:
+        """Finds out which of the two methods was written later: older gradients belong to another loss."""
+        homes = [next(i for i, c in enumerate(cls.__mro__) if name in vars(c)) for name in ("gradients", "loss")]
+        cls.has_gradients = cls.__mro__[homes[0]] is not Algorithm and homes[0] <= homes[1]
+
+    def set_progress(self, fraction: float) -> None:
+        """Told before each batch: the part of the run, from 0 to 1, that lies behind."""
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        """All T·B transitions of a batch in the order of time; here with generalized advantage estimation.
+
+        Args:
+            batch: [T, B], as the acting side recorded it. B can be 0 where a policy shares its data with others.
+            policy: under training, not to be changed.
+        """
+        return with_gae(batch, policy, self.config)
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        """The loss of N transitions, with gradient.
+
+        Args:
+            evaluation: what the policy says of them now; N rows in each of its tensors.
+            minibatch: what `prepare` made of them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method loss(evaluation, minibatch) -> Losses.")
+
+    def gradients(self, evaluation: Evaluation, minibatch: Transitions) -> LossGradients:
+        """The derivatives of `loss` written by hand: a shortcut past autograd, for speed only."""
+        raise NotImplementedError

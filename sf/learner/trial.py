@@ -1,0 +1,106 @@
+"""An algorithm on trial: one pass over a tiny batch, before anything is trained with it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.errors import ConfigError
+from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions
+from sf.learner.metrics import TAKEN
+from sf.learner.ppo import PPO
+from sf.plugins import ALGORITHMS, blamed_on
+from sf.policy import ActorCritic, Sequences
+from sf.shared.fields import Training
+from sf.shared.slots import slot_fields
+
+NUM_STEPS, NUM_TRAJECTORIES = 3, 2
+
+
+def algorithm_of(config: LearnerConfig) -> Algorithm:
+    """The algorithm that the flags name.
+
+    Raises:
+        ConfigError: it cannot be imported or constructed, or is no `Algorithm`.
+    """
+    name = f"algorithm={config.algorithm}"
+    if config.algorithm == ALGORITHMS.default:
+        return PPO(config)
+    make = ALGORITHMS.find(config.algorithm)
+    with blamed_on(name, "its construction"):
+        algorithm = make(config)
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError([f"{name} made a {type(algorithm).__name__}, expected a subclass of sf.Algorithm."])
+    return algorithm
+
+
+def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
+    """The names that the algorithm gives the terms of its loss.
+
+    Raises:
+        ConfigError: it raises an exception, or a method returns something else than it has to.
+    """
+    name = f"algorithm={type(algorithm).__name__}"
+    batch = _batch_of_zeros(policy)
+    with blamed_on(name, "prepare(batch, policy)"):
+        transitions: object = algorithm.prepare(batch, policy)
+    size = NUM_STEPS * NUM_TRAJECTORIES
+    if not isinstance(transitions, Transitions) or len(transitions) != size:
+        found = f"{len(transitions)} of them" if isinstance(transitions, Transitions) else f"{type(transitions)}"
+        raise ConfigError(
+            [
+                f"{name}: prepare must return the Transitions of all T·B steps, {size} for a batch of {NUM_STEPS} x "
+                f"{NUM_TRAJECTORIES}, but returned {found}. Begin with super().prepare(batch, policy)."
+            ]
+        )
+    sequences = Sequences(batch.initial_memory, batch.resets[:-1]) if policy.state_size else None
+    evaluation = policy.evaluate(transitions.observations, transitions.actions, sequences)
+    with blamed_on(name, "loss(evaluation, minibatch)"):
+        losses = algorithm.loss(evaluation, transitions)
+    if problems := [f"{name}: {problem}" for problem in _problems(losses)]:
+        raise ConfigError(problems)
+    return tuple(losses.terms)
+
+
+def _problems(losses: object) -> list[str]:
+    if not isinstance(losses, Losses):
+        return [f"loss must return sf.Losses(total, terms), but returned {type(losses)}."]
+    problems = []
+    if not _is_scalar(losses.total) or not losses.total.requires_grad:
+        problems.append(
+            f"the total of its Losses must be a scalar tensor with gradient, but is {_shown(losses.total)}. Take the "
+            "mean over the minibatch, of something that depends on `evaluation`."
+        )
+    for term, value in losses.terms.items():
+        if not _is_scalar(value):
+            problems.append(f"the term {term} of its Losses must be a scalar tensor, but is {_shown(value)}.")
+        if term in TAKEN:
+            problems.append(f"the name of the term {term} is taken by another curve of train/; choose another one.")
+    return problems
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    return f"a tensor of shape {list(value.shape)} {'with' if value.requires_grad else 'without'} gradient"
+
+
+def _batch_of_zeros(policy: ActorCritic) -> Batch:
+    """As the batcher would make it, of episodes that do not end."""
+    by_step: dict[str, Tensor] = {}
+    by_trajectory: dict[str, Tensor] = {}
+    for name, field in slot_fields(policy.info, policy.state_size).items():
+        device = torch.device("cpu") if field.training is Training.ON_HOST else policy.flat.device
+        shape = (*field.axes.in_batch(NUM_STEPS, NUM_TRAJECTORIES), *field.shape)
+        column = torch.zeros(shape, dtype=getattr(torch, field.dtype), device=device)
+        (by_step if field.axes.has_time else by_trajectory)[name] = column
+    by_step["valid"] = torch.ones(NUM_STEPS, NUM_TRAJECTORIES, dtype=torch.bool)
+    by_trajectory["streams"] = torch.arange(NUM_TRAJECTORIES)
+    return Batch(by_step, by_trajectory)

@@ -1,0 +1,204 @@
+"""What users bring along: encoders and algorithms, by a registered name or as ``module:Name``.
+
+Torch is not imported here, because rollout workers do without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sf.errors import ConfigError, SfError
+
+
+@dataclass(eq=False)
+class Plugins:
+    """Everything of one kind that this process knows by name."""
+
+    kind: str
+    """Also the flag that names one."""
+    default: str
+    """The name of ours, which is none of the registered ones."""
+    example: str
+    """Of ``module:Name``."""
+    how_to_register: str
+    """With {name} in the place of the name."""
+    target: str
+    """The processes that construct one."""
+    registered: dict[str, Any] = field(default_factory=dict)
+
+    def register(self, name: str, make: Any) -> None:
+        """Makes a name known; one that is registered again gets the new function or class."""
+        self.registered[name] = make
+
+    def to_send(self) -> Mapping[str, Any]:
+        """What is registered, for child processes.
+
+        Raises:
+            ConfigError: something cannot be sent to another process.
+        """
+        for name, make in self.registered.items():
+            try:
+                pickle.dumps(make)
+            except Exception as error:
+                raise ConfigError(
+                    [
+                        f"The {self.kind} {name} cannot be sent to {self.target} ({error}). Define it with def or "
+                        "class at the top level of a module file."
+                    ]
+                ) from error
+        return dict(self.registered)
+
+    def find(self, name: str) -> Any:
+        """The function or class behind a registered name, or behind ``module:name``.
+
+        Raises:
+            ConfigError: there is none, or its module raises an exception.
+        """
+        module, _, attribute = name.rpartition(":")
+        if module and name not in self.registered:
+            with blamed_on(f"{self.kind}={name}", f"the import of {module}"):
+                return self._imported(name, module, attribute)
+        self.check(name)
+        return self.registered[name]
+
+    def trust(self, name: str) -> None:
+        """Imports ``module:name``, so that files may name it from now on.
+
+        Raises:
+            ConfigError: it cannot be imported.
+        """
+        self.register(name, self.find(name))
+
+    def check(self, name: str) -> None:
+        """Refuses a name that is not registered; ``module:name`` is only imported where one is constructed.
+
+        Raises:
+            ConfigError: there is nothing of this name.
+        """
+        if name == self.default or name in self.registered:
+            return
+        module, colon, attribute = name.rpartition(":")
+        if colon and not (attribute and all(module.split("."))):
+            raise ConfigError([f"{self.kind}={name} is no module:Name, such as {self.example}. Correct it."])
+        if not colon:
+            known = ", ".join(sorted(self.registered)) or "none so far"
+            raise ConfigError(
+                [
+                    f"{self.kind}={name} is not registered (registered: {known}). "
+                    f"{self.how_to_register.format(name=repr(name))}, or write --{self.kind}=module:Name to import it."
+                ]
+            )
+
+    def _imported(self, name: str, module: str, attribute: str) -> Any:
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # the module is there and misses another one
+            raise ConfigError(
+                [
+                    f"{self.kind}={name} names the module {module}, which cannot be found. Check its name, and that it "
+                    "is in the working directory, in PYTHONPATH or in an installed package."
+                ]
+            ) from error
+        if not hasattr(found, attribute):
+            raise ConfigError(
+                [
+                    f"{self.kind}={name} names {attribute}, but {found.__file__} has no such class or function. "
+                    "Correct one."
+                ]
+            )
+        return getattr(found, attribute)
+
+
+@contextmanager
+def blamed_on(plugin: str, call: str) -> Iterator[None]:
+    """Turns an exception in the code of a plugin into a ConfigError that holds its traceback."""
+    try:
+        yield
+    except SfError:
+        raise
+    except Exception as error:
+        stack = "".join(traceback.format_exception(error)).rstrip()
+        raise ConfigError([f"{plugin} raised {type(error).__name__} in {call}. Its traceback:\n{stack}"]) from error
+
+
+ENCODERS = Plugins(
+    "encoder", "auto", "my_encoders:Mine",
+    "Call sf.register_model({name}, ...) before training or loading", "the learner and the inference workers",
+)  # fmt: skip
+ALGORITHMS = Plugins(
+    "algorithm", "ppo", "my_algorithms:Mine",
+    "Give sf.train the class with algorithm=MyAlgorithm", "the learner",
+)  # fmt: skip
+
+
+def register_model(name: str, make: Callable[..., Any]) -> None:
+    """Make ``--encoder=name`` mean ``make(shapes, config)``.
+
+    Args:
+        name: of the encoder. A name that is registered again gets the new function.
+        make: a function or class that returns a torch module which turns the prepared observations, a dict from leaf to
+            floats [B, *shape], into features [B, n]. `shapes` has the shape of each leaf: ``(size,)`` of a vector,
+            ``(channels, height, width)`` of an image. It is called in several processes, so it must be at the top
+            level of a module, and it must build the same network each time.
+    """
+    ENCODERS.register(name, make)
+
+
+def name_of_algorithm(algorithm: type | str) -> str:
+    """What the flag says of a class, which is registered with that; a text is taken as it is.
+
+    A class of the main script is named after the file of that script, so that other scripts can import it.
+    """
+    if isinstance(algorithm, str):
+        return algorithm
+    module = algorithm.__module__
+    if module == "__main__":
+        module = Path(getattr(sys.modules["__main__"], "__file__", None) or "main").stem
+    name = f"{module}:{algorithm.__qualname__}"
+    ALGORITHMS.register(name, algorithm)
+    return name
+
+
+Sent = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Registered encoders and algorithms."""
+
+
+def plugins_to_send() -> Sent:
+    """What is registered in this process, for `receive_plugins` in a child.
+
+    Raises:
+        ConfigError: something cannot be sent to another process.
+    """
+    return ENCODERS.to_send(), ALGORITHMS.to_send()
+
+
+def receive_plugins(sent: Sent) -> None:
+    """In a child process: registers the plugins of the parent."""
+    for plugins, registered in zip((ENCODERS, ALGORITHMS), sent, strict=True):
+        plugins.registered.update(registered)
+
+
+def expect_known_encoder(name: str) -> None:
+    """Refuse the encoder that a file names if it would have to be imported: a file does not get to import modules.
+
+    Raises:
+        ConfigError: it is not registered.
+    """
+    if ":" in name and name not in ENCODERS.registered:
+        raise ConfigError(
+            [
+                f"The policy has the encoder {name}, which imports a module. If you trust it, give --encoder={name} "
+                f"or call sf.register_model({name!r}, ...) before loading."
+            ]
+        )
+    ENCODERS.check(name)
