@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 
 from sf.envs import register_env
+from sf.learner.batcher import Batcher
 from sf.learner.update import StepReport
 from sf.learner.worker import Learner
 from sf.shared.arena import Array
@@ -56,6 +57,12 @@ def read_weights(learner: Learner) -> tuple[int, Array]:
 
 def assert_same(found: Array, wanted: Array, what: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
+
+
+def dataset_size(learner: Learner) -> int:
+    """Trajectories in one of its datasets."""
+    assert isinstance(learner.source, Batcher)
+    return learner.source.trajectories
 
 
 class Pair:
@@ -155,7 +162,7 @@ class Run:
 
     def train(self, change: Callable[[list[Trajectory]], None] = lambda rows: None) -> list[int]:
         """The next dataset; how many steps each pair has taken."""
-        size = self.pairs[0].learner.batcher.trajectories
+        size = dataset_size(self.pairs[0].learner)
         while len(self.waiting) < size:
             self.waiting += self.recording.fill(self.pairs[0].slow.version, self._say, change)
         dataset, self.waiting = self.waiting[:size], self.waiting[size:]

@@ -69,9 +69,9 @@ class StampingLearner(Learner):
         self.record["env_steps"] = self.frames
         if not self.publishes_always:
             self._publish_next()
-        self.bells.supervisor.ring()
-        self.batcher.release()
-        for worker in self.bells.workers:
+        self.links.supervisor.ring()
+        self.source.release()
+        for worker in self.links.workers:
             worker.ring()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ def full(path: Path) -> Batcher:
     lab = make_lab(path)
     roles = lab.build_all()
     step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)
-    batcher: Batcher = roles[0].batcher
+    batcher: Batcher = roles[0].source
     return batcher
 
 

@@ -160,14 +160,14 @@ def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_p
     def change(shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:
         def build(**arguments: Any) -> Learner:
             learner = Learner(**arguments)
-            release = learner.batcher.release
+            release = learner.source.release
 
             def count_too_much_and_fail(was_trained_on: bool = True) -> int:
                 release(was_trained_on)
-                learner.batcher.slots.released[0] += 1
+                shared.slots.released[0] += 1
                 raise RuntimeError("something else")
 
-            learner.batcher.release = count_too_much_and_fail  # type: ignore[method-assign]
+            learner.source.release = count_too_much_and_fail  # type: ignore[method-assign]
             return learner
 
         return [replace(spec, factory=build) if spec.name == "learner-0" else spec for spec in specs]

@@ -38,7 +38,7 @@ def first_batch(lab: Lab, roles: list[Any]) -> tuple[Batch, dict[int, int]]:
         lambda: len(slots.waiting_for(0)) == topology.num_groups,
     )
     full = {topology.group_of_slot(slot): int(slot) for slot in slots.waiting_for(0)}
-    batch = roles[0].batcher.next()
+    batch = roles[0].source.next()
     assert batch is not None
     return batch, full
 

@@ -249,7 +249,7 @@ def test_nothing_is_dropped_or_learned_twice(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, "test/Counter", num_envs_per_worker=4, **flags)
     roles = lab.build_all()
     seen: list[tuple[int, int]] = []
-    batcher = roles[0].batcher
+    batcher = roles[0].source
     assemble = batcher._assemble
 
     def spy(pieces: Any) -> Batch:

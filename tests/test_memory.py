@@ -137,7 +137,7 @@ def test_c35_every_epoch_deals_the_columns_anew(shuffle: bool) -> None:
 def next_batch(lab: Lab, roles: list[Any]) -> Any:
     """A dataset that real rollout and inference workers have collected."""
     learner = roles[0]
-    batcher: Batcher = learner.batcher
+    batcher: Batcher = learner.source
     others = roles[1:]
     step_until(others, lambda: len(lab.slots.waiting_for(0)) * lab.slots.topology.rows >= batcher.trajectories)
     return batcher.next()
@@ -187,7 +187,7 @@ def test_c33_next_trajectory_goes_on_where_the_last_one_ended(tmp_path: Path, co
             ended = (batch.terminated | batch.truncated)[t, order]
             num_ends += int(ended.sum())
             state = torch.where(ended.unsqueeze(-1), 0.0, step.state)
-        roles[0].batcher.release(True)
+        roles[0].source.release(True)
     assert num_ends > 0
     for role in roles:
         role.close()
@@ -272,7 +272,7 @@ def test_memory_begins_anew_where_an_episode_ended_with_the_trajectory(tmp_path:
     roles = lab.build_all()
     assert async_rl or lab.shared.topology.slots_per_group == 1
     seen = []
-    assemble = roles[0].batcher.next
+    assemble = roles[0].source.next
 
     def looked_at() -> Any:
         if (batch := assemble()) is not None:
@@ -280,7 +280,7 @@ def test_memory_begins_anew_where_an_episode_ended_with_the_trajectory(tmp_path:
             assert batch.terminated[-1].all(), "episodes have the length of trajectories"
         return batch
 
-    roles[0].batcher.next = looked_at
+    roles[0].source.next = looked_at
     step_until(roles, lambda: len(seen) == 4)
     assert all((memory == 0).all() for memory in seen)
     assert (lab.slots.memory != 0).any()

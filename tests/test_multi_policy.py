@@ -20,7 +20,7 @@ def test_two_policies_share_slots_and_train_on_their_own_rows(tmp_path: Path) ->
     learners = roles[:2]
     seen: list[dict[str, torch.Tensor]] = []
     for policy_id, learner in enumerate(learners):
-        assemble = learner.batcher._assemble
+        assemble = learner.source._assemble
 
         def spy(pieces, policy_id=policy_id, assemble=assemble):  # type: ignore[no-untyped-def]
             batch = assemble(pieces)
@@ -32,7 +32,7 @@ def test_two_policies_share_slots_and_train_on_their_own_rows(tmp_path: Path) ->
             assert torch.isfinite(batch.final_values[batch.valid & batch.truncated]).all()
             return batch
 
-        learner.batcher._assemble = spy
+        learner.source._assemble = spy
     step_until(roles, lambda: all(learner.record["iterations"] >= 6 for learner in learners))
     assert all(entry["valid"].any(dim=0).all() for entry in seen)  # no trajectory without a step of the own policy
     trained = sum(int(entry["valid"].sum()) for entry in seen)
@@ -47,14 +47,14 @@ def test_a_row_keeps_its_policy_for_the_whole_episode(tmp_path: Path) -> None:
     )
     roles = lab.build_all()
     owners: list[np.ndarray] = []
-    release = roles[0].batcher.release
+    release = roles[0].source.release
 
     def spy(was_trained_on: bool) -> int:
         owners.append(lab.slots.policy_id[0].copy())
         released: int = release(was_trained_on)
         return released
 
-    roles[0].batcher.release = spy
+    roles[0].source.release = spy
     step_until(roles, lambda: len(owners) >= 8)
     stream = np.concatenate(owners)
     episodes = stream[: len(stream) // EPISODE_STEPS * EPISODE_STEPS].reshape(-1, EPISODE_STEPS, stream.shape[1])

@@ -172,13 +172,13 @@ def test_fault_b9_the_minibatch_is_kept_for_a_look(tmp_path: Path) -> None:
     step_until(roles, lambda: learner.record["iterations"] >= 2)
     learner._save(SaveRequest("periodic", None))
     last = learner.network.flat.clone()
-    assemble = learner.batcher.next
+    assemble = learner.source.next
 
     def spoiled() -> Any:
         batch = assemble()
         return batch and batch.with_columns(rewards=torch.full_like(batch.rewards, float("nan")))
 
-    learner.batcher.next = spoiled
+    learner.source.next = spoiled
     with pytest.raises(InternalError, match=r"The last minibatch is in .*non_finite_minibatch\.safetensors"):
         step_until(roles, lambda: False)
     assert learner_record(lab.arena, 0).read()["skipped_steps"] == MOST_SKIPPED_IN_A_ROW
@@ -200,6 +200,6 @@ def test_fault_b9_d3_minibatch_that_cannot_be_written_is_told(tmp_path: Path, ob
     else:
         (saver.directory / "non_finite_minibatch.safetensors").mkdir()
     step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) > 0)
-    transitions = with_gae(roles[0].batcher.next(), roles[0].network, lab.config.learner)
+    transitions = with_gae(roles[0].source.next(), roles[0].network, lab.config.learner)
     assert "minibatch could not be written to" in saver.keep_for_a_look(transitions)
     assert Path(lab.config.run.experiment_dir).exists() == (obstacle != "the directory is gone")

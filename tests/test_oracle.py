@@ -12,7 +12,7 @@ from sf_envs.echo import TwoAgentEcho
 
 from sf.envs import register_env
 from tests.lab import make_lab
-from tests.pairs import MODEL, SIZES, TRAINING, Pair, Run
+from tests.pairs import MODEL, SIZES, TRAINING, Pair, Run, dataset_size
 from tests.recorded import Trajectory
 
 register_env("test/TwoAgentEcho", TwoAgentEcho)
@@ -183,7 +183,7 @@ def test_learner_of_a_run_publishes_what_the_slow_ppo_does(tmp_path: Path, flags
     lab = make_lab(tmp_path, **settings)
     pairs = [Pair(lab, policy_id) for policy_id in range(lab.config.run.num_policies)]
     others = [lab.build(spec.name) for spec in lab.specs if not spec.name.startswith("learner")]
-    size, waiting = pairs[0].learner.batcher.trajectories, list[Trajectory]()
+    size, waiting = dataset_size(pairs[0].learner), list[Trajectory]()
     filled = lab.slots.filled.copy()
     for _ in range(4):
         while any(role.step() for role in others):

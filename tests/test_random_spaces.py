@@ -118,7 +118,7 @@ def trains_with_ratio_one(observations: Space, actions: Space, mask_in: MaskPlac
 
         for _ in range(2):
             step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)
-            batch = learner.batcher.next()
+            batch = learner.source.next()
             assert batch is not None
             with torch.no_grad():
                 evaluation = learner.network.evaluate(

@@ -123,11 +123,11 @@ def test_c30_an_update_that_skips_a_dataset_passes_over_its_rewards(tmp_path: Pa
     lab = make_lab(tmp_path, "sf/Counter-v0", env_kwargs='{"episode_steps": 0}', normalize_rewards=True, rollout=4)
     learner, *others = lab.build_all()
     for _ in range(2):
-        step_until([learner, *others], lambda: learner.batcher.rows_waiting > 0 or learner.step())
+        step_until([learner, *others], lambda: learner.source.rows_waiting > 0 or learner.step())
     update = learner.update
     before = update.reward_scaling.moments.count.item()
     step_until(others, lambda: len(lab.slots.waiting_for(0)) > 0 and not any([role.step() for role in others]))
-    batch = learner.batcher.next()
+    batch = learner.source.next()
     expected = [
         0.99 ** len(batch.rewards) * total + sum(0.99**age * reward for age, reward in enumerate(reversed(column)))
         for total, column in zip(update.reward_scaling.sums, batch.rewards.T.tolist(), strict=True)
@@ -204,7 +204,7 @@ def test_trajectories_of_one_row_are_in_the_order_of_time(tmp_path: Path, rounds
     flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 4, "batch_size": 16 * rounds}
     lab = make_lab(tmp_path, "sf/Counter-v0", env_kwargs='{"episode_steps": 0}', **flags)
     roles = lab.build_all()
-    batcher = roles[0].batcher
+    batcher = roles[0].source
     last: dict[int, float] = {}
     for _ in range(5):
         step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) * lab.slots.topology.rows >= 4 * rounds)

@@ -72,7 +72,7 @@ def test_every_episode_of_a_serial_run_has_a_seed_of_its_own(tmp_path: Path) -> 
     lab = make_lab(tmp_path, "CartPole-v1", num_envs_per_worker=4, rollout=16)
     roles = lab.build_all()
     beginnings: list[tuple[float, ...]] = []
-    batcher = roles[0].batcher
+    batcher = roles[0].source
     take = batcher.next
 
     def spy() -> Any:

@@ -138,7 +138,7 @@ class Bench:
         for slot in range(slots.topology.num_slots):
             slots.start_filling(slot)
             slots.finish_filling(slot)
-        batch = learner.batcher.next()
+        batch = learner.source.next()
         assert batch is not None, "the slots of all groups hold a dataset"
         return batch
 

@@ -24,18 +24,18 @@ from sf.learner.batcher import Batcher
 from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
+from sf.learner.source import BatchSource
 from sf.learner.trial import algorithm_of
 from sf.learner.update import NonFiniteGradient, StepReport, Update
+from sf.machine.cores import ONE_THREAD, Compute
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.processes.process import keep_freed_memory
-from sf.shared.commons import Commons, LearnerBells
-from sf.shared.control import ControlEnd
+from sf.shared.commons import Commons, LearnerLinks
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, learner_record
-from sf.shared.weights import PublishedWeights
 from sf.storage.experiment import Owner
 
 LATEST = 1 - 1e-3
@@ -43,7 +43,7 @@ LATEST = 1 - 1e-3
 
 
 class Learner:
-    """The only learner of its policy, or the first one. `step` runs one training iteration if there is a dataset."""
+    """A learner of a policy, one of several or the only one. `step` runs one training iteration if there is a batch."""
 
     tell: Callable[[Any], None]
 
@@ -53,12 +53,9 @@ class Learner:
         index: int,
         config: Config,
         commons: Commons,
-        weights: PublishedWeights,
-        bells: LearnerBells,
-        control: ControlEnd,
+        links: LearnerLinks,
         owner: Owner,
-        num_threads: int = 1,
-        accelerator: int | None = None,
+        compute: Compute = ONE_THREAD,
     ):
         """Builds the policy, or loads it from the newest checkpoint, and publishes it.
 
@@ -67,20 +64,18 @@ class Learner:
             index: of this learner among those of the policy.
             config: the whole configuration, because checkpoints carry it.
             commons: of all roles.
-            weights: where this policy is published.
-            bells: of those that it has to do with.
-            control: where the supervisor asks for checkpoints.
+            links: to the other roles.
             owner: of the directory of the experiment, where checkpoints are.
-            num_threads: that compute.
-            accelerator: to train on, see `sf.nets.device`.
+            compute: what it trains on.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.
             ResourceError: there is no accelerator.
         """
         topology, info, arena = commons.topology, commons.info, commons.arena
-        self.policy_id, self.index, self.doorbell = policy_id, index, bells.learners[index]
-        self.bells, self.control = bells, control
+        self.policy_id, self.index, self.links, self.doorbell = policy_id, index, links, links.learners[index]
+        self.is_first = index == 0
+        """It loads, publishes, saves and reports for all learners of the policy."""
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
@@ -89,38 +84,39 @@ class Learner:
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
         torch.manual_seed(commons.seed + policy_id)
-        torch.set_num_threads(num_threads)
+        torch.set_num_threads(compute.num_threads)
         keep_freed_memory()
-        self.device = use_device(accelerator, arena)
+        self.device = use_device(compute.accelerator, arena)
         self.network = ActorCritic(info, config.model, self.device, config.run.bf16)
         self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)
         """Acts as the inference workers do."""
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
         """For use outside of the training."""
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
-        self.peers = peers_of(policy_id, index, arena, bells.learners, self.record.progress)
+        self.peers = peers_of(policy_id, index, arena, links.learners, self.record.progress)
         algorithm = algorithm_of(config.learner)
         num_streams = topology.num_groups * topology.rows
         self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm)
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
-        self.batcher = Batcher(policy_id, commons.slots(), share, index, self.device)
+        self.source: BatchSource = Batcher(policy_id, commons.slots(), share, index, self.device)
         self._batch: Batch | None = None
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
         self.record.publish()
         self.last_summary_s = -math.inf
-        self.weights = weights
+        self.weights = links.weights
         self._write_weights = to_host(self.network.flat)
-        self._begin()
+        if self.is_first:
+            self._publish_first(topology.workers_act)
 
     def step(self) -> bool:
         """Trains on one dataset; False while there is none or all frames are learned."""
-        self._hear()
+        self._save_if_asked()
         if self._batch is None and self.frames < self.frames_wanted:
-            self._batch = self.batcher.next()
+            self._batch = self.source.next()
         if self._batch is None:
             return False
         self.record.lap("batch")
@@ -144,24 +140,25 @@ class Learner:
                 assert self._batch is not None
                 self._train(self._batch)
                 self._batch = None
-        self._hear()  # what was asked for last
-        self._save(SaveRequest("periodic", None))
+        self._save_if_asked()
+        if self.is_first:
+            self._save(SaveRequest("periodic", None))
         self.record.publish()
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs beside shared memory and a checkpoint, if it goes on in the middle of episodes."""
         scaling = self.update.reward_scaling
-        return {"slots": self.batcher.state(), "sums": [] if scaling is None else scaling.sums}
+        return {"slots": self.source.state(), "sums": [] if scaling is None else scaling.sums}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
-        self.batcher.load_state(state["slots"])
+        self.source.load_state(state["slots"])
         if self.update.reward_scaling is not None:
             self.update.reward_scaling.sums = state["sums"]
 
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
-        (self.update.want_summary,) = map(bool, self.peers.sum(self._wants_summary(now)))
+        (self.update.want_summary,) = map(bool, self.peers.sum(self.is_first and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
         was_trained_on = False
         try:
@@ -169,7 +166,8 @@ class Learner:
                 was_trained_on = True
                 self.record.lap("update")
                 self.record.progress.enter(Phase.STEP)
-                self._publish(step)
+                if self.is_first:
+                    self._publish(step)
         except NonFiniteGradient as error:
             self.record["skipped_steps"] = self.update.num_skipped
             self.record.publish()
@@ -181,18 +179,22 @@ class Learner:
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
         self.record["skipped_steps"] = self.update.num_skipped
-        if self.batcher.release(was_trained_on):
-            for worker in self.bells.workers:
+        if self.source.release(was_trained_on):
+            for worker in self.links.workers:
                 worker.ring()
         if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
-            self._summarize(now, self.update.summary())
+            scalars = self.update.summary()  # of all learners, so all take part
+            if self.is_first:
+                self._summarize(now, scalars)
         if self.rings_always or self.frames >= self.frames_wanted:
-            self.bells.supervisor.ring()
+            self.links.supervisor.ring()
         self.record.lap("batch")
 
     def _resume(self) -> int:
         """Continues from the newest checkpoint and has the other learners do the same; returns the frames so far."""
-        frames = torch.tensor(self._load())
+        if self.is_first:
+            self.saver.ensure_room()
+        frames = torch.tensor(self.saver.resume() if self.is_first else 0)
         first = dict(self.peers.take_from_first({"frames": frames} | self.update.state_dict()))
         frames = first.pop("frames")
         self.update.load_state_dict(first)
@@ -215,24 +217,20 @@ class Learner:
         (by_time,) = self.peers.sum(min(LATEST, passed_s / self.time_limit_s) if has_begun else 0.0)
         return max(by_frames, by_time)
 
-    # What follows is done by the first learner of a policy only.
-
-    def _load(self) -> int:
-        self.saver.ensure_room()
-        return self.saver.resume()
-
-    def _begin(self) -> None:
-        if self.batcher.slots.topology.workers_act:
+    def _publish_first(self, workers_act: bool) -> None:
+        """Makes room for the weights where they are published, and shows the first ones."""
+        if workers_act:
             compare_with_numpy(self.network)
         self.weights.allocate(self.network.flat.numel())
         pin(self.weights, self.device)
         self.weights.publish(self.update.version, self._write_weights)
-        for bell in self.bells.inference:
+        for bell in self.links.inference:
             bell.ring()
 
-    def _hear(self) -> None:
-        for message in self.control.poll():
-            self._save(message)
+    def _save_if_asked(self) -> None:
+        if self.is_first:
+            for message in self.links.control.poll():
+                self._save(message)
 
     def _publish(self, step: StepReport) -> None:
         self.weights.publish(step.version, self._write_weights)
@@ -255,30 +253,5 @@ class Learner:
         self.record.lap("wait")
         if saved := self.saver.save(self.policy_id, request, self.frames):
             self.tell(saved)
-            self.bells.supervisor.ring()
+            self.links.supervisor.ring()
         self.record.lap("save")
-
-
-class FurtherLearner(Learner):
-    """Another learner of the same policy: it trains on its share and leaves everything else to the first one."""
-
-    def _load(self) -> int:
-        return 0
-
-    def _begin(self) -> None:
-        pass
-
-    def _hear(self) -> None:
-        pass
-
-    def _publish(self, step: StepReport) -> None:
-        pass
-
-    def _wants_summary(self, now: float) -> bool:
-        return False
-
-    def _summarize(self, now: float, scalars: Mapping[str, float]) -> None:
-        pass
-
-    def _save(self, request: SaveRequest) -> None:
-        pass

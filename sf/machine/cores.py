@@ -9,9 +9,22 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 CGROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What a role computes with."""
+
+    num_threads: int = 1
+    accelerator: int | None = None
+    """Its number, counted on beyond those that there are; None for the CPU."""
+
+
+ONE_THREAD = Compute()
 
 
 def usable_cores(cgroups: Path = CGROUPS, own_groups: Path = OWN_GROUPS) -> int:

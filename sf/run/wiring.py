@@ -24,11 +24,12 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
+from sf.machine.cores import Compute
 from sf.machine.limits import ensure_file_size
 from sf.plugins import Sent, plugins_to_send
 from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.commons import Commons, LearnerBells
+from sf.shared.commons import Commons, LearnerLinks
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
@@ -124,23 +125,22 @@ class Wires:
         place = policy_id + index * self.topology.num_policies
         return RoleSpec(
             learner_name(policy_id, index),
-            "sf.learner.worker:FurtherLearner" if index else "sf.learner.worker:Learner",
+            "sf.learner.worker:Learner",
             {
                 "commons": self.commons,
                 "policy_id": policy_id,
                 "index": index,
                 "config": self.config,
-                "weights": self.weights[policy_id],
-                "bells": LearnerBells(
+                "links": LearnerLinks(
                     self.learner_bells[policy_id],
                     self.rollout_bells,
                     self.inference_bells[policy_id],
                     self.supervisor_bell,
+                    self.weights[policy_id],
+                    self.learner_ends[policy_id],
                 ),
-                "control": self.learner_ends[policy_id],
                 "owner": self.experiment.owner,
-                "num_threads": self.learner_threads,
-                "accelerator": self._accelerator(place),
+                "compute": Compute(self.learner_threads, self._accelerator(place)),
             },
             "learner",
             place,

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sf.shared.arena import Arena
+from sf.shared.control import ControlEnd
 from sf.shared.doorbell import Doorbell
 from sf.shared.slots import Requests, Slots, Topology
+from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 
 
@@ -34,8 +36,8 @@ class Commons:
 
 
 @dataclass(frozen=True)
-class LearnerBells:
-    """The doorbells that a learner hears or rings."""
+class LearnerLinks:
+    """How a learner reaches the other roles."""
 
     learners: Sequence[Doorbell]
     """Of the learners of its policy, its own among them."""
@@ -45,3 +47,7 @@ class LearnerBells:
     """Of the inference workers of its policy."""
     supervisor: Doorbell
     """Rung when there is something to read."""
+    weights: PublishedWeights
+    """Where the policy is published."""
+    control: ControlEnd
+    """Where the supervisor asks for checkpoints."""

@@ -1,0 +1,33 @@
+"""Where a learner takes its batches from."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sf.learner.batch import Batch
+
+
+class BatchSource(Protocol):
+    """Hands out one batch at a time. `sf.learner.batcher.Batcher` makes them of full slots, each used once."""
+
+    def next(self) -> Batch | None:
+        """The next batch, or None while there is not enough; never waits.
+
+        The batch is valid until `release`, which must be called before the next one is asked for.
+        """
+
+    def release(self, was_trained_on: bool = True) -> int:
+        """Ends the use of the batch that was handed out last.
+
+        Args:
+            was_trained_on: there was an optimizer step.
+
+        Returns:
+            How many slots were given back. Rollout workers that wait for a free one must be woken.
+        """
+
+    def state(self) -> Any:
+        """What a resumed run needs of it between two batches, in plain JSON types."""
+
+    def load_state(self, state: Any) -> None:
+        """Goes on where `state` was taken."""
