@@ -177,7 +177,7 @@ def _name(process: psutil.Process) -> str:
 def usage(count: int) -> str:
     """Each line as a command of its own, in an empty directory."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
-    from tests.bad_lines import BAD_LINES, is_answered
+    from tests.helpers.bad_lines import BAD_LINES, is_answered
 
     seconds = []
     lines = random.sample(BAD_LINES, min(count, len(BAD_LINES)))

@@ -77,7 +77,9 @@ def look_with_whole_files(mutant: str) -> int:
     kept: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
     if mutant not in kept:
         module, stage = mutant.split(".x")[0], STAGE / "mutants"
-        files = [str(file.relative_to(stage)) for file in stage.glob("tests/test_*.py") if module in file.read_text()]
+        files = [
+            str(file.relative_to(stage)) for file in stage.glob("tests/**/test_*.py") if module in file.read_text()
+        ]
         environment = os.environ | {"MUTANT_UNDER_TEST": mutant, "PYTHONPATH": str(stage / "src")}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow and not gpu and not alone", *files]
         kept[mutant] = 0

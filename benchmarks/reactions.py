@@ -18,7 +18,7 @@ import psutil
 from chaos_run import Run, config
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.commands import (
+from tests.helpers.commands import (
     CARTPOLE,
     EXPERIMENT,
     ROOT,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.monitored import Run, Start
+from tests.helpers.monitored import Run, Start
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from sf.policy import PolicySaver, TrainedPolicy
-from tests.policies import network
+from tests.helpers.policies import network
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

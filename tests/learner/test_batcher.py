@@ -1,0 +1,47 @@
+"""Datasets out of slots: what the order of `next` and `release` promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sf.learner.batcher import Batcher
+from tests.helpers.lab import make_lab, step_until
+
+
+def full(path: Path) -> Batcher:
+    """Of a learner whose slots hold one dataset."""
+    lab = make_lab(path)
+    roles = lab.build_all()
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)
+    batcher: Batcher = roles[0].source
+    return batcher
+
+
+def test_second_dataset_is_not_handed_out_before_the_first_is_released(tmp_path: Path) -> None:
+    batcher = full(tmp_path)
+    assert batcher.next() is not None
+    with pytest.raises(AssertionError, match="has not been released"):
+        batcher.next()
+    assert batcher.release() > 0
+    assert batcher.next() is None
+
+
+def test_slots_are_given_back_after_the_transfers_out_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batcher = full(tmp_path)
+    happened: list[str] = []
+
+    class Event:
+        def record(self) -> None:
+            happened.append("recorded")
+
+        def synchronize(self) -> None:
+            happened.append("waited")
+
+    monkeypatch.setattr(batcher, "_transfers", Event())
+    monkeypatch.setattr(batcher.slots, "release", lambda *_: happened.append("released"))
+    batcher.next()
+    assert happened == ["recorded"]
+    batcher.release()
+    assert happened[:3] == ["recorded", "waited", "released"]

@@ -1,0 +1,149 @@
+"""What a learner saves and goes on from, whatever has happened to the directory meanwhile."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sf.config import Config
+from sf.errors import CheckpointError
+from sf.learner.changes import TOLD
+from sf.shared.messages import SaveRequest
+from sf.storage import checkpoint
+from sf.storage.experiment import Experiment
+from tests.helpers.checkpoints import flip_bit
+from tests.helpers.lab import make_lab
+
+PERIODIC = SaveRequest("periodic", None)
+
+
+def test_fault_d3_d11_directory_that_another_run_has_now_is_left_alone(tmp_path: Path) -> None:
+    """Somebody removes the directory of a living run, and starts another one of the same name."""
+    lab = make_lab(tmp_path)
+    learner, run_config = lab.build("learner-0"), lab.config.run
+    assert not learner.saver.save(0, PERIODIC, 0).error
+    shutil.rmtree(run_config.experiment_dir)
+    for _ in range(2):
+        assert "was removed while this run used it, or is another" in learner.saver.save(0, PERIODIC, 0).error
+        other = Experiment(run_config.train_dir, run_config.experiment, "resume")
+        assert not other.owner.checkpoints(0).exists()
+        other.close()
+
+
+def test_fault_d3_d11_successors_leave_the_directory_of_another_run_alone(tmp_path: Path) -> None:
+    """Also who is built after it was taken: the learner of a run that begins again, or another evaluator."""
+    lab = make_lab(tmp_path)
+    run_config = lab.config.run
+    shutil.rmtree(run_config.experiment_dir)
+    other = Experiment(run_config.train_dir, run_config.experiment, "resume")
+    other.make_checkpoints(1)
+    saved = lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    assert "is another run's now" in saved.error
+    assert (saved.policy_id, saved.kind) == (0, "periodic"), "what could not be saved"
+    assert list(other.owner.checkpoints(0).iterdir()) == []
+    shutil.rmtree(other.path)
+    with pytest.raises(CheckpointError, match="was removed while this run used it"):
+        other.begin()
+    other.close()
+
+
+@pytest.mark.parametrize("kind", [checkpoint.BEST, checkpoint.MILESTONES])
+def test_fault_d5_only_checkpoint_that_is_damaged_is_no_reason_to_begin_at_zero(tmp_path: Path, kind: str) -> None:
+    lab = make_lab(tmp_path)
+    learner = lab.build("learner-0")
+    saved = learner.saver.save(0, SaveRequest("best" if kind == checkpoint.BEST else "milestone", 1.0), 0)
+    flip_bit(Path(saved.path) / "state.json", 100)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=f"No usable checkpoint in .*{kind}:"):
+            lab.build("learner-0")
+
+
+def test_fault_d10_run_that_went_back_saves_its_best_policy_over_that_of_before(tmp_path: Path) -> None:
+    """It comes by the same version once more, with a better policy."""
+    learner = make_lab(tmp_path).build("learner-0")
+    for reward in (10.0, 20.0):
+        saved = learner.saver.save(0, SaveRequest("best", reward), 0)
+        assert checkpoint.load(Path(saved.path)).data["reward"] == reward
+
+
+OTHERS: dict[tuple[str, str], Any] = {
+    ("rollout", "reward_scale"): 0.1,
+    ("rollout", "reward_clip"): 1.0,
+    ("learner", "gamma"): 0.9,
+    ("learner", "value_bootstrap"): False,
+    ("rollout", "env_frameskip"): 4,
+    ("rollout", "summaries_use_frameskip"): False,
+    ("run", "env_kwargs"): '{"sutton_barto_reward": true}',
+    ("run", "max_episode_steps"): 100,
+}
+"""What a resume may change and tells."""
+
+
+def changed(config: Config, role: str, **values: Any) -> Config:
+    return replace(config, **{role: replace(getattr(config, role), **values)})
+
+
+@pytest.mark.parametrize(("role", "name"), OTHERS)
+def test_resume_tells_what_a_change_does_to_values_and_counters(
+    tmp_path: Path, role: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = make_lab(tmp_path, normalize_rewards=True)
+    lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    lab.build("learner-0")
+    assert "Warning" not in capsys.readouterr().out
+    value, before = OTHERS[role, name], getattr(getattr(lab.config, role), name)
+    lab.build("learner-0", config=changed(lab.config, role, **{name: value}))
+    told = capsys.readouterr().out
+    assert f"Warning: resumed with {name}={value!r} (was {before!r}). {TOLD[role, name]}\n" in told
+    assert told.count("Warning") == 1
+
+
+def test_resume_tells_each_consequence_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab = make_lab(tmp_path)
+    lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    config = changed(changed(lab.config, "learner", gamma=0.9), "rollout", reward_scale=0.1, env_frameskip=2)
+    lab.build("learner-0", config=changed(config, "run", env_kwargs="{ }"))  # which means the same
+    told = capsys.readouterr().out
+    assert "Warning: resumed with reward_scale=0.1 (was 1.0), gamma=0.9 (was 0.99). Values and the statistics" in told
+    assert "Warning: resumed with env_frameskip=2 (was 1). Frames that were counted before stay as they are" in told
+    assert told.count("Warning") == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "difference"),
+    [
+        ("rollout", {"action_bounds": "clip"}, "config.rollout.action_bounds: expected 'clip', found 'scale'"),
+        ("learner", {"normalize_rewards": True}, "config.learner.normalize_rewards: expected True, found False"),
+        ("model", {"normalize_returns": False}, "config.model.normalize_returns: expected False, found True"),
+        ("model", {"normalize_input": False}, "config.model.normalize_input: expected False, found True"),
+        ("model", {"obs_scale": 2.0}, "config.model.obs_scale: expected 2.0, found 1.0"),
+        ("model", {"obs_subtract_mean": 2.0}, "config.model.obs_subtract_mean: expected 2.0, found 0.0"),
+    ],
+)
+def test_resume_refuses_what_changes_the_meaning_of_weights(
+    tmp_path: Path, role: str, values: dict[str, Any], difference: str
+) -> None:
+    lab = make_lab(tmp_path)
+    path = lab.build("learner-0").saver.save(0, PERIODIC, 0).path
+    expected = (
+        f"{path} was made with another environment, model or normalization:\n  {difference}\nUse the same flags, or "
+        "start anew with --restart_behavior=restart or another --experiment."
+    )
+    with pytest.raises(CheckpointError, match=re.escape(expected)):
+        lab.build("learner-0", config=changed(lab.config, role, **values))
+
+
+def test_resumed_learner_replaces_its_best_policy_by_a_better_one_only(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    learner = lab.build("learner-0")
+    for request in (SaveRequest("best", 10.0), PERIODIC):
+        assert learner.saver.save(0, request, 0)
+    saver = lab.build("learner-0").saver
+    assert saver.save(0, SaveRequest("best", 10.0), 0) is None
+    saved = saver.save(0, SaveRequest("best", 10.5), 0)
+    assert checkpoint.load(Path(saved.path)).data["reward"] == 10.5

@@ -1,0 +1,155 @@
+"""Which transitions train: minibatches, and masks for what is too old or of another policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sf.learner.minibatches import Selection
+from sf.learner.update import Update
+from tests.helpers.updates import ORACLES, act, after_one_step, learner_config, make_policy, one_thread_and_seed, train
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_seed() -> None:
+    one_thread_and_seed()
+
+
+# ------------------------------------------------------------------------------------------------------- minibatches
+
+
+def select(own: Any = None, ages: Any = None, shape: tuple[int, int] = (4, 3), max_age: int = 10) -> Selection:
+    own = torch.ones(shape, dtype=torch.bool) if own is None else own
+    return Selection(own, torch.zeros(shape, dtype=torch.int64) if ages is None else ages, max_age)
+
+
+@pytest.mark.parametrize("whole_trajectories", [False, True])
+def test_rows_of_an_epoch_go_to_the_device_in_one_transfer(
+    whole_trajectories: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfers, to = [], Tensor.to
+
+    def counted(tensor: Tensor, *args: Any) -> Tensor:
+        transfers.append(len(tensor))
+        return to(tensor, *args)
+
+    monkeypatch.setattr(Tensor, "to", counted)
+    own, ages = torch.ones(6, 8, dtype=torch.bool), torch.arange(6).repeat(8, 1).t()
+    parts = Selection(own, ages, 4, device=torch.device("meta")).deal(4, True, whole_trajectories)
+    here = Selection(own, ages, 4).deal(4, True, whole_trajectories)
+    assert len(transfers) == 1
+    for part, same in zip(parts, here, strict=True):
+        assert part.counted.is_cpu
+        for name in ("trained", "columns", "kept"):
+            there, wanted = getattr(part, name), getattr(same, name)
+            assert (there is None) == (wanted is None)
+            assert there is None or there.is_meta
+
+
+def test_c6_each_epoch_is_a_fresh_permutation() -> None:
+    selection = select(shape=(32, 8))
+    epochs = [[part.trained for part in selection.deal(4, shuffle=True)] for _ in range(2)]
+    orders = [torch.cat([rows for rows in epoch if rows is not None]).tolist() for epoch in epochs]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(256))
+    assert [len(rows) for rows in epochs[0] if rows is not None] == [64] * 4
+
+
+def test_without_shuffling_parts_are_whole_trajectories() -> None:
+    parts = select(shape=(4, 6)).deal(3, shuffle=False)
+    columns = [sorted(set((part.counted % 6).tolist())) for part in parts]
+    assert columns == [[0, 1], [2, 3], [4, 5]]
+    assert [len(part.counted) for part in parts] == [8, 8, 8]
+
+
+def test_rows_that_cannot_be_divided_make_nearly_equal_parts() -> None:
+    own = torch.ones(4, 3, dtype=torch.bool)
+    own[0, 0] = own[1, 2] = False
+    parts = select(own).deal(4, shuffle=True)
+    assert [len(part.counted) for part in parts] == [3, 3, 2, 2]
+    assert sorted(torch.cat([part.counted for part in parts]).tolist()) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_fewer_rows_than_parts_make_fewer_steps() -> None:
+    update = Update(make_policy(), learner_config(num_batches_per_epoch=5))
+    assert len(train(update, act(update.policy, num_steps=3, num_trajectories=1))) == 3
+
+
+def test_one_minibatch_is_the_dataset_itself() -> None:
+    (part,) = select().deal(1, shuffle=True)
+    assert part.trained is None
+    assert sorted(part.counted.tolist()) == list(range(12))
+
+
+# ------------------------------------------------------------------------------------------------------------- masks
+
+
+@pytest.mark.parametrize("case", ORACLES["A24"]["cases"])
+def test_a24_valid_is_younger_than_max_policy_lag(case: Any) -> None:
+    inputs, expected = case["inputs"], case["expected"]
+    ages = inputs["version_at_dataset_start"] - torch.tensor(inputs["labels"]).view(2, 2)
+    assert ages.flatten().tolist() == expected["lags"]
+    selection = select(shape=(2, 2), ages=ages, max_age=inputs["max_policy_lag"])
+    assert selection.trained_rows is not None
+    assert sorted(selection.trained_rows.tolist()) == [i for i, valid in enumerate(expected["valid"]) if valid]
+
+
+@pytest.mark.parametrize("reason", ["too old", "other policy"])
+def test_a24_training_equals_training_on_the_valid_subset(reason: str) -> None:
+    config = learner_config(max_policy_lag=5, normalize_advantages=True, learning_rate=1e-2)
+    policy = make_policy()
+    whole = act(policy, num_steps=6, num_trajectories=4)
+    subset = whole.trajectories(torch.arange(3))
+    whole.policy_version[:, :3] = subset.policy_version[:] = 10
+    if reason == "other policy":
+        whole.valid[:, 3], whole.policy_version[:, 3] = False, 10
+        # What another policy recorded may be anything.
+        whole.behavior_log_probs[:, 3] = whole.values[:, 3] = whole.rewards[:, 3] = torch.nan
+        whole.observations["obs"][:, 3] = torch.nan
+        factor = 1.0
+    else:
+        whole.policy_version[:, 3] = 5
+        factor = 0.75
+    masked, masked_flat = after_one_step(policy, whole, config, version=10)
+    _, expected_flat = after_one_step(
+        policy, subset, dataclasses.replace(config, learning_rate=factor * config.learning_rate), version=10
+    )
+    torch.testing.assert_close(masked_flat, expected_flat)
+    summary = masked.summary()
+    assert summary["lr"] == config.learning_rate
+    assert summary["actual_lr"] == pytest.approx(factor * config.learning_rate)
+    assert summary["valids_fraction"] == 0.75
+    assert summary["same_policy_fraction"] == (0.75 if reason == "other policy" else 1.0)
+    assert summary["version_diff_max"] == (0 if reason == "other policy" else 5)
+
+
+def test_a24_lag_is_that_at_the_start_of_the_dataset() -> None:
+    update = Update(make_policy(), learner_config(max_policy_lag=2, num_batches_per_epoch=4, num_epochs=2))
+    batch = act(update.policy, num_steps=4, num_trajectories=8)
+    assert [lag for lag, _, _ in train(update, batch)] == list(range(8))
+
+
+def test_a24_dataset_without_a_valid_transition_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    update = Update(make_policy(), learner_config(max_policy_lag=3))
+    update.version = 3
+    before = update.policy.flat.clone()
+    with caplog.at_level(logging.ERROR):
+        assert train(update, act(update.policy)) == []
+    assert "all 48 transitions are max_policy_lag=3 or more optimizer steps old" in caplog.text
+    assert update.version == 3
+    assert torch.equal(update.policy.flat, before)
+    assert update.summary() == {}
+
+
+def test_dataset_of_other_policies_only_is_skipped() -> None:
+    update = Update(make_policy(), learner_config())
+    batch = act(update.policy)
+    batch.valid.zero_()
+    assert train(update, batch) == []
+    empty = batch.trajectories(torch.arange(0))
+    assert train(update, empty) == []

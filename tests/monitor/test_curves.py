@@ -1,0 +1,205 @@
+"""TensorBoard files and metrics.jsonl: rows S7, A22 and A23."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sf.learner.metrics import train_summary_interval_s
+from sf.monitor import PolicySnapshot
+from sf.monitor.cadence import Timer
+from sf.monitor.scalars import ScalarLog
+from sf.monitor.stats import memory_scalars
+from tests.helpers.events import read_events
+from tests.helpers.monitored import Start, episode
+
+
+def frames_in(path: Path) -> list[int]:
+    """Of every line of a metrics.jsonl."""
+    return [json.loads(line)["frames"] for line in path.read_text().splitlines()]
+
+
+def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
+    run = start()
+    pids = {"learner-0": os.getpid(), "inference-0-0": os.getpid(), "rollout-0": 2**22 + 1}
+    run.monitor.watch(lambda: pids, lambda: {"faults/restarts": 3.0})
+    run.go(3, lambda: [episode()])
+    run.monitor.train_summary(0, 200, {"version_diff_min": 0.0, "loss": 0.5})
+    run.finish()
+    curves = read_events(tmp_path / ".summary" / "0")
+    spreads = ("reward/reward", "len/len", "policy_stats/avg_true_objective")
+    assert set(curves) == {
+        *("perf/_fps", "perf/_sample_throughput"),
+        *(f"{tag}{end}" for tag in spreads for end in ("", "_min", "_max")),
+        *("stats/avg_request_count", "stats/step_policy", "stats/wait_policy"),
+        *("stats/master_process_memory_mb", "stats/memory_learner", "stats/memory_policy_worker"),
+        *("train/version_diff_min", "train/loss", "faults/restarts"),
+    }
+    assert curves["reward/reward"] == [(300, 1.25)]
+    assert curves["policy_stats/avg_true_objective_max"] == [(300, 2.5)]
+    assert curves["perf/_fps"] == [(300, 100.0)]
+    assert curves["stats/avg_request_count"] == [(300, 2.0)]
+    assert 10 < curves["stats/memory_learner"][0][1] < 10_000
+
+
+def test_a22_tag_without_a_source_is_absent(start: Start, tmp_path: Path) -> None:
+    run = start(fps=0)
+    run.go(11)
+    run.finish()
+    curves = set(read_events(tmp_path / ".summary" / "0"))
+    assert curves == {"perf/_fps", "perf/_sample_throughput", "stats/master_process_memory_mb"}
+
+
+def test_a22_reported_stats_are_written(start: Start, tmp_path: Path) -> None:
+    run = start()
+    run.policy = PolicySnapshot(stats={"gpu_mem_learner": 123.0})
+    run.finish()
+    assert read_events(tmp_path / ".summary" / "0")["stats/gpu_mem_learner"] == [(0, 123.0)]
+
+
+def test_s7_one_directory_per_policy_and_steps_that_never_decrease(start: Start, tmp_path: Path) -> None:
+    run = start(num_policies=2)
+    run.go(12, lambda: [episode(), episode(policy_id=1)])
+    run.monitor.train_summary(1, 900, {"loss": 1.0})  # made before the last point of the averaged curves
+    run.go(12, lambda: [episode(), episode(policy_id=1)])
+    run.finish()
+    assert sorted(path.name for path in (tmp_path / ".summary").iterdir()) == ["0", "1"]
+    for policy in ("0", "1"):
+        steps = [step for curve in read_events(tmp_path / ".summary" / policy).values() for step, _ in curve]
+        assert steps
+    second = read_events(tmp_path / ".summary" / "1")
+    assert second["train/loss"] == [(1000, 1.0)]
+    assert [step for step, _ in second["reward/reward"]] == [1000, 2000, 2400]
+
+
+def test_a23_averaged_curves_come_every_interval_and_start_with_the_first_entry(start: Start, tmp_path: Path) -> None:
+    run = start(experiment_summaries_interval=7, stats_avg=4)
+    run.go(8, lambda: [episode(1.0)])
+    run.go(14, lambda: [episode(3.0)])
+    run.finish()
+    curve = read_events(tmp_path / ".summary" / "0")["reward/reward"]
+    assert curve == [(700, 1.0), (1400, 3.0), (2100, 3.0), (2200, 3.0)]
+
+
+def test_a23_train_summaries_grow_rarer_with_the_version() -> None:
+    given = {0: 2.0, 50_000: 31.0, 100_000: 60.0, 550_000: 90.0, 1_000_000: 120.0, 10**9: 120.0}
+    assert {version: train_summary_interval_s(version) for version in given} == given
+
+
+def test_timer_keeps_its_grid_and_leaves_out_what_was_missed() -> None:
+    timer = Timer(5.0)
+    due = [now for now in (0.0, 4.9, 5.1, 9.9, 10.0, 31.0, 34.9, 35.0) if timer.is_due(now)]
+    assert due == [0.0, 5.1, 10.0, 31.0, 35.0]
+
+
+def test_metrics_hold_the_same_scalars(start: Start, tmp_path: Path) -> None:
+    run = start()
+    run.go(21, lambda: [episode()])
+    run.monitor.train_summary(0, 2100, {"loss": math.nan})
+    run.finish()
+    curves = read_events(tmp_path / ".summary" / "0")
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {line["policy_id"] for line in lines} == {0}
+    for tag, curve in curves.items():
+        points = [(line["frames"], line[tag]) for line in lines if tag in line]
+        assert [frames for frames, _ in points] == [frames for frames, _ in curve]
+        for (_, value), (_, stored) in zip(points, curve, strict=True):
+            assert stored == pytest.approx(value, rel=1e-6) if value is not None else math.isnan(stored)
+
+
+def test_a_second_run_adds_to_the_files_of_the_first(start: Start, tmp_path: Path) -> None:
+    for first_frames in (0, 300):
+        run = start(first_frames=first_frames)
+        run.go(3, lambda: [episode()])
+        run.finish()
+    assert frames_in(tmp_path / "metrics.jsonl") == [300, 600]
+
+
+def test_fault_d10_points_beyond_the_checkpoint_of_a_run_that_was_killed_are_made_once(
+    start: Start, tmp_path: Path
+) -> None:
+    killed, path = start(num_policies=2), tmp_path / "metrics.jsonl"
+    killed.go(31, lambda: [episode()])
+    killed.finish()
+    assert frames_in(path) == [1000, 1000, 2000, 2000, 3000, 3000, 3100, 3100]
+    with path.open("a") as lines:
+        lines.write('{"time_s": 1.0, "policy_id": 0, "fra')
+    resumed = start(first_frames=1500, num_policies=2)
+    resumed.go(11, lambda: [episode()])
+    resumed.finish()
+    assert frames_in(path) == [1000, 1000, 2500, 2500, 2600, 2600]
+
+
+def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(start: Start, tmp_path: Path) -> None:
+    """The supervisor may look late."""
+    killed = start()
+    killed.go(31)
+    killed.finish()
+    resumed = start(first_frames=1500)
+    resumed.now += 8.0
+    resumed.go(11)
+    resumed.finish()
+    assert frames_in(tmp_path / "metrics.jsonl") == [1000, 3300, 3400]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["new_frames"], summary["fps"]) == (1900, 100.0)
+
+
+def test_fault_d2_disk_that_fails_costs_the_curves_and_one_warning(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    log = ScalarLog(tmp_path / "gone", warnings.append)
+    for frames in range(3):
+        log.write(0, frames, {"a/b": 1.0})
+    log.close()
+    (warning,) = warnings
+    assert re.fullmatch(
+        r"Warning: curves are no longer written to .*gone: .*No such file.*\. Training goes on\.", warning
+    )
+
+
+def test_curves_of_runs_that_follow_each_other_within_a_second_are_kept(tmp_path: Path) -> None:
+    for frames in range(12):
+        log = ScalarLog(tmp_path, print)
+        log.write(0, frames, {"a/b": 1.5})
+        log.close()
+    assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(frames, 1.5) for frames in range(12)]}
+
+
+def test_curves_are_written_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from sf.monitor.scalars import ScalarLog; "
+        "log = ScalarLog(pathlib.Path(sys.argv[1]), print); log.write(0, 5, {'a/b': 1.5}); log.close(); "
+        "import sf.monitor; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert read_events(tmp_path / ".summary" / "0") == {"a/b": [(5, 1.5)]}
+
+
+def test_a22_memory_is_that_of_the_process_under_the_name() -> None:
+    """The mean over the processes of a role; one that has ended is left out."""
+    code = "import sys; room = bytearray(int(sys.argv[1]) << 20); print(flush=True); input()"
+    sizes = {"learner-1": 60, "inference-1-0": 120, "inference-1-1": 200, "rollout-0": 20}
+    command = [sys.executable, "-S", "-c", code]
+    children = {
+        name: subprocess.Popen([*command, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name, size in sizes.items()
+    }
+    for child in children.values():
+        assert child.stdout is not None
+        child.stdout.readline()
+    pids = {name: child.pid for name, child in children.items()} | {"inference-1-2": 2**22 + 1}
+    both, acting = memory_scalars(pids, 1), memory_scalars({"rollout-0": pids["rollout-0"]}, 1)
+    for child in children.values():
+        child.communicate(b"\n")
+    assert both["stats/memory_learner"] == pytest.approx(60, abs=20)
+    assert both["stats/memory_policy_worker"] == pytest.approx(160, abs=20)
+    assert acting["stats/memory_policy_worker"] == pytest.approx(20, abs=15)
+    assert "stats/memory_learner" not in acting
+    assert both["stats/master_process_memory_mb"] > 60

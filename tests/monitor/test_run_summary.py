@@ -1,0 +1,104 @@
+"""What is left of a run when it ends: summary.json, and where its time went."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sf.monitor import Lag, PolicySnapshot
+from sf.monitor.time_shares import bottleneck, time_share_table
+from tests.helpers.monitored import SECONDS, Run, Start, episode
+
+
+def test_summary_of_the_run(start: Start, tmp_path: Path) -> None:
+    run = start()
+    run.go(10, lambda: [episode()])
+    run.policy = PolicySnapshot(version=7, lag=Lag(0.0, 1.5, 4.0))
+    run.finish()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == {
+        "exit_reason": "train_for_env_steps reached",
+        "exit_code": 0,
+        "frames": 1000,
+        "env_steps": 1000,
+        "new_frames": 1000,
+        "wall_time_s": 10.0,
+        "fps": 100.0,
+        "policies": [
+            {
+                "frames": 1000,
+                "samples": 1000,
+                "policy_version": 7,
+                "lag": {"min": 0.0, "avg": 1.5, "max": 4.0},
+                "reward": 1.25,
+                "episodes": 20,
+            }
+        ],
+        "seconds": SECONDS,
+        "slots": {"allocated": 7, "learned": 4, "discarded": {"worker_died": 1}, "free": 2, "in_flight": 0},
+        "faults": {},
+    }
+
+
+def test_directory_that_has_gone_does_not_hide_the_end(tmp_path: Path) -> None:
+    run = Run(tmp_path / "gone")
+    run.finish()
+    assert len(run.tape.lines("summary.json was not written to")) == 1
+    assert run.tape.lines("Collected")
+
+
+@pytest.mark.parametrize(
+    ("busy", "verdict"),
+    [
+        ((0.9, 0.2, 0.7), "The environments hold the run back: add --num_workers if cores are free."),
+        ((0.5, 0.8, 0.7), "Inference holds the run back: give it larger groups with more --num_envs_per_worker."),
+        ((0.5, 0.2, 0.7), "Training holds the run back: lower --num_epochs or take a larger --batch_size."),
+        ((0.5, 0.2, 0.4), "No role holds the run back (busy: rollout 50%, inference 20%, learner 40%): they wait"),
+    ],
+)
+def test_bottleneck_is_the_role_that_waits_least(busy: tuple[float, float, float], verdict: str) -> None:
+    names = ("rollout-0", "inference-0-0", "learner-0")
+    seconds = {name: {"work": share, "wait": 1 - share} for name, share in zip(names, busy, strict=True)}
+    seconds["rollout-1"] = seconds["rollout-0"]
+    assert bottleneck(seconds).startswith(verdict)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "verdict"),
+    [
+        (
+            1.9,
+            2,
+            "the run asks for 1.9 of 2 cores, so the machine is full and more --num_workers will not help.",
+        ),
+        (
+            0.9,
+            1,
+            "the run asks for 0.9 of 1 core, so the machine is full and more --num_workers will not help.",
+        ),
+        (
+            1.2,
+            4,
+            "add --num_workers, because the run asks for 1.2 of 4 cores.",
+        ),
+        (
+            0.0,
+            2,
+            "add --num_workers if cores are free.",
+        ),
+    ],
+)
+def test_more_workers_are_advised_only_where_cores_are_free(asked: float, cores: int, verdict: str) -> None:
+    """Environments that sleep keep their workers busy, and no core."""
+    seconds = {"rollout-0": {"step": 0.9, "wait": 0.1}, "learner-0": {"update": 0.2, "wait": 0.8}}
+    expected = f"The environments hold the run back: {verdict} (Busy: rollout 90%, learner 20%.)"
+    assert bottleneck(seconds, asked, cores) == expected
+    waiting = {"rollout-0": {"step": 0.5, "wait": 0.5}}
+    assert ("of which none is free" in bottleneck(waiting, asked, cores)) is (asked >= 0.85 * cores)
+
+
+def test_time_shares_of_processes_that_never_reported() -> None:
+    assert time_share_table({"rollout-0": {"step": 0.0, "wait": 0.0}}) == ""
+    assert bottleneck({"rollout-0": {"step": 0.0}}) == "No process has reported where its time went."

@@ -1,0 +1,269 @@
+"""Encoders: those that come along, and those that users register."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sf.config import ModelConfig
+from sf.errors import ConfigError
+from sf.nets.networks import Encoder
+from sf.plugins import ENCODERS, plugins_to_send, register_model
+from sf.policy import ActorCritic
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
+from tests.helpers.commands import ROOT, TIMEOUT_S, run
+from tests.helpers.lab import make_lab, step_until
+
+INFO = EnvInfo(
+    "test", 1, {"obs": LeafSpec((3, 40, 36), "uint8"), "speed": LeafSpec((2,), "float32")}, ActionSpec.discrete(2)
+)
+
+
+class Mean(nn.Module):
+    """The mean of the picture beside the vector."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1 + shapes["speed"][0], config.encoder_mlp_layers[0])
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(
+            torch.cat([observations["obs"].mean((1, 2, 3))[:, None], observations["speed"]], -1)
+        )
+        return features.tanh()
+
+
+class Flat(nn.Module):
+    """Forgets the axis of the features."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__()
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return observations["speed"].sum(-1)
+
+
+def flat(shapes: Any, config: Any) -> Any:
+    """Makes no module."""
+    return {}
+
+
+class Raising(Flat):
+    """Takes a leaf that is not there."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__(shapes, config)
+        self.layer = nn.Linear(shapes["nothing"][0], 8)
+
+
+class RaisingLater(Flat):
+    """Gives torch what it does not take."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        return torch.sum(observations)  # type: ignore[call-overload,no-any-return]
+
+
+class Normalizing(Flat):
+    """Counts batches in int64."""
+
+    def __init__(self, shapes: Any, config: Any) -> None:
+        super().__init__(shapes, config)
+        self.norm = nn.BatchNorm1d(2)
+
+
+def double(shapes: Any, config: Any) -> Any:
+    """Weights of float64."""
+    return nn.Linear(2, 2).double()
+
+
+class Pair(Flat):
+    """Features and something else."""
+
+    def forward(self, observations: dict[str, Tensor]) -> Any:
+        return observations["speed"], None
+
+
+class OneLayer(nn.Module):
+    """For vectors."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(shapes["obs"][0], 8)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.layer(observations["obs"])
+        return features.relu()
+
+
+def random_observations(rows: int) -> dict[str, Tensor]:
+    return {"obs": torch.randint(0, 256, (rows, 3, 40, 36), dtype=torch.uint8), "speed": torch.randn(rows, 2)}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_registered_encoder_is_part_of_the_policy(shared: bool) -> None:
+    register_model("mean", Mean)
+    policy = ActorCritic(INFO, ModelConfig(encoder="mean", actor_critic_share_weights=shared))
+    assert isinstance(policy.encoder, Mean)
+    assert policy.policy_head.in_features == 64
+    observations = random_observations(5)
+    step = policy.act(observations)
+    evaluation = policy.evaluate(observations, step.action.clone())
+    assert torch.equal(evaluation.log_probs.detach(), step.info.log_probability)
+    torch.autograd.backward(evaluation.log_probs.sum())
+    assert torch.count_nonzero(policy.flat_gradient[: policy.encoder.layer.weight.numel()])
+
+
+@pytest.mark.parametrize("name", ["one-layer", "tests.nets.test_models:OneLayer"])
+def test_registered_encoder_trains(tmp_path: Path, name: str) -> None:
+    register_model("one-layer", OneLayer)
+    lab = make_lab(tmp_path, "CartPole-v1", encoder=name)
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[0].record["iterations"] >= 2)
+    assert type(roles[0].network.encoder).__name__ == "OneLayer"
+    for role in roles:
+        role.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:Nothing", "names the module no_such_module, which cannot be found"),
+        ("tests.nets.test_models:Raising", "Raising raised KeyError in its construction"),
+        (":Nothing", "encoder=:Nothing is no module:Name"),
+        ("my-models:Nothing", "names the module my-models, which cannot be found"),
+    ],
+)
+def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path: Path, name: str, message: str) -> None:
+    refused = run(tmp_path, "--env=CartPole-v1", f"--encoder={name}")
+    assert refused.code == 2
+    assert message in refused.err
+    assert not (tmp_path / "train_dir").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nobody", r"encoder=nobody is not registered \(registered: .*\)\. Call sf\.register_model\('nobody'"),
+        (
+            "tests.nets.test_models:Nothing",
+            r"names Nothing, but .*test_models\.py has no such class or function\. Correct one",
+        ),
+        (
+            "no_such_module:Nothing",
+            r"names the module no_such_module, which cannot be found\. .*in the working directory",
+        ),
+        (
+            "tests.helpers.broken_encoder:Mean",
+            r"raised NameError in the import of tests\.helpers\.broken_encoder\..*(?s:.*)'no_such_name'",
+        ),
+        ("tests.nets.test_models:Flat", r"into torch\.float32\[2\], expected features torch\.float32\[2, n\]"),
+        (
+            "tests.nets.test_models:flat",
+            r"encoder=tests\.nets\.test_models:flat made a dict, expected a torch\.nn\.Module",
+        ),
+        (
+            "tests.nets.test_models:Raising",
+            r"Raising raised KeyError in its construction\. (?s:.*)shapes\[\"nothing\"\]",
+        ),
+        ("tests.nets.test_models:RaisingLater", r"raised TypeError in forward\."),
+        (
+            "tests.nets.test_models:Normalizing",
+            r"num_batches_tracked \(torch\.int64\), expected float32 only\. .* LayerNorm",
+        ),
+        (
+            "tests.nets.test_models:double",
+            r"holds weight \(torch\.float64\), bias \(torch\.float64\), expected float32 only",
+        ),
+        ("tests.nets.test_models:Pair", r"turned 2 observations into tuple, expected features"),
+    ],
+)
+def test_unknown_or_unfit_encoder_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ActorCritic(INFO, ModelConfig(encoder=name))
+
+
+def test_faulty_encoder_is_no_fault_of_ours(tmp_path: Path) -> None:
+    finished = run(tmp_path, "--env=CartPole-v1", "--encoder=tests.nets.test_models:Raising", "--serial_mode=True")
+    assert finished.code == 2
+    assert "ConfigError: encoder=tests.nets.test_models:Raising raised KeyError in its construction" in finished.err
+    assert "fault of sf" not in finished.err
+
+
+def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n# my_model.py\n(.*?)```", (Path(ROOT) / "docs/models.md").read_text(), re.S)
+    (tmp_path / "my_model.py").write_text(code)
+    (tmp_path / "bin").mkdir()
+    for command in ("train", "evaluate"):
+        script = f"import sys\nfrom sf.cli.{command} import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+        (tmp_path / "bin" / command).write_text(script)
+    flags = ["--encoder=my_model:Attention"]
+
+    def call(command: str, *arguments: str) -> None:
+        """As a console script, whose own directory is the first of sys.path."""
+        subprocess.run(
+            [sys.executable, f"bin/{command}", *arguments, *flags], check=True, cwd=tmp_path, timeout=TIMEOUT_S,
+            env=os.environ | {"PYTHONPATH": ROOT},
+        )  # fmt: skip
+
+    call("train", "--env=CartPole-v1", "--train_for_env_steps=2000", "--num_workers=1", "--serial_mode=False")
+    call("evaluate", "--experiment=default_experiment", "--num_episodes=2", "--num_workers=2")
+
+
+def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS.registered, "lambda", lambda shapes, config: Mean(shapes, config))
+    with pytest.raises(ConfigError, match="The encoder lambda cannot be sent to the learner"):
+        plugins_to_send()
+
+
+def test_registering_needs_no_torch() -> None:
+    code = "import sys, sf; sf.register_model('x', dict); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "shape", "size"),
+    [
+        ("convnet_simple", (3, 84, 84), 128 * 4 * 4),
+        ("convnet_atari", (4, 84, 84), 64 * 7 * 7),
+        ("resnet_impala", (4, 84, 84), 32 * 11 * 11),
+        ("resnet_impala", (3, 16, 20), 32 * 2 * 3),
+        ("convnet_microrts", (27, 16, 16), 32 * 6 * 6),
+    ],
+)
+def test_image_encoders(architecture: Any, shape: tuple[int, ...], size: int) -> None:
+    info = EnvInfo("test", 1, {"obs": LeafSpec(shape, "uint8")}, ActionSpec.discrete(2))
+    config = ModelConfig(encoder_conv_architecture=architecture, nonlinearity="relu", encoder_conv_mlp_layers=(16,))
+    policy = ActorCritic(info, config)
+    (encoder,) = policy.encoder.image_encoders  # type: ignore[misc]
+    assert encoder.mlp.layers[0].in_features == size
+    assert policy.values({"obs": torch.randint(0, 256, (3, *shape), dtype=torch.uint8)}).shape == (3,)
+
+
+def test_impala_resnet_has_fifteen_convolutions() -> None:
+    """Three sections of one entry and two residual blocks of two (figure 3 of the IMPALA paper, right)."""
+    info = EnvInfo("test", 1, {"obs": LeafSpec((3, 64, 64), "uint8")}, ActionSpec.discrete(2))
+    policy = ActorCritic(info, ModelConfig(encoder_conv_architecture="resnet_impala"))
+    assert sum(isinstance(module, nn.Conv2d) for module in policy.modules()) == 15
+
+
+def test_each_vector_can_have_layers_of_its_own() -> None:
+    shapes = {"a": (3,), "b": (5,), "image": (3, 40, 40)}
+    config = ModelConfig(encoder_mlp_layers=(8, 6), encoder_per_key=True)
+    encoder = Encoder(shapes, config)
+    assert encoder.num_features == 6 + 6 + 512
+    observations = {name: torch.randn(2, *shape, requires_grad=True) for name, shape in shapes.items()}
+    features = encoder(observations)
+    assert features.shape == (2, encoder.num_features)
+    features[:, 512:518].sum().backward()
+    assert observations["a"].grad is not None
+    assert observations["b"].grad is None or not observations["b"].grad.any()
+    together = Encoder(shapes, ModelConfig(encoder_mlp_layers=(8, 6)))
+    assert together.num_features == 6 + 512

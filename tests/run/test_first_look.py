@@ -1,0 +1,168 @@
+"""How long a step takes is measured as the run will step: one environment, or many at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from sf.config import Config
+from sf.envs import EnvSource
+from sf.errors import EnvError
+from sf.run import preparation
+from sf.run.first_look import LEAST_STEPS, first_look
+from sf.run.preparation import prepare
+from tests.helpers.lab import make_config
+
+
+class Legal(gymnasium.Env[Any, Any]):
+    """Only the even ones of four actions are legal."""
+
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(0.0, 1.0, (2,))})
+    action_space = spaces.Discrete(4)
+
+    def seen(self) -> Any:
+        return {"action_mask": np.array([1, 0, 1, 0], np.int8), "x": np.zeros(2, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.seen(), 0.0, False, False, {}
+
+
+class ManyLegal(VectorEnv[Any, Any, Any]):
+    """Takes 10 ms for a step, in which it computes for a tenth of the time."""
+
+    single_observation_space, single_action_space = Legal.observation_space, Legal.action_space
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.steps = num_envs, 0
+
+    def seen(self) -> Any:
+        return {name: np.stack([array] * self.num_envs) for name, array in Legal().seen().items()}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        assert set(actions.tolist()) <= {0, 2}
+        self.steps += 1
+        until = time.process_time() + 0.001
+        while time.process_time() < until:
+            pass
+        time.sleep(0.009)
+        never = np.zeros(self.num_envs, bool)
+        return self.seen(), np.zeros(self.num_envs), never, never, {}
+
+
+class Breaks(ManyLegal):
+    def step(self, actions: Any) -> Any:
+        if self.steps == LEAST_STEPS // 2:
+            raise RuntimeError("the simulator is gone")
+        return super().step(actions)
+
+
+class Wider(ManyLegal):
+    single_observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(0.0, 1.0, (3,))})
+
+
+def source(vector_factory: Any) -> EnvSource:
+    return EnvSource("Legal", factory=Legal, vector_factory=vector_factory)
+
+
+def open_sizes(env: str = "Legal", **flags: Any) -> Config:
+    return make_config(env, **{"async_rl": True, "num_workers": None, "num_envs_per_worker": None} | flags)
+
+
+@pytest.mark.alone
+def test_many_that_step_as_one_are_timed_as_one() -> None:
+    look = first_look(open_sizes(vectorization="native"), source(ManyLegal))
+    assert look.num_timed == 64
+    assert 0.010 < 64 * look.step_time.wall_s < 0.1
+    assert 64 * look.step_time.cpu_s >= 0.001
+    assert look.step_time.waits
+
+
+def test_one_is_timed_where_the_environment_offers_no_other_form() -> None:
+    look = first_look(open_sizes(), EnvSource("Legal", factory=Legal))
+    assert look.num_timed == 1
+    assert look.step_time.wall_s > 0
+
+
+def test_one_is_timed_where_so_many_workers_would_follow_that_few_environments_step_as_one() -> None:
+    """What mostly waits gets workers whose groups are too small for it."""
+    look = first_look(open_sizes(), source(ManyLegal))
+    assert look.num_timed == 1
+    assert look.refutes_vectorization, "or sizes for single ones would follow, and groups large enough to step as one"
+
+
+@pytest.mark.parametrize("wanted", ["auto", "native"])
+def test_what_is_timed_is_what_the_run_does(
+    wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the flags that are printed choose the same."""
+    monkeypatch.setattr(preparation, "find_env", lambda env, arguments, limit: source(ManyLegal))
+    rollout = prepare(open_sizes(vectorization=wanted, train_dir=str(tmp_path))).config.rollout
+    printed = capsys.readouterr().out
+    assert ("that step as one" in printed) is (wanted == "native")
+    assert rollout.vectorization == ("native" if wanted == "native" else "none")
+    flags: dict[str, Any] = {name: int(value) for name, value in re.findall(r"--(\w+)=(\d+)", printed)}
+    chosen = re.search(r"--vectorization=(\w+)", printed)
+    assert (chosen is None) is (wanted == "native")
+    again = open_sizes(train_dir=str(tmp_path), vectorization=chosen[1] if chosen else wanted, **flags)
+    assert prepare(again).config.rollout == rollout
+
+
+@pytest.mark.parametrize(
+    "flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}, {"async_rl": False}]
+)
+def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict[str, Any]) -> None:
+    def refuse(num_envs: int) -> Any:
+        raise AssertionError(num_envs)
+
+    look = first_look(open_sizes(**flags), source(refuse))
+    assert look.num_timed == 1
+    assert not look.notes, "it would be told of"
+
+
+def test_a_vector_environment_that_breaks_later_decides_nothing() -> None:
+    """As with a single one: workers are replaced when they fail, and that is said."""
+    look = first_look(open_sizes(), source(Breaks))
+    assert look.num_timed == 1
+    (note,) = look.notes
+    assert "while 64 environments stepped as one" in note
+    assert "the simulator is gone" in note
+    assert "--max_restarts" in note
+
+
+def test_a_vector_environment_unlike_the_single_one_is_refused_before_processes_start() -> None:
+    with pytest.raises(EnvError, match=r"The vectorized Legal is not like a single one\. .*--vectorization=none"):
+        first_look(open_sizes(), source(Wider))
+
+
+@pytest.mark.parametrize("wanted", ["native", "envpool"])
+def test_what_the_environment_does_not_offer_is_refused_in_the_words_of_the_choice(wanted: str, tmp_path: Path) -> None:
+    config = make_config("Acrobot-v1", async_rl=True, vectorization=wanted, num_policies=2, train_dir=str(tmp_path))
+    with pytest.raises(Exception, match=f"^vectorization={wanted} is not possible for Acrobot-v1: num_policies=2"):
+        prepare(config)
+
+
+@pytest.mark.alone
+def test_cartpole_has_one_worker_with_all_environments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Because 64 of them take less time for a step than what is done around it, unless the machine is very slow."""
+    config = open_sizes("CartPole-v1", policy_workers_per_policy=None, train_dir=str(tmp_path))
+    rollout = prepare(config).config.rollout
+    printed = capsys.readouterr().out
+    found = re.match(r"64 environments that step as one take (\S+) us for a step\. Chosen: --num_workers=", printed)
+    assert found, printed
+    assert rollout.vectorization == "native"
+    assert (rollout.num_workers == 1) is (float(found[1]) < 150 or len(os.sched_getaffinity(0)) == 1)
