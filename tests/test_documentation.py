@@ -49,7 +49,7 @@ def test_every_train_tag_is_documented() -> None:
 
 
 ROW = re.compile(
-    r"^\| (C[\w-]+) \| [^|]+ \| `([\w.]+)` in `([\w/.]+)` \| `(test_\w+)` in `(\w+\.py)` \|([^|]*)\|$", re.M
+    r"^\| (C[\w-]+) \| [^|]+ \| `([\w.]+)` in `([\w/.]+)` \| `(test_\w+)` in `([\w/]+\.py)` \|([^|]*)\|$", re.M
 )
 
 
