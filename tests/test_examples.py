@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,27 @@ def test_b26_loop_with_memory(tmp_path: Path) -> None:
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert finished.stdout.startswith("return "), finished.stderr
     assert float(finished.stdout.split()[1]) > 5
+
+
+def replay_loop(frames: int) -> tuple[list[float], float]:
+    """The staleness that the loop logs, and the mean return at its end."""
+    command = [sys.executable, str(EXAMPLES / "replay_loop.py"), str(frames)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert finished.returncode == 0, finished.stderr
+    staleness = [float(number) for number in re.findall(r"mean staleness ([\d.]+)", finished.stdout)]
+    return staleness, float(finished.stdout.split()[-1])
+
+
+def test_e19_loop_logs_its_staleness_and_learns(tmp_path: Path) -> None:
+    staleness, mean_return = replay_loop(15_000)
+    assert staleness[0] == 3.5, "8 steps on the first rows, which are all of version 0"
+    assert 3.5 < staleness[1] <= 16
+    assert mean_return > 60, "a random policy gets 22"
+
+
+@pytest.mark.slow
+def test_e19_loop_learns_cartpole() -> None:
+    assert replay_loop(60_000)[1] > 300
 
 
 @pytest.mark.slow
