@@ -24,8 +24,9 @@ from sf.learner import metrics
 from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
+from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
 from sf.learner.losses import divergences, normalize_advantages
-from sf.learner.minibatches import MinibatchRows, Selection
+from sf.learner.minibatches import Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
@@ -34,7 +35,7 @@ from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.learner.trial import loss_terms_of
-from sf.policy import ActorCritic, Evaluation, Sequences
+from sf.policy import ActorCritic, Evaluation
 from sf.storage.differences import tensor_differences
 
 __all__ = ["Batch", "StepReport", "Update"]
@@ -96,6 +97,7 @@ class Update:
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
+        self._minibatches: MinibatchSource = DealtMinibatches(policy, config, lambda: self.version)
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy, peers, config.statistics_initial_count)
         self.reward_scaling = (
@@ -144,23 +146,20 @@ class Update:
         for epoch in range(self.config.num_epochs):
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
-            dealt = selection.deal(
-                self.config.num_minibatches, self.config.shuffle_minibatches, self.policy.state_size > 0
-            )
-            for index, rows in enumerate(dealt):
-                lags = [age + self.version - first_version for age in rows.ages]
-                evaluation, minibatch = self._evaluate(rows, transitions, batch)
+            if epoch == 0:
+                self._minibatches.add(batch, transitions, selection)
+            for index, minibatch in enumerate(self._minibatches.epoch(batch, transitions, selection)):
+                evaluation, rows = self._evaluate(minibatch)
                 if epoch == index == 0:
-                    self._look_at_first_ratios(evaluation, minibatch, unchanged=not any(lags))
-                if not self._step(evaluation, minibatch, lr_factor):
+                    self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
+                if not self._step(evaluation, rows, lr_factor):
                     continue
-                ends_epoch = index == len(dealt) - 1
-                has_moved_far = ends_epoch and self._is_beyond_target_kl(evaluation, minibatch)
-                is_last = ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
+                is_last = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
                 if is_last and self.num_skipped == skipped_before:
-                    trained = _take(transitions, selection.trained_rows)
+                    trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
-                report = StepReport(self.version, *lags)
+                report = StepReport(self.version, *minibatch.lags)
                 if self.want_summary:
                     self._summarize_data(report, selection)
                 yield report
@@ -206,24 +205,17 @@ class Update:
         if self._schedule.needs_divergence:  # the others follow from the flags and the progress
             self._schedule.value = float(state["learning_rate"])
 
-    def _evaluate(self, rows: MinibatchRows, transitions: Transitions, batch: Batch) -> tuple[Evaluation, Transitions]:
-        """The transitions of a minibatch, and what the policy now says of them."""
-        if rows.num_trained == 0:  # only other learners have some; not every network takes none
+    def _evaluate(self, minibatch: Minibatch) -> tuple[Evaluation, Transitions]:
+        """What the policy now says of the transitions that train, and those."""
+        rows = minibatch.transitions
+        if not len(rows):  # only other learners have some; not every network takes none
             nothing = torch.empty(0, device=self.policy.flat.device)
-            return Evaluation(nothing, nothing, nothing, nothing), _take(transitions, rows.trained)
-        if rows.columns is None:
-            minibatch = _take(transitions, rows.trained)
-            return self._network.evaluate(minibatch.observations, minibatch.actions), minibatch
-        # A recurrent policy goes through whole trajectories and then trains on those of their steps that count.
-        steps, num_trajectories = batch.rewards.shape
-        columns = rows.columns
-        in_time = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
-        unrolled = transitions.take(in_time)
-        sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
-        evaluation = self._network.evaluate(unrolled.observations, unrolled.actions, sequences)
-        if rows.kept is None:
-            return evaluation, unrolled
-        return evaluation.take(rows.kept), unrolled.take(rows.kept)
+            return Evaluation(nothing, nothing, nothing, nothing), rows
+        sequences = () if minibatch.sequences is None else (minibatch.sequences,)
+        evaluation = self._network.evaluate(rows.observations, rows.actions, *sequences)
+        if minibatch.kept is None:
+            return evaluation, rows
+        return evaluation.take(minibatch.kept), rows.take(minibatch.kept)
 
     def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
@@ -339,8 +331,3 @@ class Update:
             self.version,
             max(labels.flatten().tolist(), default=-1),
         )
-
-
-def _take(transitions: Transitions, rows: Tensor | None) -> Transitions:
-    """The transitions at rows, or all of them without a copy."""
-    return transitions if rows is None else transitions.take(rows)

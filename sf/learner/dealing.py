@@ -1,0 +1,79 @@
+"""Minibatches of a dataset: each of its transitions in one of them per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions
+from sf.learner.minibatches import Ages, MinibatchRows, Selection
+from sf.policy import ActorCritic, Sequences
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """What one optimizer step is taken on."""
+
+    transitions: Transitions
+    """[N] that the network goes through."""
+    lags: Ages
+    """Of those that count, of all learners: the version before the step minus the versions that acted."""
+    ends_epoch: bool
+    sequences: Sequences | None = None
+    """Of a recurrent policy, whose transitions are whole trajectories in the order of time."""
+    kept: Tensor | None = None
+    """[n] which of the transitions train, where a recurrent policy goes through more; None for all."""
+
+
+class MinibatchSource(Protocol):
+    """Where the minibatches of a dataset come from."""
+
+    def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
+        """Takes in a dataset, before the first step on it."""
+
+    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
+        """The minibatches of one epoch; each is made when it is asked for, under the version of then."""
+
+
+class DealtMinibatches:
+    """Deals the transitions of the newest dataset, and keeps none of them."""
+
+    def __init__(self, policy: ActorCritic, config: LearnerConfig, version: Callable[[], int]) -> None:
+        """Deals for a policy whose present version is `version()`."""
+        self._is_recurrent, self._config, self._version = policy.state_size > 0, config, version
+        self._first_version = 0
+
+    def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
+        """See `MinibatchSource`."""
+        self._first_version = self._version()
+
+    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
+        """See `MinibatchSource`."""
+        dealt = selection.deal(self._config.num_minibatches, self._config.shuffle_minibatches, self._is_recurrent)
+        for index, rows in enumerate(dealt):
+            steps_since = self._version() - self._first_version
+            lags = Ages(*(age + steps_since for age in rows.ages))
+            yield self._minibatch(rows, batch, transitions, lags, ends_epoch=index == len(dealt) - 1)
+
+    def _minibatch(
+        self, rows: MinibatchRows, batch: Batch, transitions: Transitions, lags: Ages, ends_epoch: bool
+    ) -> Minibatch:
+        if rows.columns is None or rows.num_trained == 0:
+            return Minibatch(taken(transitions, rows.trained), lags, ends_epoch)
+        # A recurrent policy goes through whole trajectories and then trains on those of their steps that count.
+        steps, num_trajectories = batch.rewards.shape
+        columns = rows.columns
+        in_time = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
+        sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
+        return Minibatch(transitions.take(in_time), lags, ends_epoch, sequences, rows.kept)
+
+
+def taken(transitions: Transitions, rows: Tensor | None) -> Transitions:
+    """The transitions at rows, or all of them without a copy."""
+    return transitions if rows is None else transitions.take(rows)
