@@ -11,6 +11,7 @@ from sf.config.roles import (
     InferenceConfig,
     LearnerConfig,
     ModelConfig,
+    ReplayConfig,
     RolloutConfig,
     RunConfig,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "InferenceConfig",
     "LearnerConfig",
     "ModelConfig",
+    "ReplayConfig",
     "RolloutConfig",
     "RunConfig",
     "check",

@@ -278,6 +278,20 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
+class ReplayConfig:
+    """Whether, and how, transitions are trained on again."""
+
+    replay: Literal["none", "staleness"] = "none"
+    """Train on every transition of the newest batch, or on minibatches drawn by freshness from a buffer of many."""
+    replay_size: Annotated[int, AT_LEAST_1] = 2_000_000
+    """Transitions in the buffer; the oldest ones make room for new ones."""
+    max_staleness: int = -1
+    """Transitions whose policy is more optimizer steps old than this are not drawn; -1 for no limit."""
+    staleness_weight: Literal["inverse", "exponential", "uniform"] = "inverse"
+    """How likely a transition of staleness s is drawn: 1/(s+1), exp(-s/steps per batch), or all alike."""
+
+
+@dataclass(frozen=True)
 class EvalConfig:
     """How the policy is evaluated while it is trained, on environments of its own."""
 
@@ -318,6 +332,7 @@ class Config:
     inference: InferenceConfig = field(default_factory=InferenceConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
 

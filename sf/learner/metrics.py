@@ -13,6 +13,7 @@ from sf.config import LearnerConfig
 from sf.learner.algorithm import Algorithm
 from sf.learner.dataset import Transitions
 from sf.learner.losses import clip_fraction, divergences, explained_variance
+from sf.learner.minibatches import Ages
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Evaluation
 
@@ -53,6 +54,25 @@ def policy_change(evaluation: Evaluation, minibatch: Transitions, config: Learne
         "ratio_mean": (1.0 - ratios).abs().mean(),
         "ratio_max": ratios.max(),
         "max_abs_logprob": evaluation.log_probs.abs().max(),
+    }
+
+
+@torch.no_grad()
+def replay_facts(evaluation: Evaluation, minibatch: Transitions, lags: Ages) -> dict[str, Tensor]:
+    """Age and importance ratios of a minibatch that was drawn from a buffer (row E20).
+
+    The effective sample size is (sum of ratios)² / (N · sum of squared ratios): the share of the minibatch that counts.
+    """
+    log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
+    ratios = log_ratios.exp()
+    return {
+        "staleness/batch_min": torch.tensor(lags.min),
+        "staleness/batch_mean": torch.tensor(lags.mean),
+        "staleness/batch_max": torch.tensor(lags.max),
+        "ESS": ratios.sum().square() / (len(ratios) * ratios.square().sum()),
+        "max_ratio": ratios.max(),
+        "mean_ratio": ratios.mean(),
+        "kl_approx": -log_ratios.mean(),
     }
 
 
@@ -101,7 +121,8 @@ are the same for all learners."""
 
 TAKEN = frozenset(SHARED) | {
     "grad_norm", "lr", "actual_lr", "adam_max_second_moment", "skipped_steps", "version_diff_min", "version_diff_avg",
-    "version_diff_max", "valids_fraction", "same_policy_fraction", "num_sgd_steps",
+    "version_diff_max", "staleness/batch_min", "staleness/batch_mean", "staleness/batch_max", "ESS", "max_ratio",
+    "mean_ratio", "kl_approx", "valids_fraction", "same_policy_fraction", "num_sgd_steps",
 }  # fmt: skip
 """Names that no term of a loss may have."""
 

@@ -71,6 +71,8 @@ class Selection:
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
         self._ages: Array = ages.numpy().ravel()
+        self.trains = own & (ages < max_age)
+        """[T, B] bool on the host."""
         self._young = (ages < max_age).flatten()
         self._num_total, self._num_own = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sf.learner.batch import Batch
@@ -31,3 +32,33 @@ class BatchSource(Protocol):
 
     def load_state(self, state: Any) -> None:
         """Goes on where `state` was taken."""
+
+
+class ReleasedAtOnce:
+    """Gives slots back as soon as their batch is assembled, for a learner that copies all of it into a buffer.
+
+    Rollout workers go on while the learner trains. The slots count as learned from.
+    """
+
+    def __init__(self, source: BatchSource, wake_workers: Callable[[], None]) -> None:
+        """Takes batches from another source, and calls `wake_workers` when slots have become free."""
+        self._source, self._wake_workers = source, wake_workers
+
+    def next(self) -> Batch | None:
+        """See `BatchSource`."""
+        batch = self._source.next()
+        if batch is not None and self._source.release():
+            self._wake_workers()
+        return batch
+
+    def release(self, was_trained_on: bool = True) -> int:
+        """See `BatchSource`; the slots went back before."""
+        return 0
+
+    def state(self) -> Any:
+        """See `BatchSource`."""
+        return self._source.state()
+
+    def load_state(self, state: Any) -> None:
+        """See `BatchSource`."""
+        self._source.load_state(state)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sf.config import LearnerConfig
+from sf.config import LearnerConfig, ReplayConfig
 from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
 from sf.learner.algorithm import Algorithm
@@ -31,6 +31,7 @@ from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
+from sf.learner.replayed import ReplayedMinibatches
 from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
@@ -46,6 +47,7 @@ RATIO_TOLERANCE = 1e-5
 """Of row C36; actions of very many columns may be off by the rounding of their log-probability."""
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 MOST_SKIPPED_IN_A_ROW = 10
+NO_REPLAY = ReplayConfig()
 
 
 class NonFiniteGradient(InternalError):
@@ -77,6 +79,7 @@ class Update:
         num_streams: int = 0,
         peers: Peers = ALONE,
         algorithm: Algorithm | None = None,
+        replay: ReplayConfig = NO_REPLAY,
     ) -> None:
         """Starts at version 0.
 
@@ -86,6 +89,7 @@ class Update:
             num_streams: environment rows that trajectories come from, where their rewards are normalized.
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
             algorithm: what to do with a batch; PPO if it is left out.
+            replay: whether transitions are kept and drawn again.
 
         Raises:
             ConfigError: the algorithm does not do what one has to do.
@@ -97,7 +101,12 @@ class Update:
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
-        self._minibatches: MinibatchSource = DealtMinibatches(policy, config, lambda: self.version)
+        self.replays = replay.replay != "none"
+        self._minibatches: MinibatchSource = (
+            ReplayedMinibatches(policy, config, replay, lambda: self.version)
+            if self.replays
+            else DealtMinibatches(policy, config, lambda: self.version)
+        )
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy, peers, config.statistics_initial_count)
         self.reward_scaling = (
@@ -138,7 +147,8 @@ class Update:
             if self.reward_scaling is not None:
                 self.reward_scaling.pass_over(batch)
             return
-        lr_factor = selection.num_trained / selection.num_own
+        # A minibatch out of a buffer is as large as any other, however few transitions have come in.
+        lr_factor = 1.0 if self.replays else selection.num_trained / selection.num_own
         if self.reward_scaling is not None:
             self.reward_scaling.remember()
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
@@ -154,6 +164,8 @@ class Update:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
                 if not self._step(evaluation, rows, lr_factor):
                     continue
+                if self.want_summary and self.replays:
+                    self._summary.add(metrics.replay_facts(evaluation, rows, minibatch.lags))
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
                 is_last = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
                 if is_last and self.num_skipped == skipped_before:

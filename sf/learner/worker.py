@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
+from sf.console import Console
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
-from sf.learner.source import BatchSource
+from sf.learner.source import BatchSource, ReleasedAtOnce
 from sf.learner.trial import algorithm_of
 from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.machine.cores import ONE_THREAD, Compute
@@ -96,11 +97,16 @@ class Learner:
         self.peers = peers_of(policy_id, index, arena, links.learners, self.record.progress)
         algorithm = algorithm_of(config.learner)
         num_streams = topology.num_groups * topology.rows
-        self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm)
+        self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
         self.source: BatchSource = Batcher(policy_id, commons.slots(), share, index, self.device)
+        if self.update.replays:
+            if config.run.async_rl:  # in synchronous mode nothing is sampled meanwhile
+                self.source = ReleasedAtOnce(self.source, self._wake_workers)
+            if self.saver.has_resumed:
+                Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
@@ -180,8 +186,7 @@ class Learner:
         self.record["iterations"] += 1
         self.record["skipped_steps"] = self.update.num_skipped
         if self.source.release(was_trained_on):
-            for worker in self.links.workers:
-                worker.ring()
+            self._wake_workers()
         if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
             scalars = self.update.summary()  # of all learners, so all take part
             if self.is_first:
@@ -189,6 +194,10 @@ class Learner:
         if self.rings_always or self.frames >= self.frames_wanted:
             self.links.supervisor.ring()
         self.record.lap("batch")
+
+    def _wake_workers(self) -> None:
+        for worker in self.links.workers:
+            worker.ring()
 
     def _resume(self) -> int:
         """Continues from the newest checkpoint and has the other learners do the same; returns the frames so far."""

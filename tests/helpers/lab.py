@@ -16,6 +16,7 @@ from sf.config import (
     InferenceConfig,
     LearnerConfig,
     ModelConfig,
+    ReplayConfig,
     RolloutConfig,
     RunConfig,
     check,
@@ -38,6 +39,7 @@ ROLES = {
     "inference": InferenceConfig,
     "model": ModelConfig,
     "learner": LearnerConfig,
+    "replay": ReplayConfig,
     "evaluation": EvalConfig,
     "faults": FaultConfig,
 }

@@ -1,0 +1,172 @@
+"""Minibatches from a buffer of earlier datasets, drawn by freshness (rows E19 and E20 of the staleness contract).
+
+Transitions enter the buffer with the advantages of the time when they came in, and leave it when newer ones need their
+place. Importance ratios correct for their age: the probability of the action when acting is stored with it. Values are
+kept in units of the reward, because the statistics that scale them change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig, ReplayConfig
+from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions
+from sf.learner.dealing import Minibatch
+from sf.learner.minibatches import Ages, Selection
+from sf.policy import ActorCritic, Sequences
+from sf.replay import ReplayBuffer, StalenessAwareSampler, TensorStorage
+from sf.replay.sampler import WeightFunction, inverse
+
+log = logging.getLogger(__name__)
+
+IN_UNITS_OF_THE_REWARD = {"old_values": "values", "value_targets": "returns"}
+"""Columns that are stored without the scale of the value head, and under which name."""
+
+
+class ReplayedMinibatches:
+    """Adds every dataset to a buffer, and draws all minibatches from there."""
+
+    def __init__(
+        self, policy: ActorCritic, config: LearnerConfig, replay: ReplayConfig, version: Callable[[], int]
+    ) -> None:
+        """Starts with an empty buffer on the host.
+
+        Args:
+            policy: under training.
+            config: how many minibatches are drawn.
+            replay: which rows may be drawn, and how many there are.
+            version: the present version of the policy.
+        """
+        self._policy, self._config, self._version = policy, config, version
+        self._size = replay.replay_size
+        self._sampler = StalenessAwareSampler(replay.max_staleness, weight_function(replay, config))
+        self._buffer: ReplayBuffer | None = None
+
+    def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
+        """See `MinibatchSource`; a recurrent policy keeps trajectories, others keep transitions."""
+        rows = _columns(transitions, self._policy) | {"acted": batch.policy_version.flatten()}
+        trains = selection.trains.flatten()
+        if self._policy.state_size:
+            rows = _trajectories(rows, batch, trains)
+        else:
+            rows = _on_host(rows, trains)
+            rows["policy_version"] = rows["acted"]
+        if self._buffer is None:
+            length = batch.rewards.shape[0] if self._policy.state_size else 1
+            self._buffer = ReplayBuffer(TensorStorage(self._size // length), self._sampler)
+        self._buffer.extend(rows)
+
+    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
+        """See `MinibatchSource`: as many draws as a dataset has minibatches."""
+        assert self._buffer is not None
+        num_minibatches = self._config.num_minibatches
+        entries = batch.rewards.shape[1] if self._policy.state_size else batch.rewards.numel()
+        for index in range(num_minibatches):
+            self._sampler.consumer_version = self._version()
+            try:
+                rows, _ = self._buffer.sample(max(1, entries // num_minibatches))
+            except RuntimeError as error:
+                log.error("Passed over the rest of a dataset: %s", error)
+                return
+            yield self._minibatch(rows, ends_epoch=index == num_minibatches - 1)
+
+    def _minibatch(self, rows: dict[str, Any], ends_epoch: bool) -> Minibatch:
+        device = self._policy.flat.device
+        if not self._policy.state_size:
+            return Minibatch(self._transitions(rows, device), self._lags(rows["acted"]), ends_epoch)
+        trains = rows["trains"].t().flatten()
+        lags = self._lags(rows["acted"].t().flatten()[trains])
+        unrolled = {name: _time_first(rows[name]) for name in rows.keys() - OF_TRAJECTORIES}
+        sequences = Sequences(rows["initial_state"].to(device), rows["resets"].t().to(device))
+        kept = None if trains.all() else trains.nonzero()[:, 0].to(device)
+        return Minibatch(self._transitions(unrolled, device), lags, ends_epoch, sequences, kept)
+
+    def _lags(self, acted: Tensor) -> Ages:
+        lags = (self._version() - acted).to(torch.float64)
+        return Ages(lags.min().item(), lags.mean().item(), lags.max().item())
+
+    def _transitions(self, rows: Mapping[str, Any], device: torch.device) -> Transitions:
+        there = {name: _moved(rows[name], device) for name in rows.keys() - NO_COLUMNS}
+        for name, unit in IN_UNITS_OF_THE_REWARD.items():
+            there[name] = self._policy.normalize(there[unit])
+        del there["values"]
+        return Transitions(**there)
+
+
+OF_TRAJECTORIES = frozenset({"initial_state", "resets", "trains", "policy_version"})
+"""Columns of the buffer that no transition has, of recurrent policies."""
+NO_COLUMNS = OF_TRAJECTORIES | {"acted"}
+"""Columns of the buffer that `Transitions` do not have."""
+
+
+def weight_function(replay: ReplayConfig, config: LearnerConfig) -> WeightFunction:
+    """How likely a row of some staleness is drawn, up to a factor."""
+    steps_per_dataset = config.num_epochs * config.num_minibatches
+    functions: dict[str, WeightFunction] = {
+        "inverse": inverse,
+        "exponential": lambda staleness: staleness.to(torch.float32).div_(-steps_per_dataset).exp_(),
+        "uniform": lambda staleness: torch.ones(len(staleness)),
+    }
+    return functions[replay.staleness_weight]
+
+
+def _columns(transitions: Transitions, policy: ActorCritic) -> dict[str, Any]:
+    """What the buffer keeps of transitions, [N, ...] each, nested as they are."""
+    columns = {each.name: getattr(transitions, each.name) for each in fields(transitions)}
+    return {name: column for name, column in columns.items() if name not in IN_UNITS_OF_THE_REWARD} | {
+        "values": policy.denormalize(transitions.old_values)
+    }
+
+
+def _on_host(rows: Mapping[str, Any], trains: Tensor) -> dict[str, Any]:
+    """The transitions that train."""
+    everything = bool(trains.all())
+
+    def chosen(column: Any) -> Any:
+        if isinstance(column, Mapping):
+            return {name: chosen(part) for name, part in column.items()}
+        column = column.detach().cpu()
+        return column if everything else column[trains]
+
+    return {name: chosen(column) for name, column in rows.items()}
+
+
+def _trajectories(rows: Mapping[str, Any], batch: Batch, trains: Tensor) -> dict[str, Any]:
+    """The trajectories [b, T, ...] of which some steps train, with the version of the oldest one of those."""
+    steps, num_trajectories = batch.rewards.shape
+    trains = trains.view(steps, num_trajectories).t()
+    chosen = trains.any(1).nonzero()[:, 0]
+
+    def trajectory_first(column: Any) -> Any:
+        if isinstance(column, Mapping):
+            return {name: trajectory_first(part) for name, part in column.items()}
+        return column.detach().cpu().unflatten(0, (steps, num_trajectories)).transpose(0, 1)[chosen]
+
+    found = {name: trajectory_first(column) for name, column in rows.items()}
+    newest = int(batch.policy_version.max())
+    return found | {
+        "initial_state": batch.initial_memory.cpu()[chosen],
+        "resets": batch.resets[:-1].cpu().t()[chosen],
+        "trains": trains[chosen],
+        "policy_version": found["acted"].masked_fill(~trains[chosen], newest).amin(1),
+    }
+
+
+def _time_first(column: Any) -> Any:
+    """From [n, T, ...] to [T·n, ...], in the order of time."""
+    if isinstance(column, Mapping):
+        return {name: _time_first(part) for name, part in column.items()}
+    return column.transpose(0, 1).flatten(0, 1)
+
+
+def _moved(column: Any, device: torch.device) -> Any:
+    if isinstance(column, Mapping):
+        return {name: _moved(part, device) for name, part in column.items()}
+    return column.to(device)

@@ -1,0 +1,271 @@
+"""`--replay=staleness` in training: what enters the buffer, what is drawn, what is told (rows E19 and E20)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sf.config import LearnerConfig, ReplayConfig, check
+from sf.errors import ConfigError, ExitCode
+from sf.learner.batch import Batch
+from sf.learner.dealing import Minibatch
+from sf.learner.replayed import ReplayedMinibatches, weight_function
+from sf.learner.source import ReleasedAtOnce
+from sf.learner.update import Update
+from sf.policy import ActorCritic
+from tests.helpers.commands import run
+from tests.helpers.lab import make_lab, step_until
+from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed
+
+REPLAY = ReplayConfig("staleness", replay_size=200)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    one_thread_and_seed()
+
+
+def make_update(policy: ActorCritic | None = None, replay: ReplayConfig = REPLAY, **flags: Any) -> Update:
+    config = learner_config(num_epochs=2, num_batches_per_epoch=2, **flags)
+    return Update(policy or make_policy(), config, replay=replay)
+
+
+class Seen:
+    """Everything that an update was given and drew."""
+
+    def __init__(self, update: Update) -> None:
+        self.minibatches: list[Minibatch] = []
+        self.versions: list[int] = []
+        self.update = update
+        source, epoch = update._minibatches, update._minibatches.epoch
+
+        def spied(*arguments: Any) -> Any:
+            for minibatch in epoch(*arguments):
+                self.minibatches.append(minibatch)
+                self.versions.append(update.version)
+                yield minibatch
+
+        source.epoch = spied  # type: ignore[method-assign,assignment]
+
+    def train(self, batch: Batch) -> list[Any]:
+        return list(self.update.steps(batch))
+
+
+def fingerprints(observations: torch.Tensor) -> list[tuple[float, ...]]:
+    return [tuple(row) for row in observations.reshape(-1, observations.shape[-1]).tolist()]
+
+
+@pytest.mark.parametrize("model", [{}, {"use_rnn": True, "rnn_size": 8}])
+def test_e20_staleness_is_that_of_the_drawn_rows_and_is_logged(model: dict[str, Any]) -> None:
+    """Each row is known by its observation, so the versions that acted on what was drawn can be looked up."""
+    update = make_update(make_policy(**model))
+    seen, acted = Seen(update), dict[tuple[float, ...], int]()
+    update.want_summary = True
+    for dataset in range(4):
+        batch = act(update.policy, version=update.version - min(dataset, 2))
+        acted |= dict(
+            zip(fingerprints(batch.observations["obs"][:-1]), batch.policy_version.flatten().tolist(), strict=True)
+        )
+        reports = seen.train(batch)
+        assert len(reports) == 4
+    drawn_again = False
+    for minibatch, version in zip(seen.minibatches, seen.versions, strict=True):
+        rows = minibatch.transitions
+        lags = [version - acted[row] for row in fingerprints(rows.observations["obs"])]
+        assert minibatch.lags == pytest.approx((min(lags), sum(lags) / len(lags), max(lags)))
+        drawn_again |= max(lags) >= 6
+    assert drawn_again, "some came from earlier datasets"
+    summary = update.summary()
+    last = seen.minibatches[-1].lags
+    assert summary["staleness/batch_min"] == last.min == reports[-1].lag_min
+    assert summary["staleness/batch_mean"] == pytest.approx(last.mean)
+    assert summary["staleness/batch_max"] == last.max == reports[-1].lag_max
+    assert summary["max_ratio"] >= summary["mean_ratio"] > 0
+    assert 0 < summary["ESS"] <= 1
+    assert summary["kl_approx"] == pytest.approx(summary["old_approx_kl"])
+
+
+def test_e20_effective_sample_size_and_ratios() -> None:
+    """Of the last minibatch, under the weights before the last step."""
+    update = make_update()
+    update.want_summary = True
+    seen, evaluate = Seen(update), update._network.evaluate
+    evaluations: list[Any] = []
+
+    def kept(*arguments: Any) -> Any:
+        evaluations.append(evaluate(*arguments))
+        return evaluations[-1]
+
+    update._network.evaluate = kept  # type: ignore[method-assign,assignment]
+    seen.train(act(update.policy))
+    rows = seen.minibatches[-1].transitions
+    ratios = (evaluations[-1].log_probs - rows.behavior_log_probs).exp().double()
+    summary = update.summary()
+    assert summary["ESS"] == pytest.approx((ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum())).item(), rel=1e-5)
+    assert summary["max_ratio"] == pytest.approx(ratios.max().item(), rel=1e-5)
+    assert summary["mean_ratio"] == pytest.approx(ratios.mean().item(), rel=1e-5)
+    assert summary["kl_approx"] == pytest.approx(-ratios.log().mean().item(), abs=1e-5)
+
+
+def test_only_own_and_young_transitions_enter() -> None:
+    update = make_update(max_policy_lag=5)
+    update.version = 7
+    batch = act(update.policy, num_steps=4, num_trajectories=6)
+    valid, versions = torch.ones(4, 6, dtype=torch.bool), torch.full((4, 6), 7)
+    valid[:, 0] = False
+    versions[:, 1], versions[:, 2] = 2, 3  # 5 and 4 steps old
+    batch = batch.with_columns(valid=valid, policy_version=versions)
+    list(update.steps(batch))
+    source = update._minibatches
+    assert isinstance(source, ReplayedMinibatches)
+    assert source._buffer is not None
+    assert len(source._buffer) == 4 * 4
+    assert set(source._buffer.storage.column("acted").tolist()) == {3, 7}
+
+
+def test_both_limits_at_five() -> None:
+    """Lag 4 passes both, lag 5 is refused by `max_policy_lag` alone, lag 6 by both."""
+    for limit, lags_taken in (("max_policy_lag", {4}), ("max_staleness", {4, 5})):
+        replay = replace(REPLAY, max_staleness=5 if limit == "max_staleness" else -1)
+        update = make_update(replay=replay, max_policy_lag=5 if limit == "max_policy_lag" else 1000)
+        update.version, seen = 6, Seen(update)
+        versions = torch.tensor([[2, 1, 0] * 2] * 8)
+        next(iter(update.steps(act(update.policy).with_columns(policy_version=versions))))
+        (first,) = seen.minibatches
+        assert {first.lags.min, first.lags.max} == {min(lags_taken), max(lags_taken)}
+
+
+def test_values_follow_the_scale_of_the_value_head() -> None:
+    """What is drawn has the values and targets that the scale of now gives, not those of the time when it came in."""
+    update = make_update()
+    normalizer = update.policy.return_normalizer
+    assert normalizer is not None
+    batch, seen = act(update.policy), Seen(update)
+    values = dict(zip(fingerprints(batch.observations["obs"][:-1]), batch.values.flatten().tolist(), strict=True))
+    seen.train(batch)
+    with torch.no_grad():
+        normalizer.mean.fill_(3.0)
+        normalizer.std.fill_(0.5)
+    source = update._minibatches
+    assert isinstance(source, ReplayedMinibatches)
+    drawn = next(source.epoch(batch, None, None)).transitions  # type: ignore[arg-type]
+    own = [values[row] for row in fingerprints(drawn.observations["obs"])]
+    torch.testing.assert_close(drawn.old_values, update.policy.normalize(torch.tensor(own)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(drawn.value_targets, update.policy.normalize(drawn.returns))
+
+
+def test_recurrent_policies_draw_whole_trajectories_with_ratio_one(tmp_path: Path) -> None:
+    """Unchanged weights give what they gave when acting, on trajectories out of the buffer."""
+    lab = make_lab(
+        tmp_path, use_rnn=True, rnn_size=8, replay="staleness", rollout=8, num_envs_per_worker=8, strict=True
+    )
+    roles = lab.build_all()
+    learner = roles[0]
+    ratios: list[float] = []
+    look = learner.update._look_at_first_ratios
+
+    def kept(evaluation: Any, rows: Any, unchanged: bool) -> None:
+        if unchanged:
+            ratios.extend((evaluation.log_probs - rows.behavior_log_probs).exp().tolist())
+        look(evaluation, rows, unchanged)
+
+    learner.update._look_at_first_ratios = kept
+    step_until(roles, lambda: learner.update.version >= 1)
+    assert len(ratios) == 64
+    assert ratios == pytest.approx([1.0] * 64, abs=1e-5)
+
+
+def test_everything_too_old_passes_over_a_dataset(caplog: pytest.LogCaptureFixture) -> None:
+    update = make_update(replay=replace(REPLAY, max_staleness=3))
+    update.version = 50
+    with caplog.at_level(logging.ERROR):
+        assert list(update.steps(act(update.policy, version=10))) == []
+    assert "All 48 entries are older than max_staleness=3 at consumer version 50" in caplog.text
+    assert update.summary() == {}
+
+
+@pytest.mark.parametrize(("name", "weights"), [("inverse", [1, 0.5, 0.2]), ("uniform", [1, 1, 1])])
+def test_weights_by_name(name: str, weights: list[float]) -> None:
+    weigh = weight_function(replace(REPLAY, staleness_weight=name), LearnerConfig(num_batches_per_epoch=4))  # type: ignore[arg-type]
+    assert weigh(torch.tensor([0, 1, 4])).tolist() == pytest.approx(weights)
+
+
+def test_exponential_weights_fall_by_e_for_each_dataset() -> None:
+    weigh = weight_function(
+        replace(REPLAY, staleness_weight="exponential"), LearnerConfig(num_batches_per_epoch=4, num_epochs=2)
+    )
+    found = weigh(torch.tensor([0, 8, 16])).double()
+    assert (found[:-1] / found[1:]).tolist() == pytest.approx([2.718281828] * 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("async_rl", [True, False])
+def test_slots_are_free_before_training_where_sampling_goes_on(tmp_path: Path, async_rl: bool) -> None:
+    lab = make_lab(tmp_path, replay="staleness", async_rl=async_rl)
+    roles = lab.build_all()
+    learner = roles[0]
+    assert isinstance(learner.source, ReleasedAtOnce) is async_rl
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)
+    filled, released_when_training = lab.slots.filled.sum(), []
+    steps = learner.update.steps
+
+    def looked_at(batch: Batch) -> Any:
+        released_when_training.append(int(lab.slots.released.sum()))
+        yield from steps(batch)
+
+    learner.update.steps = looked_at
+    assert learner.step()
+    assert released_when_training == [filled if async_rl else 0]
+    assert lab.slots.released.sum() == filled
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"replay_size": 63},
+            r"replay_size=63 is less than one batch of 64 transitions .* Use --replay_size=64 or more",
+        ),
+        ({"max_staleness": 6, "num_epochs": 8}, r"max_staleness=6 leaves nothing to draw: .* Use --max_staleness=7 or"),
+        (
+            {"replay_size": 10**12},
+            r"replay_size=1000000000000 transitions take .* GiB, but the (machine|container) has",
+        ),
+    ],
+)
+def test_a_buffer_that_cannot_work_is_refused(tmp_path: Path, flags: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        make_lab(tmp_path, replay="staleness", async_rl=True, **{"max_staleness": -1, **flags})
+
+
+def test_a_buffer_of_several_learners_is_refused(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, replay="staleness")
+    learner = replace(lab.config.learner, num_learners=2)
+    config = replace(lab.config, learner=learner, run=replace(lab.config.run, serial_mode=False))
+    with pytest.raises(ConfigError, match="num_learners=2 with replay=staleness: a buffer belongs to one learner"):
+        check(config, lab.specs[0].arguments["commons"].info)
+
+
+def test_without_replay_its_flags_are_not_looked_at(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, replay_size=1, max_staleness=0)
+    check(lab.config, lab.specs[0].arguments["commons"].info)
+
+
+def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_path: Path) -> None:
+    flags = "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=replayed", "--replay=staleness", "--seed=1"
+    finished = run(tmp_path / "first", *flags, "--stop_at_reward=400", "--train_for_env_steps=600000")
+    assert finished.code == ExitCode.FINISHED, finished.err
+    assert "stop_at_reward reached" in finished.out
+    tags: set[str] = set()
+    for line in (tmp_path / "replayed" / "metrics.jsonl").read_text().splitlines():
+        tags |= json.loads(line).keys()
+    wanted = {"staleness/batch_min", "staleness/batch_mean", "staleness/batch_max", "ESS", "max_ratio", "mean_ratio"}
+    assert {f"train/{name}" for name in wanted | {"kl_approx"}} <= tags
+    resumed = run(tmp_path / "second", *flags, "--train_for_seconds=1")
+    assert resumed.code == ExitCode.FINISHED, resumed.err
+    assert "The replay buffer of policy 0 begins empty: checkpoints do not hold it." in resumed.out
