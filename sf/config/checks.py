@@ -140,6 +140,21 @@ def _combinations(config: Config) -> list[str]:
             "cuda_graphs=True with policy_workers_per_policy=0: rollout workers act on the CPU. Use "
             "--policy_workers_per_policy=1, or --cuda_graphs=False."
         )
+    if 0 < learner.ppo_dual_clip <= 1:
+        problems.append(
+            f"ppo_dual_clip={learner.ppo_dual_clip} would limit the loss of unchanged actions. Use more than 1, "
+            "such as --ppo_dual_clip=3, or 0 for no limit."
+        )
+    if learner.with_vtrace and learner.recompute_advantages:
+        problems.append(
+            "recompute_advantages=True with with_vtrace=True: V-trace computes advantages anew before each epoch by "
+            "itself. Leave one of them out."
+        )
+    if learner.with_vtrace and learner.objective != "ppo":
+        problems.append(
+            f"objective={learner.objective} with with_vtrace=True would correct for stale data twice. Leave one of "
+            "them out."
+        )
     if config.run.bf16 and learner.strict:
         problems.append(
             "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "

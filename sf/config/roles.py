@@ -213,6 +213,22 @@ class LearnerConfig:
     """Decay of the advantage estimate over time."""
     ppo_clip_ratio: Annotated[float, ABOVE_0] = 0.2
     """The probability ratio is clipped to 1 minus and plus this."""
+    ppo_clip_ratio_high: Annotated[float, ABOVE_0] | None = None
+    """The same for the upper limit alone, 1 plus this; None for ppo_clip_ratio."""
+    ppo_dual_clip: Annotated[float, AT_LEAST_0] = 0.0
+    """Where the advantage is negative, limit the loss to this multiple of it (Ye et al. 2020); 0 for no limit."""
+    objective: Literal["ppo", "decoupled", "truncated"] = "ppo"
+    """How stale data is corrected for: clipped ratios to the policy that acted; clipped ratios to the policy at the
+    start of the iteration, weighted by how likely that one finds the action; or truncated importance weights."""
+    proximal_policy: Literal["evaluated", "interpolated"] = "evaluated"
+    """Where the decoupled objective gets that policy from: one pass over the batch, or interpolation by version."""
+    importance_weight_max: Annotated[float, ABOVE_0] = 2.0
+    """Largest importance weight of the decoupled and the truncated objective."""
+    recompute_advantages: bool = False
+    """Compute advantages anew before each epoch, with the values of then, instead of those of the acting policy."""
+    ess_lr: bool = False
+    """Multiply the learning rate by the effective sample size of the minibatch, the share that importance ratios
+    leave."""
     ppo_clip_form: Literal["symmetric", "reciprocal"] = "symmetric"
     """Reciprocal clips the ratio to 1/(1+e) and 1+e instead, after limiting it to 0.05 and 20 (Sample Factory)."""
     ppo_clip_anneal: bool = False

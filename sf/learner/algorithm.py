@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -53,12 +53,16 @@ class Algorithm:
 
     prepares_each_epoch: bool = False
     """Whether `prepare` is called before each epoch, under the weights of then, and not only before the first one."""
-    has_gradients: ClassVar[bool] = False
+    has_gradients: bool = False
     """Whether `gradients` are those of `loss`. A subclass with a loss of its own and no gradients has none."""
 
     def __init__(self, config: LearnerConfig) -> None:
         """Keeps the flags of the learner as `config`."""
         self.config = config
+        self.version = 0
+        """Optimizer steps before the present one; set before each call of the methods below."""
+        self.is_first_epoch = True
+        """Whether no step has been taken on the batch; set before each call of `prepare`."""
 
     def __init_subclass__(cls) -> None:
         """Finds out which of the two methods was written later: older gradients belong to another loss."""

@@ -77,6 +77,17 @@ def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transi
     return _transitions(batch, policy, advantages, returns=advantages + batch.values)
 
 
+def with_present_values(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Batch:
+    """The batch with values under the present weights, if `recompute_advantages` says so.
+
+    Final observations are not kept, so their values remain those of the acting side.
+    """
+    if not config.recompute_advantages:
+        return batch
+    _, values = evaluate_batch(batch, policy, config.num_minibatches)
+    return batch.with_columns(values=values)
+
+
 def with_vtrace(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
     """The same with advantages and value targets by V-trace under the present weights."""
     log_probs, all_values = evaluate_batch(batch, policy, config.num_minibatches)

@@ -23,8 +23,9 @@ def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE
 
 def clip_range(config: LearnerConfig) -> tuple[float, float]:
     """What the probability ratio is clipped to."""
-    high = 1.0 + config.ppo_clip_ratio
-    return (1.0 / high if config.ppo_clip_form == "reciprocal" else 1.0 - config.ppo_clip_ratio), high
+    width = config.ppo_clip_ratio
+    high = 1.0 + (width if config.ppo_clip_ratio_high is None else config.ppo_clip_ratio_high)
+    return (1.0 / (1.0 + width) if config.ppo_clip_form == "reciprocal" else 1.0 - width), high
 
 
 def limited(ratios: Tensor, config: LearnerConfig) -> Tensor:
@@ -32,9 +33,52 @@ def limited(ratios: Tensor, config: LearnerConfig) -> Tensor:
     return ratios.clamp(*RATIO_LIMITS) if config.ppo_clip_form == "reciprocal" else ratios
 
 
+def clipped_gains(advantages: Tensor, ratios: Tensor, low: float, high: float, dual_clip: float = 0.0) -> Tensor:
+    """[N] min(A·r, A·clip(r, low, high)) (Schulman et al. 2017, arXiv:1707.06347, equation 7).
+
+    With a dual clip c, max(that, c·A) where A < 0, so that a large ratio does not drive the policy away without bound
+    (Ye et al. 2020, arXiv:1912.09729, equation 3).
+    """
+    gains = torch.minimum(advantages * ratios, advantages * ratios.clamp(low, high))
+    if dual_clip > 0:
+        gains = torch.where(advantages < 0, torch.maximum(gains, dual_clip * advantages), gains)
+    return gains
+
+
 def clipped_policy_loss(advantages: Tensor, ratios: Tensor, low: float, high: float) -> Tensor:
-    """mean(max(-A·r, -A·clip(r, low, high))) (Schulman et al. 2017, arXiv:1707.06347, equation 7)."""
-    return -torch.minimum(advantages * ratios, advantages * ratios.clamp(low, high)).mean()
+    """mean(max(-A·r, -A·clip(r, low, high)))."""
+    return -clipped_gains(advantages, ratios, low, high).mean()
+
+
+def truncated_gains(advantages: Tensor, ratios: Tensor, limit: float) -> Tensor:
+    """[N] A·min(r, limit), whose gradient is A·min(r, limit)·∇log π: truncated weights of a policy gradient.
+
+    A truncated transition goes on to train, with the weight `limit` (Ionides 2008; Espeholt et al. 2018,
+    arXiv:1802.01561, section 4.2).
+    """
+    weights = ratios.detach().clamp(max=limit)
+    return advantages * weights * (ratios / ratios.detach())
+
+
+def effective_sample_size(num: float, total: float, total_of_squares: float) -> float:
+    """(sum of ratios)² / (N · sum of their squares): the share of N transitions that counts, 1 where all are alike."""
+    return total * total / (num * total_of_squares)
+
+
+def interpolated_log_probs(
+    behavior: Tensor, present: Tensor, acted: Tensor, proximal_version: int, version: int
+) -> Tensor:
+    """[N] log-probabilities of a policy between the one that acted and the present one, linear in the version.
+
+    Args:
+        behavior: [N] under the policy that acted.
+        present: [N] under the present weights.
+        acted: [N] versions that acted.
+        proximal_version: of the policy in between; transitions that are as new or newer take their own.
+        version: of the present weights.
+    """
+    share = (proximal_version - acted).clamp(min=0) / (version - acted).clamp(min=1)
+    return behavior + share * (present - behavior)
 
 
 def value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip: float) -> Tensor:

@@ -9,39 +9,72 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.batch import Batch
-from sf.learner.dataset import Transitions, with_vtrace
-from sf.learner.losses import clip_range, clipped_policy_loss, divergences, limited, value_loss
+from sf.learner.dataset import Transitions, evaluate_batch, with_gae, with_present_values, with_vtrace
+from sf.learner.losses import (
+    clip_range,
+    clipped_gains,
+    divergences,
+    interpolated_log_probs,
+    limited,
+    truncated_gains,
+    value_loss,
+)
 from sf.policy import ActorCritic, Evaluation
 
 
 class PPO(Algorithm):
-    """Clipped ratios, a clipped value loss, an entropy bonus, and an optional penalty on the KL divergence."""
+    """Clipped ratios, a clipped value loss, an entropy bonus, and an optional penalty on the KL divergence.
+
+    Flags choose how stale data is corrected for: the decoupled objective (Hilton et al. 2021, arXiv:2110.00641, section
+    2), truncated importance weights, or V-trace. On data of the present policy all of them are the same.
+    """
 
     def __init__(self, config: LearnerConfig) -> None:
         """See `Algorithm`; the clip ranges of `config` are those of the beginning of the run."""
         super().__init__(config)
         self._flags = config
-        self.prepares_each_epoch = config.with_vtrace
+        self.prepares_each_epoch = config.with_vtrace or config.recompute_advantages
+        self.has_gradients = self.has_gradients and config.objective == "ppo" and not config.ppo_dual_clip
 
     def set_progress(self, fraction: float) -> None:
-        """Lets both clip ranges shrink with the run if `ppo_clip_anneal` says so."""
+        """Lets the clip ranges shrink with the run if `ppo_clip_anneal` says so."""
         if self._flags.ppo_clip_anneal:
-            left, ratio, value = 1.0 - fraction, self._flags.ppo_clip_ratio, self._flags.ppo_clip_value
-            self.config = replace(self._flags, ppo_clip_ratio=ratio * left, ppo_clip_value=value * left)
+            left, flags = 1.0 - fraction, self._flags
+            high = None if flags.ppo_clip_ratio_high is None else flags.ppo_clip_ratio_high * left
+            ratio, value = flags.ppo_clip_ratio * left, flags.ppo_clip_value * left
+            self.config = replace(flags, ppo_clip_ratio=ratio, ppo_clip_ratio_high=high, ppo_clip_value=value)
 
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
-        """See `Algorithm.prepare`; with V-trace under the present weights if `with_vtrace` says so."""
-        return with_vtrace(batch, policy, self.config) if self.config.with_vtrace else super().prepare(batch, policy)
+        """See `Algorithm.prepare`; with V-trace or present values under the present weights if the flags say so."""
+        config = self.config
+        if config.with_vtrace:
+            transitions = with_vtrace(batch, policy, config)
+        else:
+            transitions = with_gae(with_present_values(batch, policy, config), policy, config)
+        if config.objective != "decoupled":
+            return transitions
+        if self.is_first_epoch:
+            self._proximal_version = self.version
+            self._proximal = self._proximal_column(batch, policy)
+        return transitions.with_columns(**self._proximal)
+
+    def _proximal_column(self, batch: Batch, policy: ActorCritic) -> dict[str, Tensor]:
+        """What the loss needs to know of the policy before the first step on this batch."""
+        if self.config.proximal_policy == "interpolated":
+            return {"acted": batch.policy_version.flatten().to(policy.flat.device)}
+        log_probs, _ = evaluate_batch(batch, policy, self.config.num_minibatches)
+        return {"proximal_log_probs": log_probs.flatten()}
 
     def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
         """Policy loss + value_loss_coeff · value loss - exploration_loss_coeff · entropy + kl_loss_coeff · KL."""
         config = self.config
         log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
-        policy = clipped_policy_loss(minibatch.advantages, limited(log_ratios.exp(), config), *clip_range(config))
+        policy = -self._gains(evaluation, minibatch, log_ratios).mean()
         value = value_loss(
             evaluation.normalized_values, minibatch.old_values, minibatch.value_targets, config.ppo_clip_value
         )
@@ -50,6 +83,27 @@ class PPO(Algorithm):
         return Losses(
             policy + config.value_loss_coeff * value + exploration + kl,
             {"policy_loss": policy, "value_loss": value, "exploration_loss": exploration, "kl_loss": kl},
+        )
+
+    def _gains(self, evaluation: Evaluation, minibatch: Transitions, log_ratios: Tensor) -> Tensor:
+        """[N] what the policy gains from each transition, with gradient."""
+        config, advantages = self.config, minibatch.advantages
+        if config.objective == "truncated":
+            return truncated_gains(advantages, log_ratios.exp(), config.importance_weight_max)
+        weights: Tensor | float = 1.0
+        if config.objective == "decoupled":
+            proximal = self._proximal_log_probs(evaluation, minibatch)
+            weights = (proximal - minibatch.behavior_log_probs).exp().clamp(max=config.importance_weight_max)
+            log_ratios = evaluation.log_probs - proximal
+        low, high = clip_range(config)
+        return weights * clipped_gains(advantages, limited(log_ratios.exp(), config), low, high, config.ppo_dual_clip)
+
+    def _proximal_log_probs(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
+        if self.config.proximal_policy == "evaluated":
+            return minibatch["proximal_log_probs"]
+        present = evaluation.log_probs.detach()
+        return interpolated_log_probs(
+            minibatch.behavior_log_probs, present, minibatch["acted"], self._proximal_version, self.version
         )
 
     @torch.no_grad()
@@ -63,8 +117,7 @@ class PPO(Algorithm):
         advantages = minibatch.advantages
         ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs).exp_()
         gains = advantages * limited(ratios, config)
-        clipped_gains = advantages * ratios.clamp(*clip_range(config))
-        constant = gains > clipped_gains
+        constant = gains > advantages * ratios.clamp(*clip_range(config))
         if config.ppo_clip_form == "reciprocal":
             constant.logical_or_(ratios != limited(ratios, config))
         d_log_probs = gains.masked_fill_(constant, 0.0).mul_(-weight)

@@ -25,7 +25,7 @@ from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
-from sf.learner.losses import divergences, normalize_advantages
+from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
 from sf.learner.minibatches import Selection
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.peers import ALONE, Peers
@@ -154,6 +154,7 @@ class Update:
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
         is_last = False
         for epoch in range(self.config.num_epochs):
+            self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
             if epoch == 0:
@@ -236,6 +237,7 @@ class Update:
             NonFiniteGradient: for the tenth time in a row.
         """
         size = len(minibatch)
+        self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
         if size:
@@ -247,6 +249,8 @@ class Update:
             return False
         self._skipped_in_a_row = 0
         lr = self.lr
+        if self.config.ess_lr:
+            lr_factor *= self._effective_sample_size(evaluation, minibatch)
         self.optimizer.step(lr * lr_factor)
         self.version += 1
         if self.want_summary:
@@ -298,6 +302,13 @@ class Update:
         mean = divergences(evaluation.log_probs - minibatch.behavior_log_probs)[2].mean()
         self.peers.mean_(mean, len(minibatch))
         return mean
+
+    @torch.no_grad()
+    def _effective_sample_size(self, evaluation: Evaluation, minibatch: Transitions) -> float:
+        """Of the minibatch, over the shares of all learners, from 0 to 1."""
+        ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp().to(torch.float64)
+        sums = self.peers.sum(len(ratios), ratios.sum().item(), ratios.square().sum().item())
+        return effective_sample_size(*sums)
 
     @torch.no_grad()
     def _look_at_first_ratios(self, evaluation: Evaluation, minibatch: Transitions, unchanged: bool) -> None:

@@ -103,6 +103,8 @@ def random_minibatch(n: int, dtype: torch.dtype) -> tuple[Evaluation, Transition
         {"ppo_clip_value": 0.2},
         {"kl_loss_coeff": 0.3},
         {"ppo_clip_form": "reciprocal"},
+        {"ppo_clip_ratio_high": 0.4},
+        {"ppo_clip_form": "reciprocal", "ppo_clip_ratio_high": 0.05},
         {"advantage_ddof": 0},
         {"normalize_advantages": False, "exploration_loss_coeff": 0.0, "value_loss_coeff": 2.0},
     ],
