@@ -49,7 +49,7 @@ def run_with(
 
     try:
         shared, specs = wire(config, info, source, experiment)
-        with noted_signals(second_one_exits=False) as signals, ForkServer(max_restarts=0) as fork_server:
+        with noted_signals(second_one_exits=False) as signals, ForkServer() as fork_server:
             if killer is not None:
                 killer.arena, killer.signals, killer.begun = shared.arena, signals, experiment.path / "config.json"
             specs = [changed(spec) for spec in specs]

@@ -43,7 +43,7 @@ def test_fault_a10_watchdog_that_cannot_be_replaced_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = make_lab(tmp_path)
-    with ForkServer(1) as fork_server:
+    with ForkServer() as fork_server:
         processes = Processes(lab.shared, lab.config.faults, fork_server)
         fork_server.simulators = simulators = Simulators()
         simulators._watchdog.kill()

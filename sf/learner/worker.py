@@ -25,10 +25,10 @@ from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
 from sf.learner.update import NonFiniteGradient, StepReport, Update
+from sf.machine.memory import keep_freed_memory
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
-from sf.processes.process import keep_freed_memory
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import ControlEnd
 from sf.shared.messages import SaveRequest, TrainSummary

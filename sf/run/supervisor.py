@@ -56,7 +56,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     """
     check(config)
     expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, after a look at the environment
-    with ForkServer(config.faults.max_restarts) as fork_server:
+    with ForkServer() as fork_server:
         return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
 
 
@@ -80,7 +80,7 @@ def train_prepared(
     """
     config, source, info, early, started_by = prepared
     if fork_server is None:
-        with ForkServer(config.faults.max_restarts) as own:
+        with ForkServer() as own:
             return train_prepared(prepared, callbacks, change, own)
     with noted_signals(config.run.serial_mode, early, started_by) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
