@@ -123,7 +123,7 @@ class Killer(threading.Thread):
                 assert self.signals is not None
                 self.signals.received.append(signal.SIGTERM)
                 return
-            names = {one: title_of(one) for one in psutil.Process().children()}
+            names = {one: title_of(one) for one in psutil.Process().children(recursive=True)}
             victims = [one for one, name in names.items() if name.startswith(("sf-rollout", "sf-inference"))]
             with contextlib.suppress(psutil.Error, IndexError):
                 victim = dice.choice(victims)
