@@ -255,9 +255,39 @@ def test_fault_a9_a13_request_to_a_server_that_does_not_answer(
     monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
     descriptors = len(os.listdir("/proc/self/fd"))
     os.kill(pid_of(server), number)
-    with pytest.raises(LearnerLost, match=r"fork-server .* (has died|died as it forked newborn|did not answer)"):
+    with pytest.raises(LearnerLost, match=r"fork-server .* (died before it had forked newborn|did not answer)"):
         forked(server, sleep_for_ever)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) < descriptors
+    server.start()
+    wait_until_ready(server)
+    assert exit_code(forked(server, tell_family)) == 0
+
+
+REFUSED = """
+import errno, os
+from sf.processes import fork_server
+
+def refused():
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+serve = fork_server._serve
+
+def serve_without_forks(*arguments):
+    os.fork = refused
+    serve(*arguments)
+
+fork_server._serve = serve_without_forks
+serve_without_forks.__module__, serve_without_forks.__qualname__ = fork_server.__name__, "_serve"
+"""
+
+
+def test_fault_c4_kernel_that_refuses_a_fork_is_told(tmp_path: Path) -> None:
+    """In whole runs, since it ends the server and what comes from it."""
+    (tmp_path / "sitecustomize.py").write_text(REFUSED)
+    finished = run(tmp_path, *CARTPOLE, "--train_for_env_steps=1000", python_path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert finished.code == 5, finished.err
+    assert re.search(r"fork-server \(pid \d+\): The machine gives no more .* \(of a container, ulimit -n", finished.err)
+    assert "Traceback" not in finished.err
 
 
 def test_no_other_user_finds_the_server(server: ForkServer) -> None:
@@ -280,7 +310,7 @@ def test_fault_a9_end_of_the_fork_server_is_that_of_its_learner(tmp_path: Path, 
             command.process.send_signal(signal.SIGINT)
         finished = command.finish(20)
     assert finished.code == (130 if restart else 7), finished.err
-    told = rf"fork-server \(pid {server.pid}\) was killed by SIGKILL"
+    told = rf"fork-server \(pid {server.pid}\) (was killed by SIGKILL|died before it had forked)"
     assert re.search(told, finished.out if restart else finished.err)
     assert newest_version(tmp_path) > 0
 

@@ -8,6 +8,7 @@ The server is the parent of its forks, which the kernel kills when it dies. So i
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -22,10 +23,10 @@ from functools import partial
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
-from sf.errors import LearnerLost, WorkerCrashed
+from sf.errors import LearnerLost, SfError, WorkerCrashed
 from sf.machine.limits import as_refusal
 from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, spawned
-from sf.processes.failures import as_exception
+from sf.processes.failures import as_exception, how_it_ended
 from sf.processes.process import Job, Ready, stop_signals_blocked
 from sf.processes.simulators import Simulators
 
@@ -36,6 +37,8 @@ INIT_S = 120.0
 """Longest time to load them."""
 BIRTH_S = 4.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
+LAST_WORDS_S = 0.5
+"""Time for one that has failed to say why."""
 MOST_DESCRIPTORS = 240
 """In one request; the kernel takes 253, and some are the server's own. A job with more becomes a program of its own."""
 
@@ -90,12 +93,7 @@ class ForkServer:
             return
         child.hear()
         if child.has_ended():
-            self._end()
-            if child.failure is not None:
-                raise as_exception(child.failure, f"The {child}")
-            if child.is_ready:
-                raise LearnerLost(f"The {child.how_it_ended()}, and every process that it had forked ends with it.")
-            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
+            raise self._lost()
         if not child.is_ready and time.monotonic() > self._deadline_s:
             raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
 
@@ -103,7 +101,7 @@ class ForkServer:
         """Has the server, which is ready, fork a process for a job.
 
         Raises:
-            LearnerLost: it has died, or does not answer.
+            SfError: it has died, does not answer, or the kernel refuses another process.
         """
         assert self.child is not None
         with Packed(replace(job, parent_pid=self.child.pid), is_forked=True) as packed:
@@ -112,24 +110,38 @@ class ForkServer:
             status, their_status = os.pipe()
             try:
                 self._request(packed, their_status)
-            except OSError as error:
-                os.close(status)
-                raise LearnerLost(f"The {self.child} has died.") from error
+            except (ConnectionError, ProcessLookupError):
+                pass  # so that no answer comes
             finally:
                 os.close(their_status)
-        if not connection.wait([status], BIRTH_S):
-            os.close(status)
-            raise LearnerLost(f"The {self.child} did not answer within {BIRTH_S:g} s.")
         try:
-            return Begun(forkserver.read_signed(status), status)
+            if connection.wait([status], BIRTH_S):
+                return Begun(forkserver.read_signed(status), status)
+            why = f"did not answer within {BIRTH_S:g} s"
         except EOFError:
-            os.close(status)
-            raise LearnerLost(f"The {self.child} died as it forked {job.name}.") from None
+            why = f"died before it had forked {job.name}"
+        os.close(status)
+        raise self._lost(why)
+
+    def _lost(self, why: str = "") -> SfError:
+        """Ends what is left of it; returns the error that says what became of it."""
+        child = self.child
+        assert child is not None
+        child.has_ended(LAST_WORDS_S)
+        child.hear()
+        self._end()
+        if child.failure is not None:
+            return as_exception(child.failure, f"The {child}")
+        if child.is_ready:
+            why = why or how_it_ended(child.exit_code)
+            return LearnerLost(f"The {child} {why}, and every process that it had forked ends with it.")
+        return WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
 
     def _request(self, packed: Packed, status: int) -> None:
         assert self.child is not None
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
-        resource.prlimit(self.child.pid, resource.RLIMIT_NOFILE, limit)
+        with contextlib.suppress(PermissionError):  # then too many descriptors end it
+            resource.prlimit(self.child.pid, resource.RLIMIT_NOFILE, limit)
         tracker = resource_tracker.getfd()
         assert tracker is not None
         descriptors = [packed.file, status, tracker, tracker, *packed.descriptors]  # no pipe keeps the server alive

@@ -33,6 +33,10 @@ LEAST_PASSES = 3
 LONGEST_CLEANING_S = 2.0
 LAST_BREATH_S = 0.5
 """Of those that are killed in one pass, together."""
+UNWATCHED = (
+    "Warning: the watchdog has ended, and no other one can be started now ({}). Without one, what environments have "
+    "started outlives a SIGKILL of this process."
+)
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -48,8 +52,8 @@ class Simulators:
         self._daemons: set[int] = set()
         self.unkillable: set[int] = set()
         """Pids of children that not even the kernel has ended; no process waits for them any more."""
-        self.has_no_watchdog = ""
-        """Why, if it has ended and no other one could be started."""
+        self._why_unwatched = ""
+        """No watchdog could be started in the place of one that has ended; told already."""
 
     def _new_watchdog(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), f"{MARK}={self.run}"]
@@ -73,10 +77,11 @@ class Simulators:
                 os.killpg(group, signal.SIGKILL)
         kill_marked(mark, group, {pid})
 
-    def reap(self) -> None:
-        """Reaps orphans of living children that have ended by themselves, and replaces a watchdog that has."""
-        if self._watchdog.poll() is not None:
-            self._replace_watchdog()
+    def reap(self) -> str:
+        """Reaps orphans of living children that have ended by themselves, and replaces a watchdog that has.
+
+        Returns a warning if that is not possible now.
+        """
         for group in self._groups:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
@@ -92,17 +97,18 @@ class Simulators:
                 elif child.pid in self._daemons:
                     self._daemons.discard(child.pid)
                     os.waitpid(child.pid, os.WNOHANG)
+        return self._replace_watchdog() if self._watchdog.poll() is not None else ""
 
-    def _replace_watchdog(self) -> None:
-        """If no process can be started now, the next look tries again."""
-        dead, self.has_no_watchdog = self._watchdog, ""
+    def _replace_watchdog(self) -> str:
+        told, self._why_unwatched = self._why_unwatched, ""
         try:
-            self._watchdog = self._new_watchdog()
+            dead, self._watchdog = self._watchdog, self._new_watchdog()
         except OSError as error:
-            self.has_no_watchdog = str(error)
-        else:
-            assert dead.stdin is not None
-            dead.stdin.close()
+            self._why_unwatched = str(error)
+            return "" if told == str(error) else UNWATCHED.format(error)
+        assert dead.stdin is not None
+        dead.stdin.close()
+        return ""
 
     def close(self) -> None:
         """Kills what is left of the run, whose children have been reaped, and ends the watchdog."""
@@ -118,20 +124,19 @@ class Simulators:
 class Subreaper:
     """Makes this process the parent of the orphans among its descendants, until all holders have closed theirs."""
 
-    holders = before = 0
+    holders = 0
+    before = ctypes.c_int()
 
     def __init__(self) -> None:
         if Subreaper.holders == 0:
-            before = ctypes.c_int()
-            ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-            Subreaper.before = before.value
+            ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(Subreaper.before), 0, 0, 0)
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         Subreaper.holders += 1
 
     def close(self) -> None:
         Subreaper.holders -= 1
         if Subreaper.holders == 0:
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, Subreaper.before, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, Subreaper.before.value, 0, 0, 0)
 
 
 def kill_marked(mark: str, group: int | None = None, spared: Set[int] = frozenset()) -> None:

@@ -65,8 +65,6 @@ class Processes:
         self.messages: list[Any] = []
         """For the session."""
         self.next_look_s = 0.0
-        self.has_no_watchdog = ""
-        """Told already, see `Simulators`."""
         self.has_begun = False
         """Every role was ready once; before, a failure is told at once and not tried again."""
 
@@ -104,16 +102,8 @@ class Processes:
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
             self.memory_kills.look(now)
-            self.simulators.reap()
-            self._tell_of_watchdog(self.simulators.has_no_watchdog)
-
-    def _tell_of_watchdog(self, reason: str) -> None:
-        if reason and reason != self.has_no_watchdog:
-            self.console.line(
-                f"Warning: the watchdog has ended, and no other one can be started now ({reason}). Without one, what "
-                "environments have started outlives a SIGKILL of this process."
-            )
-        self.has_no_watchdog = reason
+            if told := self.simulators.reap():
+                self.console.line(told)
 
     def take_messages(self) -> list[Any]:
         """What the children have told the session since the last call."""
@@ -216,7 +206,9 @@ class Processes:
         """
         child, spec = place.child, place.spec
         assert child is not None
-        if not self._is_over(child):
+        if not child.has_ended(FAILED_GRACE_S):
+            child.kill()
+        if not child.has_ended(KILL_GRACE_S):
             raise WorkerCrashed(f"{place.ending(child)}\n{child} {UNKILLABLE}")
         self._reap(child)
         place.child = None
@@ -278,13 +270,6 @@ class Processes:
         if spec.kind == "eval":
             return int(evaluation_record(self.shared.arena).read()["evaluations"])
         return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
-
-    def _is_over(self, child: Child) -> bool:
-        """Whether a child that has ended or failed is no more; one that does not go by itself is killed."""
-        if child.has_ended(FAILED_GRACE_S):
-            return True
-        child.kill()
-        return child.has_ended(KILL_GRACE_S)
 
     def _reap(self, child: Child) -> None:
         """Hears the last of a child, and reaps it with what it has started."""
