@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing import connection, forkserver, resource_tracker
@@ -76,7 +76,12 @@ class ForkServer:
         with listener:
             # The script of the user may begin what no fork survives, on an accelerator for instance; forks import it.
             self.child = Child(
-                NAME, _serve, listener, simulators=self.simulators, begin=partial(spawned, imports_script=False)
+                NAME,
+                _serve,
+                listener,
+                LOADED_BEFORE,
+                simulators=self.simulators,
+                begin=partial(spawned, imports_script=False),
             )
 
     def waitables(self) -> list[Any]:
@@ -171,9 +176,9 @@ def _nameless_listener() -> tuple[socket.socket, int]:
     return listener, address
 
 
-def _serve(tell: Callable[[Any], None], listener: socket.socket) -> None:
+def _serve(tell: Callable[[Any], None], listener: socket.socket, modules: Sequence[str]) -> None:
     gc.disable()  # hardly anything that modules make is garbage
-    for module in LOADED_BEFORE:
+    for module in modules:
         importlib.import_module(module)
     gc.collect()
     sys.stdout.flush()  # else every fork would print it again
