@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import spawn
@@ -37,6 +39,30 @@ def command_line() -> list[str]:
 def test_command_line_of_any_length_is_told(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     monkeypatch.setattr(sys, "argv", arguments)
     assert in_disposable_child(command_line, timeout_s=60, what="A test") == arguments
+
+
+def surroundings() -> tuple[str, str, bool, str]:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    return (
+        multiprocessing.current_process().name,
+        multiprocessing.get_start_method(),
+        parent.is_alive(),
+        sys.stdin.read(),
+    )
+
+
+def test_fault_b18_child_is_one_of_multiprocessing_and_reads_no_terminal() -> None:
+    ours, theirs = os.pipe()  # where a read would wait
+    before = os.dup(0)
+    os.dup2(ours, 0)
+    try:
+        found = in_disposable_child(surroundings, timeout_s=60, what="A test")
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (before, ours, theirs):
+            os.close(descriptor)
+    assert found == ("A test", "spawn", True, "")
 
 
 def never_called(tell: Callable[[Any], None], text: str) -> None:

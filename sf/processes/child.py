@@ -145,7 +145,7 @@ class Child:
         self._simulators, self._mark = simulators, simulators.mark_of(name, incarnation)
         self.reports, child_end = multiprocessing.Pipe(duplex=False)
         self._begun: Begun | None = None
-        job = Job(name, function, arguments, child_end, os.getpid(), self._mark, leads_group)
+        job = Job(name, function, arguments, child_end, self._mark, leads_group)
         try:
             with starting(self._mark), child_end:
                 self._begun = begin(job)

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
@@ -109,8 +108,10 @@ class ForkServer:
             SfError: it has died, does not answer, or the kernel refuses another process.
         """
         assert self.child is not None
-        with Packed(replace(job, parent_pid=self.child.pid), is_forked=True) as packed:
+        job.parent_pid = self.child.pid
+        with Packed(job, is_forked=True) as packed:
             if len(packed.descriptors) > MOST_DESCRIPTORS:
+                job.parent_pid = os.getpid()
                 return spawned(job)
             status, their_status = os.pipe()
             try:

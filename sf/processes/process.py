@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
-import multiprocessing
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,22 +70,29 @@ class Ready:
     """The role is built and enters its loop."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(SpawnProcess):
     """What a child is given. The standard library unpickles it in the new process and calls `_bootstrap`."""
 
-    name: str
-    function: Callable[..., Any]
-    """Called with a function that sends a message home, and with the arguments."""
-    arguments: tuple[Any, ...]
-    reports: Connection
-    parent_pid: int
-    mark: str
-    leads_group: bool
-    """It has environments, which may start processes of their own."""
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        reports: Connection,
+        mark: str,
+        leads_group: bool,
+    ) -> None:
+        super().__init__(name=name)
+        self.function, self.arguments, self.reports = function, arguments, reports
+        self.mark, self.leads_group = mark, leads_group
+        self.parent_pid = os.getpid()
 
     def _bootstrap(self, parent_sentinel: int) -> NoReturn:
-        os.close(parent_sentinel)
+        os.close(parent_sentinel)  # the file of this job, which says nothing of the parent
+        super()._bootstrap(os.pidfd_open(os.getppid()))  # type: ignore[misc]
+        os._exit(ExitCode.INTERNAL)
+
+    def run(self) -> NoReturn:
         child_main(self)
 
 
@@ -98,7 +105,6 @@ def child_main(job: Job) -> NoReturn:
     set_title(job.name)
     leave_signals_to_parent()
     os.environ[MARK] = job.mark  # a fork has that of the fork server
-    multiprocessing.set_start_method("spawn", force=True)
     np.random.seed()  # else all forks draw the same numbers
     try:
         job.function(job.reports.send, *job.arguments)

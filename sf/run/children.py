@@ -210,7 +210,8 @@ class Processes:
             child.kill()
         if not child.has_ended(KILL_GRACE_S):
             raise WorkerCrashed(f"{place.ending(child)}\n{child} {UNKILLABLE}")
-        self._reap(child)
+        self.messages += child.hear()
+        child.reap()
         place.child = None
         if was_killed(child):
             self.killed.append(child.name)
@@ -271,11 +272,6 @@ class Processes:
             return int(evaluation_record(self.shared.arena).read()["evaluations"])
         return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
 
-    def _reap(self, child: Child) -> None:
-        """Hears the last of a child, and reaps it with what it has started."""
-        self.messages += child.hear()
-        child.reap()
-
     def stop(self, signals: Signals) -> list[str]:
         """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
         self.shared.run_state[0] = STOPPING
@@ -303,7 +299,8 @@ class Processes:
             child = place.child
             if child is None:
                 continue
-            self._reap(child)
+            self.messages += child.hear()
+            child.reap()
             if child.failure is None and child in killed and was_killed(child, signal.SIGKILL):
                 late = f"{child} did not stop and was killed"
             elif child.failure is not None or child.exit_code:  # the kill may have come too late
