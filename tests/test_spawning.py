@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import spawn
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 
 from sf.processes.child import Child
@@ -63,6 +66,22 @@ def test_fault_b18_child_is_one_of_multiprocessing_and_reads_no_terminal() -> No
         for descriptor in (before, ours, theirs):
             os.close(descriptor)
     assert found == ("A test", "spawn", True, "")
+
+
+def refuse(pid: int) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_fault_c4_child_that_cannot_be_watched_is_killed(
+    monkeypatch: pytest.MonkeyPatch, simulators: Simulators
+) -> None:
+    before = {one.pid for one in psutil.Process().children()}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            Child("newborn", never_called, LONG, simulators=simulators)
+    (newborn,) = (one for one in psutil.Process().children() if one.pid not in before)
+    assert newborn.wait(10) == -signal.SIGKILL
 
 
 def never_called(tell: Callable[[Any], None], text: str) -> None:

@@ -145,6 +145,7 @@ class Child:
         self._simulators, self._mark = simulators, simulators.mark_of(name, incarnation)
         self.reports, child_end = multiprocessing.Pipe(duplex=False)
         self._begun: Begun | None = None
+        self.pidfd = -1
         job = Job(name, function, arguments, child_end, self._mark, leads_group)
         try:
             with starting(self._mark), child_end:
@@ -153,11 +154,13 @@ class Child:
                 if leads_group:
                     simulators.watch(self.pid)
         except BaseException:  # also a signal that has waited for the end of the start
-            if self._begun is None:
-                self.reports.close()
-            else:
-                self.kill()
+            if self._begun is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            if self.pidfd >= 0:
                 self.reap(KILL_GRACE_S)
+            else:
+                self.reports.close()
             raise
 
     @property
