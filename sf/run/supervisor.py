@@ -72,8 +72,8 @@ def train_prepared(
     Args:
         prepared: configuration and environment.
         callbacks: told what happens.
-        change: returns other specifications for the wired roles, for whoever wants to look into them.
-        fork_server: of the caller, who closes it; None for one of its own.
+        change: returns other specifications for the wired roles, for a caller that looks into them.
+        fork_server: of the caller, which closes it; None for one of its own.
 
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
@@ -149,7 +149,7 @@ def run(
 
         reason = _watch(roles, session, signals, on_ready)
         session.request_best()
-    except BaseException as failure:  # whatever a callback raises, nobody may be left running
+    except BaseException as failure:  # whatever a callback raises, no process may be left running
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again
     problems = roles.stop(signals)
