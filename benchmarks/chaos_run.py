@@ -70,7 +70,7 @@ class Run:
         words = self.shared.arena[f"records/{title.split('-')[1]}/progress"]
         any_will_do = random.random() < 0.1
         found = []
-        for child in psutil.Process().children():
+        for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 name = "".join(child.cmdline())
                 if child.status() != psutil.STATUS_ZOMBIE and name.startswith(title):

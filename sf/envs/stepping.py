@@ -23,7 +23,8 @@ from sf.envs.history import History
 from sf.envs.observations import FinalObservations, ObservationWriter, RangeCheck
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
-from sf.processes.process import NEVER_STOPPED, Stopped, shortened
+from sf.processes.failures import shortened
+from sf.processes.process import NEVER_STOPPED, Stopped
 from sf.shared.arena import Array
 from sf.shared.progress import Phase, Progress
 from sf.spaces import ActionBounds, EnvInfo

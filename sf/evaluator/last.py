@@ -1,4 +1,4 @@
-"""The evaluation of the last policy, when everybody else has ended. Imports no torch: the main process does without."""
+"""The evaluation of the last policy, after the end of all other roles. Imports no torch, as the main process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sf.evaluator.worker import Evaluator
 
 LAST_EVALUATION_S = 60.0
-"""The longest that a run waits for it; who needs more has sf-eval."""
+"""The longest that a run waits for it; sf-eval has no limit."""
 
 
 def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:

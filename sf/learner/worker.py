@@ -29,10 +29,10 @@ from sf.learner.source import BatchSource, ReleasedAtOnce
 from sf.learner.trial import algorithm_of
 from sf.learner.update import NonFiniteGradient, StepReport, Update
 from sf.machine.cores import ONE_THREAD, Compute
+from sf.machine.memory import keep_freed_memory
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
-from sf.processes.process import keep_freed_memory
 from sf.shared.commons import Commons, LearnerLinks
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.progress import Phase

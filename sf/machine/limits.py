@@ -154,9 +154,9 @@ def threads_beyond_cores(num_workers: int) -> Iterator[str]:
         outermost = value.partition(",")[0].strip()  # OpenMP takes a list, a number per level
         each = int(outermost) if outermost.isdecimal() and int(outermost) else cores  # so do libraries
         if each > 1 and num_workers * each > cores:
-            who = "the rollout worker" if num_workers == 1 else f"each of {num_workers} rollout workers"
+            where = "the rollout worker" if num_workers == 1 else f"each of {num_workers} rollout workers"
             yield (
-                f"Warning: {name}={each} allows numerical libraries {each} threads in {who}, {num_workers * each} on "
+                f"Warning: {name}={each} allows numerical libraries {each} threads in {where}, {num_workers * each} on "
                 f"{cores} {'core' if cores == 1 else 'cores'}. Set it to 1."
             )
 
@@ -165,8 +165,8 @@ def threads_beyond_cores(num_workers: int) -> Iterator[str]:
 def one_thread_each() -> Iterator[None]:
     """Around a command, and around the start of a child: numerical libraries start a thread per core when loaded.
 
-    Who asks for more of them has them sleep while they wait. Where the user has said how it should be, that holds, and
-    what is said to OpenMP is said to all.
+    A process that asks for more of them has them sleep while they wait. Variables that the user has set hold; one of
+    OpenMP holds for all libraries.
     """
     variables = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": "PASSIVE"}
     if "OMP_NUM_THREADS" not in os.environ:

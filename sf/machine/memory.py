@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import time
 from pathlib import Path
@@ -103,3 +104,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in text_of(error) for words in OUT_OF_MEMORY)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_freed_memory() -> None:
+    """Has this process keep large blocks that it frees, for a loop that allocates the same ones again and again.
+
+    The C library gives them back to the kernel, which clears every page when it is touched next: a sixth of the time of
+    training a convolutional network on 84x84 images.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # of glibc only
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)

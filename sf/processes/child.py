@@ -1,70 +1,185 @@
-"""One place in a run and the process that fills it: what it has told, whether it gets on, and how it ended."""
+"""A child process: started, watched, ended and reaped by one class, whatever it does.
+
+Python's own ways of starting a process hand it what it is given through a pipe, and wait until that is read. A process
+that was killed or stopped as it was born never reads it, and a pipe takes 64 KiB. So here a file without a name has the
+place of the pipe: nothing waits, and its length does not matter.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from multiprocessing import connection
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
-from typing import Any, Literal
+import contextlib
+import io
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import (
+    connection,
+    context,
+    forkserver,
+    popen_forkserver,
+    popen_spawn_posix,
+    reduction,
+    resource_tracker,
+    spawn,
+    util,
+)
+from typing import Any, NamedTuple
 
-from sf.errors import DeviceLost, EnvCrashed, ResourceError, SfError, WorkerCrashed
-from sf.processes.fork_server import ForkedProcess
-from sf.processes.hangs import Hang, HangWatch
-from sf.processes.process import Failure, Ready, as_exception, how_it_ended
-from sf.processes.restarts import Restarts
-from sf.shared.progress import Phase
-from sf.shared.role import RoleSpec
+from sf.machine.limits import ensure_file_size
+from sf.processes.failures import Failure, how_it_ended
+from sf.processes.process import Job, Ready
+from sf.processes.simulators import Simulators, starting
 
-End = Literal["signal", "exception", "hang", "memory", "exit"]
-"""How a child ends that nobody has told to: killed, failed, stuck, killed for its memory, or by its own exit."""
-
-MAY_PASS = EnvCrashed.__name__, DeviceLost.__name__
-"""Failures that the user is told of, and that a successor may be spared."""
+STATUS_GRACE_S = 1.0
+"""Time for the fork server to tell the exit code of a child that has ended."""
+KILL_GRACE_S = 4.0
+"""Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
 
 
-@dataclass
+class Begun(NamedTuple):
+    """A process that was started."""
+
+    pid: int
+    status: int | None = None
+    """Descriptor from which its exit code is read, if the fork server is its parent."""
+
+    def exit_code(self) -> int | None:
+        """Reaps the process, which has ended; None if its parent does not tell."""
+        if self.status is not None:
+            try:
+                if connection.wait([self.status], STATUS_GRACE_S):
+                    return int(forkserver.read_signed(self.status))
+            except EOFError:
+                pass  # the fork server has died, and this process is the parent
+            finally:
+                os.close(self.status)
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) if pid else None
+        return None
+
+
+class Packed:
+    """A job as a file, and the descriptors in it; a context. Plays the started child while it packs."""
+
+    def __init__(self, job: Job, is_forked: bool = False, imports_script: bool = True) -> None:
+        """Packs.
+
+        Args:
+            job: to be done by the new process.
+            is_forked: descriptors have other numbers there.
+            imports_script: whether the new process imports the script of the user first, as one that unpickles what is
+                defined there has to.
+        """
+        self.descriptors: list[int] = []
+        self._is_forked = is_forked
+        self.DupFd = popen_forkserver._DupFd if is_forked else popen_spawn_posix._DupFd
+        preparation = spawn.get_preparation_data(job.name) | {"start_method": "spawn"}
+        if not imports_script:
+            preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}
+        text = io.BytesIO()
+        context.set_spawning_popen(self)  # type: ignore[arg-type]  # asks no more of it than what is here
+        try:
+            reduction.dump(preparation, text)
+            reduction.dump(job, text)
+        finally:
+            context.set_spawning_popen(None)
+        ensure_file_size(text.tell())
+        self.file = os.memfd_create("sf-job")
+        with open(self.file, "wb", closefd=False) as file:
+            file.write(text.getbuffer())
+        os.lseek(self.file, 0, os.SEEK_SET)  # for the reader, which shares the position
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        """Called while pickling."""
+        self.descriptors.append(descriptor)
+        return len(self.descriptors) - 1 if self._is_forked else descriptor
+
+    def __enter__(self) -> Packed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.file)
+
+
+def spawned(job: Job, imports_script: bool = True) -> Begun:
+    """Starts a program of its own, which is Python again."""
+    with Packed(job, imports_script=imports_script) as packed:
+        tracker = resource_tracker.getfd()
+        assert tracker is not None
+        command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=packed.file)
+        passed = [tracker, packed.file, *packed.descriptors]
+        return Begun(util.spawnv_passfds(os.fsencode(spawn.get_executable()), command, passed))
+
+
 class Child:
-    """One process, what it has told so far, and whether it gets on."""
+    """One process, from its start to its reaping, and what it has told so far."""
 
-    spec: RoleSpec
-    incarnation: int
-    process: SpawnProcess | ForkedProcess
-    pidfd: int
-    """Readable when it has ended; the sentinel of multiprocessing waits for whatever was forked from it as well."""
-    reports: Connection
-    watch: HangWatch
-    mark: str
-    """What the programs that it starts have among their environment variables."""
-    work_before: int
-    """How much its place had delivered when it came."""
-    is_ready: bool = False
-    failure: Failure | None = None
-    hang: Hang | None = None
-    kill_s: float = math.inf
-    """When to kill it, because it hangs."""
-    killed_s: float = math.inf
-    """When that was done first."""
-    exit_code: int | None = None
-    """Once it was reaped; negative if a signal ended it."""
-    lacked_memory: bool = False
-    """The kernel killed a process for its memory when this one was killed."""
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        simulators: Simulators,
+        incarnation: int = 0,
+        leads_group: bool = False,
+        begin: Callable[[Job], Begun] = spawned,
+    ) -> None:
+        """Starts it.
 
-    @property
-    def name(self) -> str:
-        return self.spec.name
+        Args:
+            name: in the process list and in messages.
+            function: at the top level of a module; called with a function that sends a message home, and the arguments.
+            arguments: what can be sent to a process, shared memory and pipes included.
+            simulators: keeps watch over what it starts.
+            incarnation: of those with this name.
+            leads_group: whether it has environments, which may start processes of their own.
+            begin: starts the process, by default as a program of its own.
+        """
+        self.name = name
+        self.is_ready = False
+        self.failure: Failure | None = None
+        self.exit_code: int | None = None
+        """Once it was reaped; negative if a signal ended it."""
+        self._simulators, self._mark = simulators, simulators.mark_of(name, incarnation)
+        self.reports, child_end = multiprocessing.Pipe(duplex=False)
+        self._begun: Begun | None = None
+        self.pidfd = -1
+        job = Job(name, function, arguments, child_end, self._mark, leads_group)
+        try:
+            with starting(self._mark), child_end:
+                self._begun = begin(job)
+                self.pidfd = os.pidfd_open(self.pid)
+                if leads_group:
+                    simulators.watch(self.pid)
+        except BaseException:  # also a signal that has waited for the end of the start
+            if self._begun is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            if self.pidfd >= 0:
+                self.reap(KILL_GRACE_S)
+            else:
+                self.reports.close()
+            raise
 
     @property
     def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
+        assert self._begun is not None
+        return self._begun.pid
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
+
+    def waitables(self) -> list[Any]:
+        """What becomes readable when it reports or ends: what it has forked may hold the pipe open."""
+        return [self.reports, self.pidfd]
 
     def hear(self) -> list[Any]:
-        """Reads what the child has reported; returns what is for the session."""
+        """Reads what it has reported, and returns what is not for this class."""
         messages = []
         try:
-            while self.reports.poll():
+            while not self.reports.closed and self.reports.poll():
                 message = self.reports.recv()
                 if isinstance(message, Failure):
                     self.failure = message
@@ -80,60 +195,24 @@ class Child:
         """Whether the process is no more, or not within so many seconds; it need not have been reaped."""
         return bool(connection.wait([self.pidfd], timeout=timeout_s))
 
-    def ending(self) -> SfError:
-        """The error that says how this child ended, although nobody had told it to."""
-        who = f"{self.name} (pid {self.pid})"
-        if self.hang is not None:
-            return WorkerCrashed(f"{who} {what_hangs(self.hang, self.spec)}, and was killed.")
-        if self.failure is not None:
-            return as_exception(self.failure, who)
-        if self.lacked_memory:
-            return ResourceError(
-                f"{who} was killed by SIGKILL, as the kernel does when memory runs out. Use fewer environments "
-                "(--num_workers, --num_envs_per_worker), or give the machine or container more memory."
-            )
-        return WorkerCrashed(f"{who} {how_it_ended(self.exit_code)} without being told to, and left no traceback.")
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self.send_signal(signal.SIGKILL)
 
-    @property
-    def end(self) -> End:
-        """What `ending` says, in a word."""
-        if self.hang is not None:
-            return "hang"
-        if self.failure is not None:
-            return "exception"
-        if self.lacked_memory:
-            return "memory"
-        return "signal" if (self.exit_code or 0) < 0 else "exit"
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
 
-    @property
-    def may_be_luck(self) -> bool:
-        """Whether a successor can do better: not where the user was told what is wrong with the environment."""
-        return self.failure is None or not self.failure.is_expected or self.failure.kind in MAY_PASS
+    def reap(self, timeout_s: float = 0.0) -> None:
+        """Kills what it has started, and takes note of its exit code; it has ended, or not even the kernel ends it."""
+        if not self.has_ended(timeout_s):
+            self._simulators.unkillable.add(self.pid)
+        self._simulators.end_of(self.pid, self._mark)
+        assert self._begun is not None
+        self.exit_code = self._begun.exit_code()
+        self.reports.close()
+        os.close(self.pidfd)
 
-
-def what_hangs(hang: Hang, spec: RoleSpec) -> str:
-    """What a process has been doing for too long, as a part of a sentence, with the flag that allows it more time."""
-    limit = f"longer than {hang.deadline_s:g} s"
-    if hang.phase is Phase.WAIT:
-        return f"did nothing at all for {limit}"
-    if hang.phase is Phase.START:
-        return f"took {limit} to start"
-    if not spec.has_environments or (hang.phase is Phase.STEP and spec.kind != "rollout"):
-        return f"was busy for {limit} without getting on"
-    call = {Phase.INIT: "make", Phase.RESET: "reset", Phase.STEP: "step"}[hang.phase]
-    return f"took {limit} to {call} environment {hang.environment} (--env_{'init' if call == 'make' else call}_timeout)"
-
-
-@dataclass
-class Place:
-    """Where one role belongs, whoever fills it."""
-
-    spec: RoleSpec
-    restarts: Restarts
-    child: Child | None = None
-    start_s: float = math.inf
-    """When the successor is to be started."""
-    waits_for_fork_server: bool = False
-    is_given_up: bool = False
-    last_failure: str = ""
-    """Shown in full already."""
+    def how_it_ended(self) -> str:
+        """As a sentence without its end."""
+        return f"{self} {how_it_ended(self.exit_code)}"

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable
 from multiprocessing import connection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sf.errors import EnvError, UsageError
 from sf.machine.limits import refusals_told
-from sf.processes.process import NOT_GUARDED, Failure, as_exception, call_in_child, how_it_ended
-from sf.processes.simulators import Simulators, starting
-from sf.processes.spawning import spawned
+from sf.processes.child import KILL_GRACE_S, Child
+from sf.processes.failures import as_exception, how_it_ended
+from sf.processes.process import NOT_GUARDED
+from sf.processes.simulators import Simulators
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
-KILL_GRACE_S = 4.0
-"""Time for the kernel to confirm a kill."""
 
 NOT_GUARDED_TEXT = (
     "The script calls sf.train when it is imported, and every process of the run imports it. Put the call below\n"
@@ -28,86 +25,72 @@ NOT_GUARDED_TEXT = (
 Result = TypeVar("Result")
 
 
+class Answer(NamedTuple):
+    """What the function returned."""
+
+    value: Any
+
+
 class DisposableChild:
-    """Calls a function in a process of its own, so that a hang, a crash or a leak stays there."""
+    """A child that calls one function, and what keeps watch over what that starts."""
 
     @refusals_told()
-    def __init__(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Starts at once.
 
         Args:
-            what: for messages.
+            name: for messages.
             function: at the top level of a module, like everything it is given.
             arguments: of the function.
 
         Raises:
             ResourceError: the kernel has nothing left for it.
         """
-        self._what = what
-        self._reports, child_end = multiprocessing.Pipe(duplex=False)
+        self._name, self._is_over = name, False
         self._simulators = Simulators()
-        self._mark = self._simulators.mark_of(what, 0)
-        self._process = spawned(call_in_child, function, arguments, child_end, os.getpid())
         try:
-            with starting(self._mark):
-                self._process.start()
-                assert self._process.pid is not None
-                self._pidfd = os.pidfd_open(self._process.pid)
-                self._simulators.watch(self._process.pid)
-                # Else the end of this program waits for it, also where the kernel does not end it.
-                multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
-        except BaseException:  # also a signal, whether it came before the start or has waited for the end of it
-            if self._process.pid is not None:
-                self._process.kill()
-                self._process.join(KILL_GRACE_S)
-            self._reports.close()
+            self._child = Child(name, _answer, function, *arguments, simulators=self._simulators, leads_group=True)
+        except BaseException:
             self._simulators.close()
             raise
-        finally:
-            child_end.close()
 
-    def waitables(self) -> list[int]:
-        """What becomes readable when there is a result, or never will be: what it has forked may hold the pipe open."""
-        return [self._reports.fileno(), self._pidfd]
+    def waitables(self) -> list[Any]:
+        """What becomes readable when there is a result, or never will be."""
+        return self._child.waitables()
 
     def result(self, timeout_s: float | None = None) -> Any:
         """What the function returned.
 
         Raises:
             EnvError: it took longer than `timeout_s` or the process died.
-            SfError: whatever the function raised on purpose.
+            SfError: the function raised it on purpose.
         """
-        try:
-            if not connection.wait(self.waitables(), timeout_s):
-                raise EnvError(f"{self._what} did not finish within {timeout_s:.0f} s. Check it on its own first.")
-            if not self._reports.poll():
-                raise EOFError
-            answer = self._reports.recv()
-        except EOFError:
-            has_ended = connection.wait([self._pidfd], LAST_STEPS_S)
-            self.kill()
-            if not has_ended:
-                raise EnvError(f"{self._what} failed: its process closed the pipe to this one and went on.") from None
-            if self._exit_code == NOT_GUARDED:
-                raise UsageError(NOT_GUARDED_TEXT) from None
-            raise EnvError(f"{self._what} failed: its process {how_it_ended(self._exit_code)}.") from None
-        if isinstance(answer, Failure):
-            raise as_exception(answer, self._what)
-        return answer
+        child = self._child
+        if not connection.wait(self.waitables(), timeout_s):
+            raise EnvError(f"{self._name} did not finish within {timeout_s:.0f} s. Check it on its own first.")
+        for answer in child.hear():
+            return answer.value
+        if child.failure is not None:
+            raise as_exception(child.failure, self._name)
+        has_ended = child.has_ended(LAST_STEPS_S)
+        self.kill()
+        if not has_ended:
+            raise EnvError(f"{self._name} failed: its process closed the pipe to this one and went on.")
+        if child.exit_code == NOT_GUARDED:
+            raise UsageError(NOT_GUARDED_TEXT)
+        raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}.")
 
     def kill(self) -> None:
         """Ends it, whether it has finished or not, and what it has started."""
-        if self._reports.closed:
-            return
-        assert self._process.pid is not None
-        self._process.kill()
-        if not connection.wait([self._pidfd], KILL_GRACE_S):
-            self._simulators.unkillable.add(self._process.pid)
-        self._simulators.end_of(self._process.pid, self._mark)
-        self._exit_code = self._process.exitcode  # reaps it
-        os.close(self._pidfd)
-        self._reports.close()
-        self._simulators.close()
+        if not self._is_over:
+            self._is_over = True
+            self._child.kill()
+            self._child.reap(KILL_GRACE_S)
+            self._simulators.close()
+
+
+def _answer(tell: Callable[[Any], None], function: Callable[..., Any], *arguments: Any) -> None:
+    tell(Answer(function(*arguments)))
 
 
 def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:
@@ -115,7 +98,7 @@ def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeou
 
     Raises:
         EnvError: it took longer than `timeout_s` or the process died.
-        SfError: whatever the function raised on purpose.
+        SfError: the function raised it on purpose.
     """
     child = DisposableChild(what, function, *arguments)
     try:

@@ -1,11 +1,9 @@
-"""A process that has loaded torch and forks the roles that need it.
+"""A process that has loaded torch and forks the roles that need it: the fork server of Python in a child of ours.
 
 Loading torch takes about two seconds of a core, and a fork a few milliseconds. Processes with environments do not come
-from here: they do without torch, and what the libraries of an environment think of a fork, nobody knows.
+from here: they do without torch, and libraries of environments may not survive a fork.
 
-What is forked is a child of the supervisor and not of the fork server, which forks twice: the process in between ends
-at once, and the supervisor, their subreaper, becomes the parent. So it dies with the supervisor, is waited for by the
-supervisor, and does not care what becomes of the fork server.
+The server is the parent of its forks, which the kernel kills when it dies. So its end is the end of the run.
 """
 
 from __future__ import annotations
@@ -13,39 +11,23 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import multiprocessing
 import os
-import pickle
 import resource
-import signal
 import socket
 import sys
+import tempfile
 import time
-import traceback
-import types
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection, spawn
-from multiprocessing.context import SpawnProcess
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing import connection, forkserver, resource_tracker
+from typing import Any
 
-import numpy as np
-
-from sf.errors import ExitCode, RestartsSpent, WorkerCrashed
-from sf.processes.parcel import Parcel, opened, receive
-from sf.processes.process import (
-    Failure,
-    as_exception,
-    end_with_parent,
-    failure_of,
-    leave,
-    leave_signals_to_parent,
-    set_title,
-    stop_signals_blocked,
-    take_mark,
-)
-from sf.processes.restarts import Restarts
-from sf.processes.simulators import Simulators, starting
-from sf.processes.spawning import spawned
+from sf.errors import LearnerLost, SfError, WorkerCrashed
+from sf.machine.limits import as_refusal
+from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, spawned
+from sf.processes.failures import as_exception, how_it_ended
+from sf.processes.process import Job, Ready, stop_signals_blocked
+from sf.processes.simulators import Simulators
 
 NAME = "fork-server"
 LOADED_BEFORE = "sf.learner.worker", "sf.inference.worker", "sf.inference.network_actor"
@@ -54,25 +36,21 @@ INIT_S = 120.0
 """Longest time to load them."""
 BIRTH_S = 4.0
 """Longest time from a request to the process; a fork server that takes longer has been stopped."""
-KILL_GRACE_S = 4.0
-"""Time for the kernel to confirm a kill."""
+LAST_WORDS_S = 0.5
+"""Time for one that has failed to say why."""
+MOST_DESCRIPTORS = 240
+"""In one request; the kernel takes 253, and some are the server's own. A job with more becomes a program of its own."""
 
 
 class ForkServer:
     """Serves one run, restarts of its learner included; a context. It takes a while to be ready."""
 
-    def __init__(self, max_restarts: int) -> None:
-        """Starts nothing yet.
-
-        Args:
-            max_restarts: how often within a minute, or in a row without a fork, it may be replaced.
-        """
+    def __init__(self) -> None:
+        """Starts nothing yet."""
         self.simulators: Simulators | None = None
         """Of the run, once it has processes."""
-        self.is_ready = self._was_ready = False
-        self._has_forked = False
-        self._restarts = Restarts(max_restarts)
-        self._process: SpawnProcess | None = None
+        self.child: Child | None = None
+        self._address = -1
 
     def __enter__(self) -> ForkServer:
         return self
@@ -84,244 +62,132 @@ class ForkServer:
                 self.simulators.close()
 
     @property
-    def pid(self) -> int | None:
-        """None if there is none."""
-        return None if self._process is None else self._process.pid
+    def is_ready(self) -> bool:
+        return self.child is not None and self.child.is_ready
 
     def start(self) -> None:
         """Begins to load, unless that has begun."""
-        if self._process is not None:
+        if self.child is not None:
             return
-        self.simulators = self.simulators or Simulators()  # also makes this process the parent of what is forked
-        mark = self.simulators.mark_of(NAME, self._restarts.total)
+        self.simulators = self.simulators or Simulators()
         self._deadline_s = time.monotonic() + INIT_S
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = spawned(_serve, theirs, os.getpid(), name=NAME)
-        try:
-            with starting(mark), _without_main(), theirs:
-                process.start()
-                assert process.pid is not None
-                self._pidfd = os.pidfd_open(process.pid)
-                self._process = process
-        except BaseException:
-            if process.pid is not None:
-                process.kill()
-            self._socket.close()
-            raise
+        listener, self._address = _nameless_listener()
+        with listener:
+            # The script of the user may begin what no fork survives, on an accelerator for instance; forks import it.
+            self.child = Child(
+                NAME,
+                _serve,
+                listener,
+                LOADED_BEFORE,
+                simulators=self.simulators,
+                begin=partial(spawned, imports_script=False),
+            )
 
-    def waitables(self) -> list[int]:
-        """What becomes readable when it is ready, or has ended; nothing if there is none."""
-        return [] if self._process is None else [self._socket.fileno()]
+    def waitables(self) -> list[Any]:
+        """What becomes readable when it is ready or has ended; nothing if there is none."""
+        return [] if self.child is None else self.child.waitables()
 
     def look(self) -> None:
-        """Takes note, without waiting, of whether it is ready or has died; the next fork replaces a dead one.
+        """Takes note, without waiting, of whether it is ready or has ended.
 
         Raises:
-            SfError: it could not load torch.
+            SfError: it has ended, or cannot load torch.
         """
-        if self._process is None:
+        if (child := self.child) is None:
             return
-        if not connection.wait([self._socket], timeout=0.0):
-            if not self.is_ready and time.monotonic() > self._deadline_s:
-                raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
-            return
-        message = self._receive()
-        if isinstance(message, Failure):
-            raise as_exception(message, f"The {NAME}")
-        if message is not None:
-            self.is_ready = self._was_ready = True
-        elif self.is_ready:
-            self._end()
-        elif self._was_ready:
-            self._replace()
-        else:
-            raise WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
+        child.hear()
+        if child.has_ended():
+            raise self._lost()
+        if not child.is_ready and time.monotonic() > self._deadline_s:
+            raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
 
-    def fork(self, name: str, mark: str, function: Callable[..., Any], *arguments: Any) -> ForkedProcess | None:
-        """Has a child of this process call `function(*arguments)` and end; None if the server is not ready.
-
-        Args:
-            name: of the process.
-            mark: of what it starts, see `sf.processes.simulators`.
-            function: at the top level of a module, like everything it is given.
-            arguments: of the function.
+    def begin(self, job: Job) -> Begun:
+        """Has the server, which is ready, fork a process for a job.
 
         Raises:
-            OSError: the kernel refuses another process.
-            RestartsSpent: the server died too often.
+            SfError: it has died, does not answer, or the kernel refuses another process.
         """
-        if self._process is None:
-            self._replace()
-        if not self.is_ready:
-            return None
-        # What this process does not accept never runs: a second one may have been born in its place.
-        permission, permit = multiprocessing.Pipe(duplex=False)
-        with permission, permit:
-            pid = self._born(Parcel((mark, spawn.get_preparation_data(name), permission), (function, arguments)))
-            if pid is None:
-                self._replace()
-                return None
-            process = ForkedProcess(pid)
-            permit.send(pid)
-        self._has_forked = True
-        return process
-
-    def _born(self, parcel: Parcel) -> int | None:
-        """The process that the server forks; None if it cannot any more."""
-        assert self._process is not None
-        assert self._process.pid is not None
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
+        assert self.child is not None
+        job.parent_pid = self.child.pid
+        with Packed(job, is_forked=True) as packed:
+            if len(packed.descriptors) > MOST_DESCRIPTORS:
+                job.parent_pid = os.getpid()
+                return spawned(job)
+            status, their_status = os.pipe()
+            try:
+                self._request(packed, their_status)
+            except (ConnectionError, ProcessLookupError):
+                pass  # so that no answer comes
+            finally:
+                os.close(their_status)
         try:
-            with contextlib.suppress(PermissionError):  # then what is too much for it ends it
-                resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, limit)
-            parcel.send(self._socket)
-        except (BrokenPipeError, ConnectionResetError, ProcessLookupError):
-            return None
-        answer = self._receive() if connection.wait([self._socket], timeout=BIRTH_S) else None
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
+            if connection.wait([status], BIRTH_S):
+                return Begun(forkserver.read_signed(status), status)
+            why = f"did not answer within {BIRTH_S:g} s"
+        except EOFError:
+            why = f"died before it had forked {job.name}"
+        os.close(status)
+        raise self._lost(why)
 
-    def _replace(self) -> None:
+    def _lost(self, why: str = "") -> SfError:
+        """Ends what is left of it; returns the error that says what became of it."""
+        child = self.child
+        assert child is not None
+        child.has_ended(LAST_WORDS_S)
+        child.hear()
         self._end()
-        if self._restarts.delay_s(time.monotonic(), delivered=self._has_forked) is None:
-            raise RestartsSpent(f"The {NAME}, which loads torch, died again and again. Try python -c 'import torch'.")
-        self._has_forked = False
-        self.start()
+        if child.failure is not None:
+            return as_exception(child.failure, f"The {child}")
+        if child.is_ready:
+            why = why or how_it_ended(child.exit_code)
+            return LearnerLost(f"The {child} {why}, and every process that it had forked ends with it.")
+        return WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
+
+    def _request(self, packed: Packed, status: int) -> None:
+        assert self.child is not None
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
+        with contextlib.suppress(PermissionError):  # then too many descriptors end it
+            resource.prlimit(self.child.pid, resource.RLIMIT_NOFILE, limit)
+        tracker = resource_tracker.getfd()
+        assert tracker is not None
+        descriptors = [packed.file, status, tracker, tracker, *packed.descriptors]  # no pipe keeps the server alive
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"/proc/self/fd/{self._address}")
+            socket.send_fds(client, [bytes([len(descriptors)])], descriptors)
 
     def _end(self) -> None:
-        """Its children do not notice."""
-        if self._process is not None:
-            self._process.kill()
-            has_ended = connection.wait([self._pidfd], KILL_GRACE_S)  # the sentinel waits for the children as well
-            if not has_ended and self.simulators is not None and self._process.pid is not None:
-                self.simulators.unkillable.add(self._process.pid)
-            self._process.exitcode  # noqa: B018  (reaps it)
-            multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # the exit would wait
-            os.close(self._pidfd)
-            self._socket.close()
-        self._process, self.is_ready = None, False
+        """Its forks end as well."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.reap(KILL_GRACE_S)
+            os.close(self._address)
+            self.child = None
 
-    def _receive(self) -> Any:
-        """A message; None at the end of the process."""
+
+def _nameless_listener() -> tuple[socket.socket, int]:
+    """A socket for requests, and a descriptor that leads to it: no other user finds it, and nothing is left of it."""
+    with tempfile.TemporaryDirectory(prefix="sf-") as folder:
+        inside, listener = os.open(folder, os.O_PATH), socket.socket(socket.AF_UNIX)
         try:
-            message = self._socket.recv(2**20)
-        except OSError:
-            return None
-        return pickle.loads(message) if message else None
+            listener.bind(f"/proc/self/fd/{inside}/requests")  # the way to the folder may be too long for an address
+            address = os.open("requests", os.O_PATH, dir_fd=inside)
+        finally:
+            os.close(inside)
+    listener.listen()
+    return listener, address
 
 
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Inside the block a child that is started does not import the script of the user; what is forked from it does.
-
-    The script may begin what no fork survives, on an accelerator for instance.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
+def _serve(tell: Callable[[Any], None], listener: socket.socket, modules: Sequence[str]) -> None:
+    gc.disable()  # hardly anything that modules make is garbage
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    sys.stdout.flush()  # else every fork would print it again
+    gc.freeze()  # what the collector does not look at stays one copy for all
+    gc.enable()
+    tell(Ready())
+    never = os.eventfd(0)  # has the place of a pipe from the supervisor: its end is seen by the kernel
     try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-class ForkedProcess:
-    """A child of this process that it has not started itself."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid, self.pidfd = pid, os.pidfd_open(pid)
-        self._exit_code: int | None = None
-
-    def kill(self) -> None:
-        """Sends SIGKILL, unless it has been reaped."""
-        if self._exit_code is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    @property
-    def exitcode(self) -> int | None:
-        """None while it lives; then it is reaped. Negative if a signal ended it."""
-        if self._exit_code is None:
-            with contextlib.suppress(ChildProcessError):
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    self._exit_code = os.waitstatus_to_exitcode(status)
-        return self._exit_code
-
-
-def _serve(requests: socket.socket, supervisor_pid: int) -> None:
-    """The main function of the fork server."""
-    end_with_parent(supervisor_pid)
-    set_title(NAME)
-    leave_signals_to_parent()
-    try:
-        gc.disable()  # hardly anything that modules make is garbage
-        for module in LOADED_BEFORE:
-            importlib.import_module(module)
-        gc.collect()
-        sys.stdout.flush()  # else every child would print it again
-        gc.freeze()  # what the collector does not look at stays one copy for all
-        gc.enable()
-        answer: str | Failure = NAME
-    except BaseException as error:
-        answer = failure_of(error)
-    with contextlib.suppress(OSError):  # nobody is there any more
-        requests.send(pickle.dumps(answer))
-        while answer == NAME and (descriptors := receive(requests)):
-            _fork_twice(requests, descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-    leave(ExitCode.FINISHED)
-
-
-def _fork_twice(requests: socket.socket, descriptors: Sequence[int]) -> None:
-    """Says which process came of it. The one in between ends, so that the supervisor becomes the parent."""
-    try:
-        between = os.fork()
+        forkserver.main(listener.detach(), never, [])
     except OSError as error:
-        requests.send(pickle.dumps(error))
-        return
-    if between:
-        with contextlib.suppress(ChildProcessError):  # the kernel reaps by itself where SIGCHLD is ignored
-            os.waitpid(between, 0)
-        return
-    between = os.getpid()
-    answer: int | OSError
-    try:
-        answer = os.fork()
-    except OSError as error:
-        answer = error
-    if answer == 0:
-        requests.close()
-        _live(descriptors, between)
-    with contextlib.suppress(OSError):  # then nobody permits the child to live either
-        requests.send(pickle.dumps(answer))
-    os._exit(0)
-
-
-def _live(descriptors: Sequence[int], between: int) -> NoReturn:
-    """What a newborn process does: the same as one that is spawned."""
-    contents = opened(descriptors)
-    try:
-        mark, preparation, permission = next(contents)
-        with permission:
-            permission.recv()
-    except BaseException:
-        os._exit(ExitCode.INTERNAL)  # the supervisor does not know this process
-    while os.getppid() == between:
-        time.sleep(0.0005)
-    try:
-        np.random.seed()
-        take_mark(mark)
-        own = vars(multiprocessing.current_process())
-        own["_inheriting"] = True  # as the standard library says while it imports the script of the user
-        spawn.prepare(preparation)
-        function, arguments = next(contents)
-        del own["_inheriting"]
-        multiprocessing.set_start_method("spawn", force=True)
-        contents.close()
-        function(*arguments)
-    except BaseException:
-        traceback.print_exc()
-        leave(ExitCode.INTERNAL)
-    leave(ExitCode.FINISHED)
+        raise as_refusal(error) or error from None

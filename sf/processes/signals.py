@@ -38,7 +38,7 @@ class Signals:
         return len(self.received) > 1
 
     def look_for_parent(self) -> bool:
-        """Whether whoever has started this process is gone, which counts as a SIGHUP; True once."""
+        """Whether the process that has started this one is gone, which counts as a SIGHUP; True once."""
         if self._parent is None or os.getppid() == self._parent:
             return False
         self._parent = None
@@ -67,7 +67,7 @@ class Signals:
 
 
 def parent() -> int | None:
-    """The process that has started this one; None where somebody has cut the tie, with nohup or setsid."""
+    """The process that has started this one; None where nohup or setsid has cut the tie."""
     is_tied = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and os.getsid(0) != os.getpid()
     return os.getppid() if is_tied else None
 
@@ -78,14 +78,19 @@ def early_signals() -> list[int]:
     It is not always empty afterwards: what a handler raises is lost if it interrupts a destructor or the like.
     """
     received: list[int] = []
+    raised: list[BaseException] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        _raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(ExitCode.SIGTERM))
-        raise _raised[-1]
+        raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(ExitCode.SIGTERM))
+        raise raised[-1]
+
+    def tell_lost(lost: sys.UnraisableHookArgs) -> None:
+        if not any(lost.exc_value is one for one in raised):  # of those the signal is noted
+            sys.__unraisablehook__(lost)
 
     if sys.unraisablehook is sys.__unraisablehook__:
-        sys.unraisablehook = _tell_lost
+        sys.unraisablehook = tell_lost
     for number in _wanted():
         signal.signal(number, note)
     return received
@@ -98,16 +103,6 @@ def _wanted() -> list[signal.Signals]:
     """
     is_ignored = {number: signal.getsignal(number) is signal.SIG_IGN for number in (signal.SIGHUP, signal.SIGINT)}
     return [number for number in STOP_SIGNALS if not (is_ignored[signal.SIGHUP] and is_ignored.get(number))]
-
-
-_raised: list[BaseException] = []
-"""By the handlers of `early_signals`."""
-
-
-def _tell_lost(lost: sys.UnraisableHookArgs) -> None:
-    """Shows what was raised where nobody can catch it, unless it was one of these, whose signal is noted anyway."""
-    if not any(lost.exc_value is one for one in _raised):
-        sys.__unraisablehook__(lost)
 
 
 @contextlib.contextmanager
@@ -123,9 +118,8 @@ def noted_signals(
     """
     signals = Signals(second_one_exits, started_by)
     signals.received += earlier
-    _raised.clear()  # nothing is raised from here on
-    if sys.unraisablehook is _tell_lost:
-        sys.unraisablehook = sys.__unraisablehook__
+    if getattr(sys.unraisablehook, "__module__", "") == __name__:
+        sys.unraisablehook = sys.__unraisablehook__  # nothing is raised from here on
     before = {number: signal.signal(number, signals.note) for number in _wanted()}
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
     try:

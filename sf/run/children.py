@@ -8,32 +8,26 @@ discarded first. The end of a learner is the end of the run.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Sequence
 from multiprocessing import connection
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any, get_args
 
 from sf.config import FaultConfig
 from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.machine.memory import MemoryKills
-from sf.processes.child import Child, End, Place, what_hangs
-from sf.processes.fork_server import ForkedProcess, ForkServer
+from sf.processes.child import Child, spawned
+from sf.processes.fork_server import ForkServer
 from sf.processes.hangs import HangWatch
-from sf.processes.process import STACKS_SIGNAL, STOPPING, run_child
-from sf.processes.restarts import Restarts
+from sf.processes.process import STACKS_SIGNAL, STOPPING, run_role
 from sf.processes.signals import Signals
-from sf.processes.simulators import Simulators, starting
-from sf.processes.spawning import spawned
+from sf.processes.simulators import Simulators
+from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
 from sf.run.wiring import Shared
-from sf.shared.progress import Phase, Progress, phase_of
+from sf.shared.progress import Phase, Progress
 from sf.shared.records import evaluation_record, inference_record, learner_record
 from sf.shared.role import RoleSpec
 
@@ -48,7 +42,7 @@ FAILED_GRACE_S = 0.5
 LOOK_S = 1.0
 """How often the supervisor looks at what is not urgent."""
 UNKILLABLE = "cannot be killed and is left to the kernel"
-"""Of a process in uninterruptible sleep: it may still write, so that nobody can take its place."""
+"""Of a process in uninterruptible sleep: it may still write, so that no other can take its place."""
 STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
@@ -65,60 +59,51 @@ class Processes:
         self.restarts = dict.fromkeys(get_args(End), 0)
         """How many, by the end that made them necessary."""
         self.has_news = False
-        """Somebody rang: a role has something that should not wait for the next look at the clock."""
+        """A role rang: it has something that should not wait for the next look at the clock."""
         self.killed: list[str] = []
         """Names of those that ended by a signal before the run was over."""
         self.messages: list[Any] = []
         """For the session."""
         self.next_look_s = 0.0
-        self.has_no_watchdog = ""
-        """Told already, see `Simulators`."""
         self.has_begun = False
-        """Every role was ready once; before, whatever fails is told at once and not tried again."""
+        """Every role was ready once; before, a failure is told at once and not tried again."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Starts one process per role; they report when they are ready."""
         self.fork_server.start()
-        self.places = [Place(spec, Restarts(self.faults_config.max_restarts)) for spec in specs]
+        self.places = [Place(spec, self.faults_config.max_restarts) for spec in specs]
         for place in self.places:
-            self._spawn(place)
+            self._fill(place)
 
     def advance(self, timeout_s: float, signals: Signals) -> None:
-        """Sleeps until a child reports or ends, somebody rings, a signal arrives or `timeout_s` is over; then acts.
+        """Sleeps until a child reports or ends, a role rings, a signal arrives or `timeout_s` is over; then acts.
 
         Raises:
             SfError: a child has failed or ended and cannot be replaced.
         """
         bell = self.shared.supervisor_bell
-        others: list[Any] = [bell.fileno(), signals.fileno(), *self.fork_server.waitables()]
+        others = [bell.fileno(), signals.fileno(), *self.fork_server.waitables()]
+        own = [waitable for child in self.children for waitable in child.waitables()]
         next_start_s = min((place.start_s for place in self.places), default=math.inf)
         timeout_s = max(0.0, min(timeout_s, next_start_s - time.monotonic()))
-        readable = connection.wait([*self._waitables(), *others], timeout=timeout_s)
+        readable = connection.wait([*own, *others], timeout=timeout_s)
         self.has_news = bell.fileno() in readable
         bell.clear()
         signals.clear()
-        if any(waitable not in others for waitable in readable):
+        self.fork_server.look()  # first: its end is that of others
+        if any(waitable in own for waitable in readable):
             self._check()
-        self.fork_server.look()
         now = time.monotonic()
         for place in self.places:
             if place.child is not None:
-                self._kill_if_it_hangs(place.child, now)
+                self._kill_if_it_hangs(place, place.child, now)
             elif place.start_s <= now or (place.waits_for_fork_server and self.fork_server.is_ready):
-                self._spawn(place)
+                self._fill(place)
         if now >= self.next_look_s and self.simulators is not None:
             self.next_look_s = now + LOOK_S
             self.memory_kills.look(now)
-            self.simulators.reap()
-            self._tell_of_watchdog(self.simulators.has_no_watchdog)
-
-    def _tell_of_watchdog(self, reason: str) -> None:
-        if reason and reason != self.has_no_watchdog:
-            self.console.line(
-                f"Warning: the watchdog has ended, and no other one can be started now ({reason}). Without one, what "
-                "environments have started outlives a SIGKILL of this process."
-            )
-        self.has_no_watchdog = reason
+            if told := self.simulators.reap():
+                self.console.line(told)
 
     def take_messages(self) -> list[Any]:
         """What the children have told the session since the last call."""
@@ -134,23 +119,16 @@ class Processes:
     def is_ready(self) -> bool:
         """Whether every role has been built; counters mean something from then on."""
         if not self.has_begun:
-            self.has_begun = all(place.is_given_up or (place.child and place.child.is_ready) for place in self.places)
+            self.has_begun = all(place.is_ready for place in self.places)
         return self.has_begun
 
     def unready(self) -> str:
         """Which roles have not been built yet, and which environment each of them is making."""
-        found = []
-        for place in self.places:
-            if place.is_given_up or (place.child and place.child.is_ready):
-                continue
-            phase, environment = phase_of(place.child.watch.word[0]) if place.child else (Phase.START, 0)
-            doing = {Phase.INIT: "makes", Phase.RESET: "resets"}.get(phase)
-            found.append(f"{place.spec.name} {doing} environment {environment}" if doing else place.spec.name)
-        return ", ".join(found)
+        return ", ".join(place.what_it_makes() for place in self.places if not place.is_ready)
 
     @property
     def children(self) -> list[Child]:
-        """The processes that have not been waited for."""
+        """The processes that have not been reaped."""
         return [place.child for place in self.places if place.child is not None]
 
     def pids(self) -> dict[str, int]:
@@ -163,47 +141,30 @@ class Processes:
         return {
             "faults/restarts": float(sum(self.restarts.values())),
             **{f"faults/restarts_{end}": float(number) for end, number in self.restarts.items()},
-            "faults/oldest_heartbeat": max((child.watch.age_s(now) for child in self.children), default=0.0),
+            "faults/oldest_heartbeat": max((one.watch.age_s(now) for one in self.places if one.child), default=0.0),
         }
 
-    def _spawn(self, place: Place) -> None:
-        """Starts a process for this place; later, if it comes from a fork server that is not ready."""
+    def _fill(self, place: Place) -> None:
+        """Starts a child in this place; later, if it comes from a fork server that is not ready."""
         assert self.simulators is not None
-        spec, incarnation = place.spec, place.restarts.total
+        spec, incarnation, server = place.spec, place.restarts.total, self.fork_server
         progress = Progress(self.shared.arena[f"records/{spec.kind}/progress"], spec.index)
         progress.enter(Phase.START)
-        if incarnation:
-            spec = spec.successor(incarnation)
-        mark = self.simulators.mark_of(spec.name, incarnation)
-        reports, child_end = multiprocessing.Pipe(duplex=False)
-        with child_end:
-            process = self._begun(spec, child_end, mark)
-        place.start_s, place.waits_for_fork_server = math.inf, process is None
-        if process is None:
-            reports.close()
+        place.start_s, place.waits_for_fork_server = math.inf, not (spec.has_environments or server.is_ready)
+        if place.waits_for_fork_server:
             return
-        assert process.pid is not None
-        pidfd = process.pidfd if isinstance(process, ForkedProcess) else os.pidfd_open(process.pid)
+        child = Child(
+            spec.name,
+            run_role,
+            spec.successor(incarnation) if incarnation else spec,
+            self.shared.arena,
+            simulators=self.simulators,
+            incarnation=incarnation,
+            leads_group=spec.has_environments,
+            begin=spawned if spec.has_environments else server.begin,
+        )
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
-        place.child = Child(spec, incarnation, process, pidfd, reports, watch, mark, self._work_of(spec))
-        if spec.has_environments:
-            self.simulators.watch(place.child.pid)
-
-    def _begun(self, spec: RoleSpec, reports: Connection, mark: str) -> SpawnProcess | ForkedProcess | None:
-        """A process that runs a role; None if the fork server cannot fork now."""
-        arguments = spec, os.getpid(), self.shared.arena, reports
-        if not spec.has_environments:
-            return self.fork_server.fork(spec.name, mark, run_child, *arguments)
-        process = spawned(run_child, *arguments, name=spec.name)
-        with starting(mark):
-            process.start()
-        # Else the start of another one would reap it, and its pid could be somebody else's when its end is dealt with.
-        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
-        return process
-
-    def _waitables(self) -> list[Any]:
-        """What becomes readable when a child reports or ends."""
-        return [waitable for child in self.children for waitable in (child.pidfd, child.reports)]
+        place.fill(child, watch, self._work_of(spec))
 
     def _check(self) -> None:
         """Hears what was reported, and deals with those that are no more; a cause that was told comes first."""
@@ -216,27 +177,26 @@ class Processes:
         for _, place in sorted(over, key=lambda pair: pair[0]):
             self._lose(place)
 
-    def _kill_if_it_hangs(self, child: Child, now: float) -> None:
+    def _kill_if_it_hangs(self, place: Place, child: Child, now: float) -> None:
         """First its stacks are printed, then it is killed; its end tells the rest.
 
         Raises:
             WorkerCrashed: the kernel does not end it.
         """
-        if child.hang is None and (hang := child.watch.look(now)):
-            child.hang, child.kill_s = hang, now + STACKS_GRACE_S
-            self._show_stacks([child], what_hangs(hang, child.spec))
-        if now >= child.killed_s + KILL_GRACE_S:
-            raise WorkerCrashed(f"{child.name} (pid {child.pid}) hangs and {UNKILLABLE}")
-        if now >= child.kill_s and child.killed_s == math.inf:
-            child.process.kill()
-            child.killed_s = now
+        if place.hang is None and (hang := place.watch.look(now)):
+            place.hang, place.kill_s = hang, now + STACKS_GRACE_S
+            self._show_stacks([child], how_it_hangs(hang, place.spec))
+        if now >= place.killed_s + KILL_GRACE_S:
+            raise WorkerCrashed(f"{child} hangs and {UNKILLABLE}")
+        if now >= place.kill_s and place.killed_s == math.inf:
+            child.kill()
+            place.killed_s = now
 
     def _show_stacks(self, hanging: Sequence[Child], why: str) -> None:
         """Has each of them print where its threads are, on standard error."""
         for child in hanging:
-            self.console.line(f"{child.name} (pid {child.pid}) {why}. Its stacks follow.")
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, STACKS_SIGNAL)
+            self.console.line(f"{child} {why}. Its stacks follow.")
+            child.send_signal(STACKS_SIGNAL)
 
     def _lose(self, place: Place) -> None:
         """A child has ended or is about to; its place is cleared, and filled again if that makes sense.
@@ -244,31 +204,34 @@ class Processes:
         Raises:
             SfError: it does not.
         """
-        child = place.child
+        child, spec = place.child, place.spec
         assert child is not None
-        if not self._is_over(child):
-            raise WorkerCrashed(f"{child.ending()}\n{child.name} (pid {child.pid}) {UNKILLABLE}")
-        self._bury(child)
+        if not child.has_ended(FAILED_GRACE_S):
+            child.kill()
+        if not child.has_ended(KILL_GRACE_S):
+            raise WorkerCrashed(f"{place.ending(child)}\n{child} {UNKILLABLE}")
+        self.messages += child.hear()
+        child.reap()
         place.child = None
-        if (child.exit_code or 0) < 0:
+        if was_killed(child):
             self.killed.append(child.name)
-            child.lacked_memory = child.exit_code == -signal.SIGKILL and self.memory_kills.were_just_now()
-        cause = child.ending()
-        discarded = self.shared.slots.discard_of_worker(child.spec.index) if child.spec.kind == "rollout" else 0
-        if child.spec.kind == "learner" and child.may_be_luck:
+            place.lacked_memory = was_killed(child, signal.SIGKILL) and self.memory_kills.were_just_now()
+        cause = place.ending(child)
+        discarded = self.shared.slots.discard_of_worker(spec.index) if spec.kind == "rollout" else 0
+        if spec.kind == "learner" and may_be_luck(child):
             learner_lost = LearnerLost(str(cause))
             learner_lost.exit_code = cause.exit_code
             raise learner_lost
-        if not child.spec.can_be_replaced or not child.may_be_luck:
+        if not spec.can_be_replaced or not may_be_luck(child):
             raise cause
         if child.failure is not None and not child.is_ready and not self.has_begun:
             raise cause  # it will not get better, and nothing is lost yet
-        delivered = self._work_of(child.spec) > child.work_before
+        delivered = self._work_of(spec) > place.work_before
         delay_s = place.restarts.delay_s(time.monotonic(), delivered)
         if delay_s is None:
             self._give_up(place, cause)
             return
-        self.restarts[child.end] += 1
+        self.restarts[place.end_of(child)] += 1
         place.start_s = time.monotonic() + delay_s
         reason = child.failure.message if child.failure else ""
         text = str(cause) if reason != place.last_failure else str(cause).splitlines()[0]
@@ -309,22 +272,6 @@ class Processes:
             return int(evaluation_record(self.shared.arena).read()["evaluations"])
         return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
 
-    def _is_over(self, child: Child) -> bool:
-        """Whether a child that has ended or failed is no more; one that does not go by itself is killed."""
-        if child.has_ended(FAILED_GRACE_S):
-            return True
-        child.process.kill()
-        return child.has_ended(KILL_GRACE_S)
-
-    def _bury(self, child: Child) -> None:
-        """Ends what a child has started that is no more, and reaps it."""
-        self.messages += child.hear()
-        if self.simulators is not None:
-            self.simulators.end_of(child.pid, child.mark)
-        child.exit_code = child.process.exitcode  # reaps it
-        child.reports.close()
-        os.close(child.pidfd)
-
     def stop(self, signals: Signals) -> list[str]:
         """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
         self.shared.run_state[0] = STOPPING
@@ -332,43 +279,43 @@ class Processes:
             doorbell.ring()
         deadline = time.monotonic() + STOP_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
-            waitables = [*(child.pidfd for child in alive), signals.fileno()]
+            waitables = [*(one.pidfd for one in alive), signals.fileno()]
             connection.wait(waitables, min(1.0, max(0.0, deadline - time.monotonic())))
-            for child in alive:
-                self.messages += child.hear()
+            for one in alive:
+                self.messages += one.hear()
             signals.clear()
         if alive and not signals.is_urgent:
             self._show_stacks(alive, "did not stop")
             time.sleep(STACKS_GRACE_S)
-        alive = self._alive()
-        idle = {child.name for child in alive if self._work_of(child.spec) == child.work_before}
-        for child in alive:
-            child.process.kill()
-        killed = {child.name for child in alive}
+        killed = self._alive()
+        idle = [one.child for one in self.places if one.child in killed and self._work_of(one.spec) == one.work_before]
+        for one in killed:
+            one.kill()
         deadline = time.monotonic() + LAST_KILL_GRACE_S
         while (alive := self._alive()) and time.monotonic() < deadline:
-            connection.wait([child.pidfd for child in alive], max(0.0, deadline - time.monotonic()))
-        problems = [f"{child.name} (pid {child.pid}) {UNKILLABLE}" for child in alive]
-        if self.simulators is not None:
-            self.simulators.unkillable.update(child.pid for child in alive)
-        late = {}
-        for child in self.children:
-            self._bury(child)
-            if child.failure is None and child.name in killed and child.exit_code == -signal.SIGKILL:
-                late[child.name] = f"{child.name} (pid {child.pid}) did not stop and was killed"
+            connection.wait([one.pidfd for one in alive], max(0.0, deadline - time.monotonic()))
+        problems = [f"{one} {UNKILLABLE}" for one in alive]
+        for place in self.places:
+            child = place.child
+            if child is None:
+                continue
+            self.messages += child.hear()
+            child.reap()
+            if child.failure is None and child in killed and was_killed(child, signal.SIGKILL):
+                late = f"{child} did not stop and was killed"
             elif child.failure is not None or child.exit_code:  # the kill may have come too late
-                late[child.name] = str(child.ending())
-        kinds = {place.spec.name: place.spec.kind for place in self.places}
-        for name, what in late.items():
-            if kinds[name] == "learner" and name not in idle:
-                problems.append(what)
+                late = str(place.ending(child))
+            else:
+                continue
+            if place.spec.kind == "learner" and child not in idle:
+                problems.append(late)
             elif not signals.is_urgent:
-                self.console.line(f"At the end: {sentence(what)} Nothing that was learned is lost.")
+                self.console.line(f"At the end: {sentence(late)} Nothing that was learned is lost.")
         return problems
 
     def ended_well(self, prefix: str) -> bool:
         """Whether no process of this role was killed; says nothing of those that never started."""
-        killed = [*self.killed, *(child.name for child in self.children if (child.exit_code or 0) < 0)]
+        killed = [*self.killed, *(child.name for child in self.children if was_killed(child))]
         return not any(name.startswith(prefix) for name in killed)
 
     def _alive(self) -> list[Child]:

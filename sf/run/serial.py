@@ -21,7 +21,7 @@ class SerialRoles:
     is_ready = True
     """`start` returns when every role is built."""
     has_news = False
-    """Somebody rang: a role has something that should not wait for the next look at the clock."""
+    """A role rang: it has something that should not wait for the next look at the clock."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -58,11 +58,11 @@ class SerialRoles:
         return {}
 
     def faults(self) -> dict[str, float]:
-        """Nobody can be replaced."""
+        """No role can be replaced."""
         return {}
 
     def advance(self, timeout_s: float, signals: Signals) -> None:
-        """Steps the roles in turn for `timeout_s` seconds, until somebody rings or a signal arrives."""
+        """Steps the roles in turn for `timeout_s` seconds, until a role rings or a signal arrives."""
         deadline, bell = time.monotonic() + timeout_s, self.shared.supervisor_bell
         self.has_news = False
         while time.monotonic() < deadline and not self.has_news and not signals.received:
@@ -77,7 +77,7 @@ class SerialRoles:
                 time.sleep(IDLE_S)  # everything is learned and the session has not looked yet
 
     def ended_well(self, prefix: str) -> bool:
-        """Nobody ends on its own here."""
+        """No role ends on its own here."""
         return True
 
     def stop(self, signals: Signals) -> list[str]:

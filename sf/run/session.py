@@ -111,7 +111,7 @@ class Session:
         return self._reason_to_stop(snapshot, has_trained)
 
     def recall_episodes(self) -> None:
-        """Has the episodes that a resumed serial run brings along count for the means; nobody is told of them again."""
+        """Has the episodes that a resumed serial run brings along count for the means; callbacks knew them before."""
         for ring in reversed(self.rings):  # the first one has all that are new, see `RolloutWorker`
             self.monitor.episodes.recall(ring.recall())
 

@@ -56,7 +56,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     """
     check(config)
     expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, after a look at the environment
-    with ForkServer(config.faults.max_restarts) as fork_server:
+    with ForkServer() as fork_server:
         return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
 
 
@@ -72,15 +72,15 @@ def train_prepared(
     Args:
         prepared: configuration and environment.
         callbacks: told what happens.
-        change: returns other specifications for the wired roles, for whoever wants to look into them.
-        fork_server: of the caller, who closes it; None for one of its own.
+        change: returns other specifications for the wired roles, for a caller that looks into them.
+        fork_server: of the caller, which closes it; None for one of its own.
 
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
     config, source, info, early, started_by = prepared
     if fork_server is None:
-        with ForkServer(config.faults.max_restarts) as own:
+        with ForkServer() as own:
             return train_prepared(prepared, callbacks, change, own)
     with noted_signals(config.run.serial_mode, early, started_by) as signals:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
@@ -149,7 +149,7 @@ def run(
 
         reason = _watch(roles, session, signals, on_ready)
         session.request_best()
-    except BaseException as failure:  # whatever a callback raises, nobody may be left running
+    except BaseException as failure:  # whatever a callback raises, no process may be left running
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again
     problems = roles.stop(signals)

@@ -12,8 +12,7 @@ from tests.helpers.commands import ROOT
 
 INTERRUPTED = """
 import os, signal, time
-from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnProcess
+from multiprocessing import resource_tracker, util
 from sf.cli.command import run_command
 from sf.processes.disposable import in_disposable_child
 from sf.processes.signals import early_signals
@@ -21,8 +20,9 @@ from sf.processes.signals import early_signals
 def interrupt_after(owner, name):
     call = getattr(owner, name)
     def interrupted(*arguments):
-        call(*arguments)
+        result = call(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
+        return result
     setattr(owner, name, interrupted)
 
 def look():
@@ -35,17 +35,17 @@ if __name__ == "__main__":
 """
 BEFORE = INTERRUPTED.replace("PLACE", "resource_tracker, 'ensure_running'")
 """The signal comes before there is a process."""
-MEANWHILE = INTERRUPTED.replace("PLACE", "SpawnProcess, 'start'")
+MEANWHILE = INTERRUPTED.replace("PLACE", "util, 'spawnv_passfds'")
 """It comes while the process is started, when signals have to wait."""
 
 UNKILLABLE = """
 import os, psutil, time
-from multiprocessing.context import SpawnProcess
+from sf.processes.child import Child
 from sf.processes import disposable
 from sf.cli.command import run_command
 
 def look():
-    SpawnProcess.kill = psutil.Process.kill = os.killpg = lambda *_: None
+    Child.kill = psutil.Process.kill = os.killpg = lambda *_: None
     disposable.KILL_GRACE_S = 1.0
     return disposable.in_disposable_child(time.sleep, 1000, timeout_s=1.0, what="A look")
 

@@ -1,19 +1,17 @@
-"""The fork server: what it forks belongs to who asked, whatever becomes of the server."""
+"""The fork server: what it forks is as any other child, and nothing outlives it."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from multiprocessing.spawn import get_preparation_data
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +19,31 @@ import numpy as np
 import psutil
 import pytest
 
-from sf.errors import ExitCode, RestartsSpent
+from sf.errors import ExitCode, LearnerLost
 from sf.processes import fork_server
-from sf.processes.fork_server import ForkedProcess, ForkServer
-from sf.processes.parcel import MOST_DESCRIPTORS, Parcel
+from sf.processes.child import Child
+from sf.processes.fork_server import MOST_DESCRIPTORS, ForkServer
 from sf.shared.arena import Arena, Field
 from sf.shared.doorbell import Doorbell
 from tests.helpers.commands import (
     CARTPOLE,
     ROOT,
-    Running,
+    newest_version,
     run,
     running,
+    wait_for_more,
+    wait_for_saved_steps,
+    wait_for_training,
 )
 
+Tell = Callable[[Any], None]
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer(max_restarts=0) as server:
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
+    """One that has loaded little, but for what all that is forked from it would share."""
+    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ("numpy.random",))
+    with ForkServer() as server:
         server.start()
         wait_until_ready(server)
         yield server
@@ -59,133 +64,151 @@ def wait_until_ready(server: ForkServer) -> None:
     wait_until(is_ready)
 
 
-def born(server: ForkServer, function: Any, *arguments: Any) -> ForkedProcess:
-    process = server.fork("newborn", mark_of_newborn(server), function, *arguments)
-    assert process is not None
-    return process
-
-
-def mark_of_newborn(server: ForkServer) -> str:
+def forked(server: ForkServer, function: Callable[..., Any], *arguments: Any, incarnation: int = 0) -> Child:
     assert server.simulators is not None
-    return server.simulators.mark_of("newborn", 0)
+    return Child(
+        "newborn", function, *arguments, simulators=server.simulators, incarnation=incarnation, begin=server.begin
+    )
 
 
-def exit_code(process: ForkedProcess) -> int:
-    wait_until(lambda: process.exitcode is not None)
-    assert process.exitcode is not None
-    return process.exitcode
+def pid_of(server: ForkServer) -> int:
+    assert server.child is not None
+    return server.child.pid
 
 
-def tell_parent(reports: Connection) -> None:
-    reports.send((os.getpid(), os.getppid()))
+def message_of(child: Child) -> Any:
+    found: list[Any] = []
+
+    def hear() -> list[Any]:
+        found.extend(child.hear())
+        return found
+
+    wait_until(hear)
+    return found[0]
 
 
-def add_up(arena: Arena, doorbells: list[Doorbell]) -> None:
+def exit_code(child: Child) -> int | None:
+    assert child.has_ended(60.0)
+    child.hear()
+    child.reap()
+    return child.exit_code
+
+
+def tell_family(tell: Tell) -> None:
+    tell((os.getpid(), os.getppid(), np.random.random()))
+
+
+def add_up(tell: Tell, arena: Arena, doorbells: list[Doorbell]) -> None:
     assert len({bell.fileno() for bell in doorbells}) == len(doorbells)
     arena["sum"][:] = arena["numbers"].sum()
     for bell in doorbells:
         bell.ring()
 
 
-def sleep_for_ever() -> None:
+def sleep_for_ever(tell: Tell) -> None:
     time.sleep(1000)
 
 
-def raise_something() -> None:
+def tell_and_sleep(tell: Tell) -> None:
+    tell(os.getpid())
+    time.sleep(1000)
+
+
+def raise_something(tell: Tell) -> None:
     raise ValueError("on purpose")
 
 
-def test_child_belongs_to_who_asked_for_it(server: ForkServer) -> None:
-    reports, child_end = Pipe(duplex=False)
-    process = born(server, tell_parent, child_end)
-    assert reports.recv() == (process.pid, os.getpid())
-    assert exit_code(process) == 0
+def test_children_come_from_the_server_and_draw_numbers_of_their_own(server: ForkServer) -> None:
+    drawn = set()
+    for _ in range(2):
+        child = forked(server, tell_family)
+        pid, parent, number = message_of(child)
+        assert (pid, parent) == (child.pid, pid_of(server))
+        assert exit_code(child) == 0
+        drawn.add(number)
+    assert len(drawn) == 2
 
 
-def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer) -> None:
+@pytest.mark.parametrize("number", [1, MOST_DESCRIPTORS - 1, 2 * MOST_DESCRIPTORS])
+def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer, number: int) -> None:
     arena = Arena({"numbers": Field((100,), "float32"), "sum": Field((1,), "float64")})
     arena["numbers"][:] = np.arange(100)
-    doorbells = [Doorbell() for _ in range(2 * MOST_DESCRIPTORS + 1)]
-    assert exit_code(born(server, add_up, arena, doorbells)) == 0
+    doorbells = [Doorbell() for _ in range(number)]
+    assert exit_code(forked(server, add_up, arena, doorbells)) == 0
     assert arena["sum"][0] == 4950
     assert all(bell.wait(0.0) for bell in doorbells)
 
 
-def start_some_and_sleep(reports: Connection) -> None:
-    """A fork shows the environment that the kernel sees, a program the one that it is given."""
-    forked = os.fork()
-    if forked:
-        reports.send((forked, subprocess.Popen(["sleep", "1000"], start_new_session=True).pid))
-    sleep_for_ever()
+def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        with ForkServer() as server:
+            server.start()
+            wait_until_ready(server)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            arena = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")})
+            assert exit_code(forked(server, add_up, arena, [Doorbell() for _ in range(100)])) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_fault_a14_what_a_child_has_started_ends_with_it_and_nothing_else(server: ForkServer) -> None:
-    simulators = server.simulators
-    assert simulators is not None
-    marks = [simulators.mark_of("newborn", incarnation) for incarnation in range(2)]
-    families = [family_of(server, mark) for mark in marks]
-    for mark, (process, started) in zip(marks, families, strict=True):
-        assert all(psutil.pid_exists(pid) for pid in started)
-        process.kill()
-        assert wait([process.pidfd], timeout=60)
-        simulators.end_of(process.pid, mark)
-        assert not any(psutil.pid_exists(pid) for pid in started)
-        assert exit_code(process) == -signal.SIGKILL
+def start_one_and_sleep(tell: Tell) -> None:
+    tell(subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+    time.sleep(1000)
+
+
+def test_fault_a14_program_that_a_child_has_started_ends_with_it_and_no_other(server: ForkServer) -> None:
+    families = []
+    for incarnation in range(2):
+        child = forked(server, start_one_and_sleep, incarnation=incarnation)
+        families.append((child, message_of(child)))
+    for child, program in families:
+        assert psutil.pid_exists(program)
+        child.kill()
+        assert exit_code(child) == -signal.SIGKILL
+        assert not psutil.pid_exists(program)
+
+
+def fork_one_and_sleep(tell: Tell) -> None:
+    if forked := os.fork():
+        tell(forked)
+    time.sleep(1000)
 
 
 def test_fault_a14_nothing_is_left_at_the_end() -> None:
-    """What was missed when its parent ended included."""
-    with ForkServer(max_restarts=0) as server:
+    """A fork shows the mark of the server, since it has begun no program."""
+    with ForkServer() as server:
         server.start()
         wait_until_ready(server)
-        process, started = family_of(server, mark_of_newborn(server))
-        process.kill()
-        assert exit_code(process) == -signal.SIGKILL
-        assert all(psutil.pid_exists(pid) for pid in started)
-    assert not any(psutil.pid_exists(pid) for pid in started)
-
-
-def family_of(server: ForkServer, mark: str) -> tuple[ForkedProcess, tuple[int, int]]:
-    """A process, and what it has forked and started."""
-    reports, child_end = Pipe(duplex=False)
-    process = server.fork("newborn", mark, start_some_and_sleep, child_end)
-    child_end.close()
-    assert process is not None
-    return process, reports.recv()
+        child = forked(server, fork_one_and_sleep)
+        fork = message_of(child)
+        child.kill()
+        assert exit_code(child) == -signal.SIGKILL
+    assert not psutil.pid_exists(fork)
 
 
 def test_it_keeps_no_descriptor(server: ForkServer) -> None:
     arena, doorbells = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()]
-    folder = Path(f"/proc/{server.pid}/fd")
-    exit_code(born(server, add_up, arena, doorbells))
-    time.sleep(0.2)  # the server closes its own a moment after the child has begun
-    before = len(list(folder.iterdir()))
+    folders = [Path(f"/proc/{pid}/fd") for pid in (pid_of(server), os.getpid())]
+    exit_code(forked(server, add_up, arena, doorbells))
+    before = [len(list(folder.iterdir())) for folder in folders]
     for _ in range(20):
-        exit_code(born(server, add_up, arena, doorbells))
-    wait_until(lambda: len(list(folder.iterdir())) <= before + 2)
+        exit_code(forked(server, add_up, arena, doorbells))
+    after = [len(list(folder.iterdir())) for folder in folders]
+    assert after[0] <= before[0] + 2, "it closes those of the last child a moment later"
+    assert after[1] == before[1]
 
 
 def test_exit_code_says_how_a_child_ended(server: ForkServer) -> None:
-    killed = born(server, sleep_for_ever)
-    assert killed.exitcode is None
+    killed = forked(server, sleep_for_ever)
+    assert not killed.has_ended()
     killed.kill()
     assert exit_code(killed) == -signal.SIGKILL
-    killed.kill()  # its pid may be somebody else's by now
-    assert exit_code(born(server, raise_something)) == ExitCode.INTERNAL
-
-
-def test_what_nobody_has_accepted_never_runs(server: ForkServer) -> None:
-    """As when the process between the two forks is killed before it can say what was born."""
-    arena = Arena({"numbers": Field((1,), "int8", fill=1), "sum": Field((1,), "int8")})
-    permission, permit = Pipe(duplex=False)
-    pid = server._born(
-        Parcel((mark_of_newborn(server), get_preparation_data("newborn"), permission), (add_up, (arena, [])))
-    )
-    assert pid is not None
-    permission.close()
-    permit.close()
-    assert exit_code(ForkedProcess(pid)) == ExitCode.INTERNAL
-    assert arena["sum"][0] == 0
+    failed = forked(server, raise_something)
+    assert exit_code(failed) == 7
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.failure.message) == ("ValueError", "on purpose")
 
 
 def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> None:
@@ -194,78 +217,109 @@ def test_script_of_the_user_is_imported_by_the_child_alone(tmp_path: Path) -> No
     script.write_text(
         "import multiprocessing\n"
         "print('imported by', multiprocessing.current_process().name, flush=True)\n"
-        "def work():\n"
+        "def work(tell):\n"
         "    print('worked', flush=True)\n"
         "if __name__ == '__main__':\n"
-        "    from tests.processes.test_fork_server import ForkServer, born, exit_code, wait_until_ready\n"
-        "    with ForkServer(max_restarts=0) as server:\n"
+        "    from tests.processes.test_fork_server import ForkServer, exit_code, forked, wait_until_ready\n"
+        "    with ForkServer() as server:\n"
         "        server.start()\n"
         "        wait_until_ready(server)\n"
-        "        exit_code(born(server, work))\n"
+        "        exit_code(forked(server, work))\n"
     )
     environment = os.environ | {"PYTHONPATH": ROOT}
     finished = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=100)
     assert finished.stdout.splitlines() == ["imported by MainProcess", "imported by newborn", "worked"], finished.stderr
 
 
-def test_child_outlives_the_server_which_is_replaced_so_many_times() -> None:
-    with ForkServer(max_restarts=2) as server:
+def test_fault_a9_children_end_with_a_killed_server_and_another_one_can_be_started(server: ForkServer) -> None:
+    child = forked(server, tell_and_sleep)
+    assert message_of(child) == child.pid
+    os.kill(pid_of(server), signal.SIGKILL)
+    assert child.has_ended(60.0)
+    with pytest.raises(LearnerLost, match=r"fork-server \(pid \d+\) was killed by SIGKILL, and every process"):
+        server.look()
+    assert exit_code(child) == -signal.SIGKILL
+    server.start()
+    wait_until_ready(server)
+    assert exit_code(forked(server, tell_family)) == 0
+
+
+def test_fault_a9_newborn_ends_with_a_killed_server(server: ForkServer) -> None:
+    """Also one that is not far enough to ask the kernel for it."""
+    child = forked(server, sleep_for_ever)
+    os.kill(pid_of(server), signal.SIGKILL)
+    assert exit_code(child) in (-signal.SIGKILL, ExitCode.INTERNAL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_fault_a9_a13_request_to_a_server_that_does_not_answer(
+    server: ForkServer, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    os.kill(pid_of(server), number)
+    with pytest.raises(LearnerLost, match=r"fork-server .* (died before it had forked newborn|did not answer)"):
+        forked(server, sleep_for_ever)
+    assert len(os.listdir("/proc/self/fd")) < descriptors
+    server.start()
+    wait_until_ready(server)
+    assert exit_code(forked(server, tell_family)) == 0
+
+
+REFUSED = """
+import errno, os
+from sf.processes import fork_server
+
+def refused():
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+serve = fork_server._serve
+
+def serve_without_forks(*arguments):
+    os.fork = refused
+    serve(*arguments)
+
+fork_server._serve = serve_without_forks
+serve_without_forks.__module__, serve_without_forks.__qualname__ = fork_server.__name__, "_serve"
+"""
+
+
+def test_fault_c4_kernel_that_refuses_a_fork_is_told(tmp_path: Path) -> None:
+    """In whole runs, since it ends the server and what comes from it."""
+    (tmp_path / "sitecustomize.py").write_text(REFUSED)
+    finished = run(tmp_path, *CARTPOLE, "--train_for_env_steps=1000", python_path=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert finished.code == 5, finished.err
+    assert re.search(r"fork-server \(pid \d+\): The machine gives no more .* \(of a container, ulimit -n", finished.err)
+    assert "Traceback" not in finished.err
+
+
+def test_no_other_user_finds_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that could send it a request would run code in the name of this user."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ())
+    with ForkServer() as server:
         server.start()
         wait_until_ready(server)
-        child = born(server, sleep_for_ever)
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-        assert server.fork("newborn", mark_of_newborn(server), sleep_for_ever) is None
-        assert not server.is_ready
-        os.kill(server.pid, signal.SIGKILL)  # the one that loads
-        wait_until_ready(server)
-        another = born(server, sleep_for_ever)
-        os.kill(server.pid, signal.SIGKILL)
-        with pytest.raises(RestartsSpent, match="loads torch, died again and again"):
-            server.fork("newborn", mark_of_newborn(server), sleep_for_ever)
-        for process in (child, another):
-            assert process.exitcode is None
-            process.kill()
-            assert exit_code(process) == -signal.SIGKILL
+        assert exit_code(forked(server, tell_family)) == 0
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_fault_a9_stopped_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end is noticed although a child lives that has its descriptors."""
-    monkeypatch.setattr(fork_server, "KILL_GRACE_S", 1000.0)
-    with ForkServer(max_restarts=1) as server:
-        server.start()
-        wait_until_ready(server)
-        child = born(server, sleep_for_ever)
-        monkeypatch.setattr(fork_server, "BIRTH_S", 0.2)
-        stopped = server.pid
-        assert stopped is not None
-        os.kill(stopped, signal.SIGSTOP)
-        assert server.fork("newborn", mark_of_newborn(server), sleep_for_ever) is None
-        assert server.pid != stopped
-        with pytest.raises(ProcessLookupError):
-            os.kill(stopped, 0)
-        child.kill()
-        assert exit_code(child) == -signal.SIGKILL
-
-
-def has_successor(command: Running, old_pid: int) -> bool:
-    return any(one.pid != old_pid for one in command.named("sf-inference"))
-
-
-def test_fault_a9_killed_fork_server_is_replaced(tmp_path: Path) -> None:
-    """Nobody depends on it; the next process that is needed comes from another one."""
-    with running(tmp_path, *CARTPOLE, "--train_for_env_steps=10_000_000") as command:
-        command.wait_for(lambda: re.search(r"Samples: [1-9]", command.out), "training")
-        (server,), (victim,) = command.named("sf-fork-server"), command.named("sf-inference-0-0")
+@pytest.mark.parametrize("restart", [False, True])
+def test_fault_a9_end_of_the_fork_server_is_that_of_its_learner(tmp_path: Path, restart: bool) -> None:
+    with running(tmp_path, *CARTPOLE, "--save_every_sec=1", f"--restart_learner={restart}") as command:
+        wait_for_training(command)
+        wait_for_saved_steps(command)
+        (server,) = command.named("sf-fork-server")
         server.kill()
-        victim.kill()
-        command.wait_for_text("Restart 1 of inference-0-0 follows")
-        command.wait_for(partial(has_successor, command, victim.pid), "another inference worker")
-        assert server.pid not in {one.pid for one in command.named("sf-fork-server")}
-        command.process.send_signal(signal.SIGINT)
-        finished = command.finish()
-    assert finished.code == 130, finished.err
-    assert "Slots: " in finished.out
+        if restart:
+            command.wait_for_text("The run begins again")
+            wait_for_more(command)
+            command.process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == (130 if restart else 7), finished.err
+    told = rf"fork-server \(pid {server.pid}\) (was killed by SIGKILL|died before it had forked)"
+    assert re.search(told, finished.out if restart else finished.err)
+    assert newest_version(tmp_path) > 0
 
 
 @pytest.mark.parametrize(

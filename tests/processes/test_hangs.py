@@ -104,7 +104,7 @@ def test_fault_b1_inference_worker_that_does_nothing_at_all_is_replaced(
     def stop_one(iteration: Iteration) -> bool:
         nonlocal frames
         if not stopped:
-            (victim,) = (one for one in psutil.Process().children() if "sf-inference" in command_of(one))
+            (victim,) = (one for one in psutil.Process().children(recursive=True) if "sf-inference" in command_of(one))
             victim.suspend()
             stopped.append(victim.pid)
             frames = iteration.frames

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from sf.processes.process import failure_of
+from sf.processes.failures import failure_of
 from sf.processes.simulators import Subreaper
 
 FAULTS_OF_64_MB = """
 import resource
 import numpy as np
-from sf.processes.process import keep_freed_memory
+from sf.machine.memory import keep_freed_memory
 
 def touch():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -49,7 +49,7 @@ def run_with(
 
     try:
         shared, specs = wire(config, info, source, experiment)
-        with noted_signals(second_one_exits=False) as signals, ForkServer(max_restarts=0) as fork_server:
+        with noted_signals(second_one_exits=False) as signals, ForkServer() as fork_server:
             if killer is not None:
                 killer.arena, killer.signals, killer.begun = shared.arena, signals, experiment.path / "config.json"
             specs = [changed(spec) for spec in specs]
@@ -123,7 +123,7 @@ class Killer(threading.Thread):
                 assert self.signals is not None
                 self.signals.received.append(signal.SIGTERM)
                 return
-            names = {one: title_of(one) for one in psutil.Process().children()}
+            names = {one: title_of(one) for one in psutil.Process().children(recursive=True)}
             victims = [one for one, name in names.items() if name.startswith(("sf-rollout", "sf-inference"))]
             with contextlib.suppress(psutil.Error, IndexError):
                 victim = dice.choice(victims)

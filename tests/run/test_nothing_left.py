@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sf.errors import InternalError, WorkerCrashed
+from sf.processes.child import Child
 from sf.processes.process import STOPPING
 from sf.processes.signals import Signals
 from sf.run import children
@@ -184,7 +184,7 @@ def after_the_learner(stop: Stop) -> Stop:
         processes.shared.run_state[0] = STOPPING
         for doorbell in processes.shared.doorbells:
             doorbell.ring()
-        assert all(child.has_ended(60.0) for child in processes.children if child.spec.kind == "learner")
+        assert all(child.has_ended(60.0) for child in processes.children if child.name.startswith("learner"))
         return stop(processes, signals)
 
     return stop_late
@@ -245,7 +245,7 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[psutil.Process]]]:
     """Has nothing kill rollout-0, as if the kernel did not let go of it; gives those of this name that live."""
-    kill = SpawnProcess.kill
+    kill = Child.kill
     monkeypatch.setattr(children, "STOP_GRACE_S", 1.0)
 
     def of_this_name() -> list[psutil.Process]:
@@ -253,7 +253,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ps
         return [one for one in mine if command_of(one).startswith("sf-rollout-0")]
 
     with monkeypatch.context() as patched:
-        patched.setattr(SpawnProcess, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
+        patched.setattr(Child, "kill", lambda self: None if self.name == "rollout-0" else kill(self))
         patched.setattr(os, "killpg", lambda group, number: None)
         patched.setattr(psutil.Process, "kill", lambda self: None)
         yield of_this_name

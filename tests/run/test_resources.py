@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +28,10 @@ from sf.errors import ResourceError, SfError
 from sf.machine import memory
 from sf.machine.memory import MemoryKills
 from sf.plugins import register_model
+from sf.processes.child import Packed
 from sf.processes.disposable import DisposableChild
-from sf.processes.fork_server import ForkServer
-from sf.processes.process import failure_of
+from sf.processes.failures import failure_of
+from sf.processes.process import Job
 from sf.processes.simulators import Simulators
 from sf.run.supervisor import train
 from sf.storage.checkpoint import load_newest
@@ -64,28 +64,22 @@ class Refusing:
     names: list[str] = field(default_factory=list)
 
     def note(self, name: str) -> None:
-        self.names.append("first look" if name.startswith("SpawnProcess") else name)
+        self.names.append("first look" if name.startswith("A first look") else name)
         if self.names[-1] == self.name and self.names.count(self.name) == self.number:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        start, fork, watchdog = SpawnProcess.start, ForkServer.fork, Simulators._new_watchdog
+        pack, watchdog = Packed.__init__, Simulators._new_watchdog
 
-        def refusing_start(process: Any) -> None:
-            self.note(process.name)
-            start(process)
-
-        def refusing_fork(server: ForkServer, name: str, *arguments: Any) -> Any:
-            if server.is_ready:  # else nothing is asked for yet
-                self.note(name)
-            return fork(server, name, *arguments)
+        def refusing_pack(packed: Packed, job: Job, *arguments: Any, **flags: Any) -> None:
+            self.note(job.name)
+            pack(packed, job, *arguments, **flags)
 
         def refusing_watchdog(simulators: Simulators) -> Any:
             self.note("watchdog")
             return watchdog(simulators)
 
-        monkeypatch.setattr(SpawnProcess, "start", refusing_start)
-        monkeypatch.setattr(ForkServer, "fork", refusing_fork)
+        monkeypatch.setattr(Packed, "__init__", refusing_pack)
         monkeypatch.setattr(Simulators, "_new_watchdog", refusing_watchdog)
 
 
@@ -118,7 +112,7 @@ def test_fault_c4_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_fault_c4_evaluation_of_its_own_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    Refusing("first look", 1).patch(monkeypatch)
+    Refusing("eval-1", 1).patch(monkeypatch)
     with pytest.raises(ResourceError, match=r"no more files, processes or memory.*ulimit"):
         DisposableChild("eval-1", os.getpid)
     assert processes_of_runs() == []

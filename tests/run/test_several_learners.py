@@ -119,7 +119,7 @@ def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(
     def stop_it() -> None:
         while not is_over.wait(0.05):
             if arenas and learner_record(arenas[0], 0).read()["version"] > 0:
-                for child in psutil.Process().children():
+                for child in psutil.Process().children(recursive=True):
                     with contextlib.suppress(psutil.Error, IndexError):
                         if child.cmdline()[0].split()[0] == f"sf-{victim}":
                             child.suspend()
