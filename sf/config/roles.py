@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
-from sf.config.storage import dump, load
+from sf.config.storage import dump, load, without
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class RunConfig:
     """Where inference and training run."""
     bf16: bool = False
     """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
-    cuda_graphs: bool = False
-    """Let inference workers on CUDA replay their forward passes as graphs; not measured on a GPU yet."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] | None = None
     """Stop after this many environment frames, the frames before a resume included; None sets no such limit."""
     train_for_seconds: Annotated[int, AT_LEAST_1] | None = None
@@ -307,6 +305,10 @@ class FaultConfig:
     """Longest step of one environment in seconds."""
 
 
+REMOVED = {"run": ("cuda_graphs",)}
+"""Flags of earlier versions that changed no result; configurations of earlier runs still carry them."""
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything that can be set; each role receives its own part."""
@@ -346,4 +348,4 @@ class Config:
     @classmethod
     def from_json(cls, data: Any) -> Config:
         """The inverse of `to_json`; ConfigError with every unknown name and wrong type in `data`."""
-        return load(cls, data)
+        return load(cls, without(data, REMOVED))

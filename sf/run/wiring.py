@@ -25,6 +25,7 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
+from sf.inference.worker import InferenceBells
 from sf.machine.limits import ensure_file_size
 from sf.models import models_to_send
 from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
@@ -141,7 +142,7 @@ class Wires:
                 "control": self.learner_ends[policy_id],
                 "owner": self.experiment.owner,
                 "num_threads": self.learner_threads,
-                "accelerator": self._accelerator(place),
+                "accelerator": place if self.config.run.device == "gpu" else None,  # dealt in turn
             },
             "learner",
             place,
@@ -155,7 +156,7 @@ class Wires:
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
         """One of the inference workers of a policy."""
-        topology, run = self.topology, self.config.run
+        topology = self.topology
         place = policy_id * topology.inference_per_policy + index
         return RoleSpec(
             f"inference-{policy_id}-{index}",
@@ -164,14 +165,9 @@ class Wires:
                 "commons": self.commons,
                 "policy_id": policy_id,
                 "index": index,
-                "config": self.config.model,
+                "config": self.config,
                 "weights": self.weights[policy_id],
-                "doorbell": self.inference_bells[policy_id][index],
-                "workers": self.rollout_bells,
-                "one_by_one": not run.async_rl and not run.serial_mode,
-                "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
-                "bf16": run.bf16,
-                "cuda_graphs": run.cuda_graphs,
+                "bells": InferenceBells(self.inference_bells[policy_id][index], self.rollout_bells),
             },
             "inference",
             place,
@@ -244,10 +240,6 @@ class Wires:
             controls=controls,
             least_rollout_workers=least_rollout_workers(self.config, self.topology),
         )
-
-    def _accelerator(self, number: int) -> int | None:
-        """Learners and inference workers take the devices in turn."""
-        return number if self.config.run.device == "gpu" else None
 
     def _env_deadlines_s(self) -> dict[Phase, float]:
         faults = self.config.faults
