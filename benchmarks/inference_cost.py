@@ -17,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
+from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import find_env, probe
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
+from sf.run.sizes import resolve
 from sf.run.wiring import wire
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment

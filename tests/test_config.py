@@ -20,13 +20,13 @@ from sf.config import (
     RolloutConfig,
     RunConfig,
     check,
-    resolve,
     samples_per_iteration,
     samples_per_round,
     steps_per_round,
     sync_ratio,
 )
 from sf.errors import ConfigError
+from sf.run.sizes import resolve
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 from tests.configs import env_info, make
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from sf_envs.counter import Counter
 
-from sf.config import ModelConfig, resolve
+from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.stepping import make_env_batch
 from sf.envs.vector_stepping import VectorBatch
@@ -24,9 +24,10 @@ from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
 from sf.policy import ActorCritic
-from sf.run import preparation
+from sf.run import sizes
 from sf.run.first_look import first_look
 from sf.run.preparation import prepare
+from sf.run.sizes import resolve
 from sf.shared.records import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
@@ -442,16 +443,16 @@ def test_second_environment_in_a_process_is_tried(by_reset: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "num_made"),
-    [("SlowlyMade", 2), ("tests.first_contact_envs:SlowlyMade-v0", 3)],
+    "env_id",
+    ["SlowlyMade", "tests.first_contact_envs:SlowlyMade-v0"],
     ids=["which cannot step as one", "whose module may register more"],
 )
-def test_first_look_times_the_second_environment_that_it_makes(env_id: str, num_made: int) -> None:
+def test_first_look_times_the_second_environment_that_it_makes(env_id: str) -> None:
     register_env("SlowlyMade", envs.SlowlyMade)
     envs.SlowlyMade.places.clear()
     config = make_config(env_id, num_workers=None, num_envs_per_worker=None, async_rl=True)
     look = first_look(config, find_env(env_id))
-    assert envs.SlowlyMade.places == [(0, 0), (0, 1), (0, 0)][:num_made]
+    assert envs.SlowlyMade.places == [(0, 0), (0, 1)]
     assert envs.SlowlyMade.num_open == 0
     assert 0.02 <= look.step_time.start_s < 0.15 <= look.made_in_s, "without what only the first one has imported"
 
@@ -495,11 +496,11 @@ def test_flags_that_ask_for_a_second_environment_are_refused(flags: dict[str, An
     info = probe(EnvSource("Once", {}, envs.Once))
     if told:
         with pytest.raises(ConfigError) as caught:
-            preparation._with_one_each(config, info, REFUSED)
+            sizes.one_each(config, info, REFUSED)
         assert f"Once exists once per process: a second one raised {REFUSED}. Leave out" in str(caught.value)
         assert told in str(caught.value)
     else:
-        resolved = resolve(preparation._with_one_each(config, info, REFUSED), info, cores=4)
+        resolved = resolve(sizes.one_each(config, info, REFUSED), info, cores=4)
         assert (resolved.rollout.num_envs_per_worker, resolved.groups_per_worker) == (1, 1)
         assert resolved.rollout.num_workers == (1 if flags else 4)
 

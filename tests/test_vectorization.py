@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sf.config import ModelConfig, resolve
+from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
@@ -22,6 +22,7 @@ from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
+from sf.run.sizes import resolve
 from tests.commands import run, summary_of
 from tests.lab import Lab, make_config, make_lab, step_until
 

@@ -1,6 +1,6 @@
 """What can be set: a frozen dataclass per role; each field is a flag of ``sf-train``, the sentence below it its help.
 
-None as a default means that `sf.config.resolve` chooses the value from the environment and the number of cores.
+None as a default means that `sf.run.sizes` chooses the value from the environment and the number of cores.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class LearnerConfig:
 
     @property
     def num_minibatches(self) -> int:
-        """`num_batches_per_epoch` where it is filled in, see `sf.config.resolve`."""
+        """`num_batches_per_epoch` where it is filled in, see `sf.run.sizes`."""
         if self.num_batches_per_epoch is None:
             raise ValueError("num_batches_per_epoch is None; it follows from a resolved configuration.")
         return self.num_batches_per_epoch

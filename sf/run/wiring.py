@@ -26,9 +26,9 @@ import numpy as np
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.inference.worker import InferenceBells
-from sf.machine.limits import ensure_file_size
+from sf.machine.limits import ensure_file_size, ensure_room_for_processes
 from sf.models import models_to_send
-from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
+from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
@@ -101,7 +101,7 @@ class Wires:
     source: EnvSource
     experiment: Experiment
     commons: Commons
-    learner_threads: int
+    sizes: Sizes
     weights: list[PublishedWeights]
     """Of each policy."""
     rollout_bells: list[Doorbell]
@@ -141,7 +141,7 @@ class Wires:
                 ),
                 "control": self.learner_ends[policy_id],
                 "owner": self.experiment.owner,
-                "num_threads": self.learner_threads,
+                "num_threads": self.sizes.learner_threads,
                 "accelerator": place if self.config.run.device == "gpu" else None,  # dealt in turn
             },
             "learner",
@@ -238,7 +238,7 @@ class Wires:
             learner_bells=[row[0] for row in self.learner_bells],
             supervisor_bell=self.supervisor_bell,
             controls=controls,
-            least_rollout_workers=least_rollout_workers(self.config, self.topology),
+            least_rollout_workers=self.sizes.least_rollout_workers,
         )
 
     def _env_deadlines_s(self) -> dict[Phase, float]:
@@ -271,12 +271,12 @@ def wire(
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
-    topology, serial = topology_of(config, info), config.run.serial_mode
+    sizes, serial = Sizes.of(config, info), config.run.serial_mode
+    topology = sizes.topology
     if not serial:
         ensure_file_size(CONTROL_BYTES)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
-    num_threads = learner_threads(config, info)
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     experiment.make_checkpoints(topology.num_policies)
     rollout_bells = [Doorbell() for _ in workers]
@@ -285,8 +285,8 @@ def wire(
         config=config,
         source=source,
         experiment=experiment,
-        commons=Commons(topology, info, seed, _arena(config, info, topology, num_threads, extra_fields)),
-        learner_threads=num_threads,
+        commons=Commons(topology, info, seed, _arena(sizes, info, serial, extra_fields)),
+        sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,
         inference_bells=[rollout_bells if topology.workers_act else [Doorbell() for _ in inference] for _ in policies],
@@ -305,19 +305,15 @@ def wire(
     return wires.shared(controls), specs
 
 
-def _arena(
-    config: Config,
-    info: EnvInfo,
-    topology: Topology,
-    threads_of_learner: int,
-    extra_fields: Mapping[str, StoredField] | None,
-) -> Arena:
+def _arena(sizes: Sizes, info: EnvInfo, serial: bool, extra_fields: Mapping[str, StoredField] | None) -> Arena:
+    topology = sizes.topology
     num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
     fields = slot_memory(topology, info, extra_fields)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
     fields |= exchange_fields(num_policies, topology.num_learners)
-    serial = config.run.serial_mode
-    others = 0 if serial else ensure_room_for_processes(config, topology, threads_of_learner)
+    others = 0
+    if not serial:
+        others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)
     fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
     arena = Arena(fields, others=others)
     mark_lag_unknown(arena)
