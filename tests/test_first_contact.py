@@ -18,7 +18,7 @@ from sf_envs.counter import Counter
 
 from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.stepping import make_env_batch
+from sf.envs.stepping import Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
@@ -183,7 +183,7 @@ def walking(source: EnvSource) -> tuple[Any, dict[str, Any]]:
     """A batch of one environment that keeps a history, and room for what it shows."""
     info, rows = probe(EnvSource("Walkers", {}, envs.walkers)), np.zeros((2, 3), np.float32)
     final = {"obs": rows.copy()}, np.zeros(2, bool)
-    return make_env_batch(source, info, [0], *final, "clip", repeatable=True), {"obs": rows}
+    return make_env_batch(source, info, [0], *final, "clip", Host(repeatable=True)), {"obs": rows}
 
 
 def test_replayed_environment_knows_which_agents_have_ended() -> None:
@@ -280,7 +280,7 @@ def test_end_of_a_game_has_no_next_move(kind: str, odd: str, truncated: bool) ->
     if kind in AutoresetMode.__members__:
         mode = {"mode": AutoresetMode[kind]}
         source = EnvSource("Game", arguments | mode, made, vector_factory=envs.many_without_next_move)
-        batch = VectorBatch(source, info, 4, 0, final, has_final, "clip")
+        batch = VectorBatch(source, info, range(4), final, has_final, "clip")
     else:
         batch = make_env_batch(
             EnvSource("Game", arguments, made), info, range(4 // info.num_agents), final, has_final, "clip"

@@ -320,7 +320,7 @@ def test_broken_promises(wrong: str, message: str) -> None:
     source = EnvSource("wrong", {"wrong": wrong}, Numbered, vector_factory=make_wrong)
     observations, rewards = {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, np.float32)
     with pytest.raises(EnvError, match=message):  # noqa: PT012  # some are seen when it is made, some when it steps
-        batch = VectorBatch(source, info, 4, 0, {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, bool), "clip")
+        batch = VectorBatch(source, info, range(4), {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, bool), "clip")
         batch.reset(observations)
         batch.step(np.zeros(4, np.int64), observations, rewards)
 
@@ -378,8 +378,7 @@ def test_pool_steps_like_single_environments(env_id: str) -> None:
     batch = VectorBatch(
         find_pool(source),
         info,
-        3,
-        0,
+        range(3),
         {name: np.zeros((3, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()},
         np.zeros(3, bool),
         "clip",

@@ -101,7 +101,8 @@ def time_as_one(
         EnvCrashed: they raise.
     """
     observations, start_s = _rooms(info, num_envs), monotonic()
-    batch = VectorBatch(source, info, num_envs, SEED, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
+    seeds = range(SEED, SEED + num_envs)
+    batch = VectorBatch(source, info, seeds, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
     try:
         batch.reset(observations)
         start_s = (monotonic() - start_s) / num_envs

@@ -28,6 +28,7 @@ from sf.envs import EnvSource
 from sf.inference.worker import InferenceBells
 from sf.machine.limits import ensure_file_size, ensure_room_for_processes
 from sf.models import models_to_send
+from sf.rollout.worker import RolloutBells
 from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
@@ -179,20 +180,20 @@ class Wires:
     def rollout(self, index: int) -> RoleSpec:
         """One of the rollout workers, with inference workers of its own if it acts for itself."""
         topology, policies = self.topology, range(self.topology.num_policies)
-        bells = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
+        inference = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
         return RoleSpec(
             f"rollout-{index}",
             "sf.rollout.worker:RolloutWorker",
             {
                 "commons": self.commons,
                 "index": index,
-                "config": self.config.rollout,
-                "drop_nonfinite": self.config.faults.on_nonfinite == "drop",
-                "repeatable": self.config.run.serial_mode,
+                "config": self.config,
                 "source": self.source,
-                "doorbell": self.rollout_bells[index],
-                "inference": [] if topology.workers_act else bells,
-                "learners": [self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
+                "bells": RolloutBells(
+                    self.rollout_bells[index],
+                    inference=[] if topology.workers_act else inference,
+                    learners=[self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
+                ),
             },
             "rollout",
             index,
