@@ -20,6 +20,7 @@ from sf.errors import EnvError
 from sf.run import preparation
 from sf.run.first_look import LEAST_STEPS, first_look
 from sf.run.preparation import prepare
+from sf.run.sizes import decide
 from tests.lab import make_config
 
 
@@ -125,10 +126,13 @@ def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict
     assert not look.notes, "it would be told of"
 
 
-def test_a_vector_environment_that_breaks_later_decides_nothing() -> None:
+@pytest.mark.parametrize("wanted", ["auto", "native"])
+def test_a_vector_environment_that_breaks_later_decides_nothing(wanted: str) -> None:
     """As with a single one: workers are replaced when they fail, and that is said."""
-    look = first_look(open_sizes(), source(Breaks))
+    look = first_look(open_sizes(vectorization=wanted), source(Breaks))
     assert look.num_timed == 1
+    chosen = decide(open_sizes(vectorization=wanted), look, cores=2).rollout.vectorization
+    assert chosen == ("none" if wanted == "auto" else "native")
     (note,) = look.notes
     assert "while 64 environments stepped as one" in note
     assert "the simulator is gone" in note
