@@ -11,33 +11,22 @@ several microseconds the first time: what counts is how few different ones there
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sf.config import Config
 from sf.inference.actors import Actor, Answers, SmallActor
+from sf.inference.bells import InferenceBells
 from sf.shared.arena import Array
 from sf.shared.commons import Commons
-from sf.shared.doorbell import Doorbell
 from sf.shared.records import inference_record
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
 REFRESHES_PER_NOTE = 10
 """Times that new weights are taken between two looks at the memory of an accelerator."""
-
-
-@dataclass(frozen=True)
-class InferenceBells:
-    """The doorbells that an inference worker hears or rings."""
-
-    own: Doorbell
-    """Wakes this worker."""
-    workers: Sequence[Doorbell]
-    """Of all rollout workers."""
 
 
 class Task(NamedTuple):

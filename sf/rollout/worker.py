@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from sf.envs import EnvSource
 from sf.envs.stepping import EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
+from sf.rollout.bells import RolloutBells
 from sf.rollout.group import Group, Listeners
 from sf.shared.commons import Commons
-from sf.shared.doorbell import Doorbell
 from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
@@ -32,18 +32,6 @@ def _seed_globals(entropy: Sequence[int]) -> None:
     word = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     random.seed(word)
     np.random.seed(word)
-
-
-@dataclass(frozen=True)
-class RolloutBells:
-    """The doorbells that a rollout worker hears or rings."""
-
-    own: Doorbell
-    """Wakes this worker."""
-    inference: Sequence[Doorbell]
-    """Of the inference workers that serve it, one per policy; empty if it acts for itself."""
-    learners: Sequence[Doorbell]
-    """Of the learners that own its groups."""
 
 
 def _make_envs(

@@ -25,10 +25,10 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
-from sf.inference.worker import InferenceBells
+from sf.inference.bells import InferenceBells
 from sf.machine.limits import ensure_file_size, ensure_room_for_processes
 from sf.models import models_to_send
-from sf.rollout.worker import RolloutBells
+from sf.rollout.bells import RolloutBells
 from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerBells
