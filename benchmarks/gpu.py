@@ -39,8 +39,6 @@ WORKLOADS = {
     ],
 }  # fmt: skip
 
-ON_GPU_ONLY = {f"{name}, CUDA graphs": [*WORKLOADS[name], "--cuda_graphs=True"] for name in list(WORKLOADS)[:1]}
-
 
 def frames_per_second(flags: list[str], seconds: int) -> float:
     """Of one run: the median of the 10 s windows, without the first reports, which see the start."""
@@ -76,10 +74,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="of each run")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    workloads = WORKLOADS | (ON_GPU_ONLY if options.device == "gpu" else {})
-    found: dict[str, list[float]] = {name: [] for name in workloads}
+    found: dict[str, list[float]] = {name: [] for name in WORKLOADS}
     for _ in range(options.rounds):
-        for name, flags in workloads.items():
+        for name, flags in WORKLOADS.items():
             found[name].append(frames_per_second([*flags, f"--device={options.device}"], options.seconds))
     print("| | frames/s, median | least - most |\n|---|---:|---:|")
     for name, rates in found.items():

@@ -3,8 +3,8 @@
     python benchmarks/inference_cost.py [--env CartPole-v1] [--envs-per-group 32] [--groups 2] [--seconds 10]
 
 Real groups of environments step between two forward passes, so that the caches are as cold as in a run; a loop of
-nothing but forward passes looks a fifth faster. The network acts as it is written, from a recording, and in NumPy, in
-blocks that take turns, because a shared machine is noisy for seconds at a time.
+nothing but forward passes looks a fifth faster. The network acts with torch and in NumPy, in blocks that take turns,
+because a shared machine is noisy for seconds at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig, resolve
+from sf.config import Config, InferenceConfig, LearnerConfig, ModelConfig, RolloutConfig, RunConfig
 from sf.envs import find_env, probe
 from sf.inference.network_actor import NetworkActor
 from sf.inference.worker import InferenceWorker
-from sf.nets.fast.acting import FastAct
-from sf.policy import CollectPolicy
+from sf.run.sizes import resolve
 from sf.run.wiring import wire
 from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment
@@ -60,19 +59,16 @@ def main() -> None:
     assert isinstance(inference, InferenceWorker)
     actor = inference.actor
     assert isinstance(actor, NetworkActor)
-    fast = actor.fast_act
-    assert isinstance(fast, FastAct), "a network of ours"
-    eager = CollectPolicy(actor.network, emit_log_probability=True, automatic_state_reset=False, validate_args=False)
-    ways = {"as written": (eager, 0), "recorded": (actor.policy, 0)}
+    fast, ways = actor.fast_act, {"torch": 0}
     if fast.most_small_rows >= options.groups * options.envs_per_group:
-        ways["in NumPy"] = (actor.policy, fast.most_small_rows)
+        ways["in NumPy"] = fast.most_small_rows
     slots = Slots(shared.topology, shared.arena)
     seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     end_s = time.monotonic() + options.seconds
     for way in itertools.cycle(way for way in ways for _ in range(BLOCK_STEPS)):
         if time.monotonic() > end_s:
             break
-        actor.policy, fast.most_small_rows = ways[way]
+        fast.most_small_rows = ways[way]
         for worker in workers:
             worker.step()
         before, started = inference.record["forward"], time.thread_time()

@@ -19,10 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, resolve
+from sf.config import Config, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig
 from sf.envs import find_env, probe
 from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
+from sf.run.sizes import resolve
 from sf.run.wiring import wire
 from sf.shared.arena import Array
 from sf.shared.slots import Requests, Slots

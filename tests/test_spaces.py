@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sf.config import Config, ModelConfig, RunConfig, check, resolve
+from sf.config import Config, ModelConfig, RunConfig, check
 from sf.errors import EnvError
+from sf.run.sizes import resolve
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec, action_spec, image_layout, observation_leaves
 
 

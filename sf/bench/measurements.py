@@ -12,12 +12,13 @@ from sf.bench.roofline import Block, cores_of, cost_lines, costs, measure
 from sf.bench.usage import Meter, shares_of, usage_lines
 from sf.bench.verdict import Mode, verdict
 from sf.bench.window import Window
-from sf.config import Config, suits_acting
+from sf.config import Config
 from sf.errors import ExitCode, UsageError
 from sf.plugins import plugins_to_send
 from sf.processes.disposable import in_disposable_child
 from sf.run.callbacks import Callbacks
 from sf.run.preparation import Prepared, prepare
+from sf.run.sizes import suits_acting
 from sf.run.supervisor import train_prepared
 
 ROOFLINE_SECONDS = 6.0

@@ -22,7 +22,7 @@ import numpy as np
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.envs.stepping import EnvBatch
-from sf.inference.actor import Actor, Answers
+from sf.inference.actors import Actor, Answers
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner

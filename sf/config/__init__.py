@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sf.config.checks import check
-from sf.config.resolution import DEFAULT_NUM_ENVS, resolve, suits_acting, wants_step_time
 from sf.config.roles import (
     Config,
     EvalConfig,
@@ -26,7 +25,6 @@ from sf.config.sizes import (
 )
 
 __all__ = [
-    "DEFAULT_NUM_ENVS",
     "Config",
     "EvalConfig",
     "FaultConfig",
@@ -38,13 +36,10 @@ __all__ = [
     "RunConfig",
     "check",
     "envs_per_group",
-    "resolve",
     "rows_per_group",
     "samples_per_iteration",
     "samples_per_round",
     "steps_per_round",
-    "suits_acting",
     "sync_ratio",
     "trajectories_per_dataset",
-    "wants_step_time",
 ]

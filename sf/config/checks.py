@@ -131,15 +131,6 @@ def _combinations(config: Config) -> list[str]:
         )
     if config.run.bf16 and config.run.device == "cpu":
         problems.append("bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.")
-    if config.run.cuda_graphs and config.run.device == "cpu":
-        problems.append(
-            "cuda_graphs=True with device=cpu: it is for accelerators. Use --device=gpu, or --cuda_graphs=False."
-        )
-    if config.run.cuda_graphs and config.workers_act:
-        problems.append(
-            "cuda_graphs=True with policy_workers_per_policy=0: rollout workers act on the CPU. Use "
-            "--policy_workers_per_policy=1, or --cuda_graphs=False."
-        )
     if 0 < learner.ppo_dual_clip <= 1:
         problems.append(
             f"ppo_dual_clip={learner.ppo_dual_clip} would limit the loss of unchanged actions. Use more than 1, "

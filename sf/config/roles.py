@@ -1,6 +1,6 @@
 """What can be set: a frozen dataclass per role; each field is a flag of ``sf-train``, the sentence below it its help.
 
-None as a default means that `sf.config.resolve` chooses the value from the environment and the number of cores.
+None as a default means that `sf.run.sizes` chooses the value from the environment and the number of cores.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
-from sf.config.storage import dump, load
+from sf.config.storage import dump, load, without
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class RunConfig:
     """Where inference and training run."""
     bf16: bool = False
     """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
-    cuda_graphs: bool = False
-    """Let inference workers on CUDA replay their forward passes as graphs; not measured on a GPU yet."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] | None = None
     """Stop after this many environment frames, the frames before a resume included; None sets no such limit."""
     train_for_seconds: Annotated[int, AT_LEAST_1] | None = None
@@ -287,7 +285,7 @@ class LearnerConfig:
 
     @property
     def num_minibatches(self) -> int:
-        """`num_batches_per_epoch` where it is filled in, see `sf.config.resolve`."""
+        """`num_batches_per_epoch` where it is filled in, see `sf.run.sizes`."""
         if self.num_batches_per_epoch is None:
             raise ValueError("num_batches_per_epoch is None; it follows from a resolved configuration.")
         return self.num_batches_per_epoch
@@ -339,6 +337,10 @@ class FaultConfig:
     """Longest step of one environment in seconds."""
 
 
+REMOVED = {"run": ("cuda_graphs",)}
+"""Flags of earlier versions that changed no result; configurations of earlier runs still carry them."""
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything that can be set; each role receives its own part."""
@@ -379,4 +381,4 @@ class Config:
     @classmethod
     def from_json(cls, data: Any) -> Config:
         """The inverse of `to_json`; ConfigError with every unknown name and wrong type in `data`."""
-        return load(cls, data)
+        return load(cls, without(data, REMOVED))

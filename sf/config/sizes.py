@@ -1,7 +1,7 @@
 """The sizes that follow from a configuration, in the symbols of the policy-lag page.
 
 W = `num_workers`, N = `num_envs_per_worker`, R = `rollout`, a = agents in one environment, E = `num_epochs`,
-B = `num_batches_per_epoch`, mb = `batch_size`. All of them must be filled in, see `sf.config.resolve`.
+B = `num_batches_per_epoch`, mb = `batch_size`. All of them must be filled in, see `sf.run.sizes`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
@@ -33,6 +33,18 @@ def load(cls: type[Loaded], data: Any) -> Loaded:
     if problems:
         raise ConfigError(problems)
     return _build(cls, values)
+
+
+def without(data: Any, names: Mapping[str, Sequence[str]]) -> Any:
+    """The JSON objects of `data` without some of their entries; anything else as it is."""
+    if not isinstance(data, Mapping):
+        return data
+    return {
+        part: {name: value for name, value in values.items() if name not in names.get(part, ())}
+        if isinstance(values, Mapping)
+        else values
+        for part, values in data.items()
+    }
 
 
 def _read(cls: type[DataclassInstance], data: Any, path: str, problems: list[str]) -> dict[str, Any]:

@@ -48,10 +48,10 @@ class FirstLook(NamedTuple):
     """Leaves with numbers for which float32 is too coarse, see `Digits`."""
     made_in_s: float
     """How long the constructor took, with the imports, but without the time in which others had the core."""
-    num_timed: int = 1
-    """Environments that stepped as one while the time was taken."""
+    num_timed: int = 0
+    """Environments that stepped as one while the time was taken; 0 if sizes do not follow from it."""
     refutes_vectorization: bool = False
-    """Whether environments should not step as one, although they could: few would, or those that did have broken."""
+    """Whether environments should not step as one, although they could, because those that did have broken."""
     refuses_second: str = ""
     """What a second environment has raised beside the first one; "" if it could be made and reset."""
 
@@ -66,13 +66,17 @@ def probe(source: EnvSource) -> EnvInfo:
 
 
 def probe_and_time(
-    source: EnvSource, seconds: float, drop_nonfinite: bool = False, tries_second: bool = False
+    source: EnvSource,
+    seconds: float | Callable[[EnvInfo], float],
+    drop_nonfinite: bool = False,
+    tries_second: bool = False,
 ) -> FirstLook:
     """The same, and how long a step takes.
 
     Args:
         source: of the environment.
-        seconds: to play on after the first steps; an exception of the environment in this time ends the look, no more.
+        seconds: to play on after the first steps, or a function that says so of what the environment is like; an
+            exception of the environment in this time ends the look, no more.
         drop_nonfinite: what a step returns may be non-finite; after such an observation a new episode begins.
         tries_second: make and reset a second one as well, if single ones are what the run would have.
     """
@@ -83,7 +87,7 @@ def probe_and_time(
     player, notes = _Player(env, info, drop_nonfinite), []
     for _ in range(NUM_STEPS):
         player.step()
-    end_s = time.monotonic() + seconds
+    end_s = time.monotonic() + (seconds(info) if callable(seconds) else seconds)
     try:
         while time.monotonic() < end_s:
             player.step()

@@ -11,6 +11,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -37,6 +38,20 @@ FALSE = np.False_
 def unwatched() -> Progress:
     """For environments of a process without a supervisor."""
     return Progress(np.zeros(1, np.int64), 0)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The process in which environments live, as far as they need to know it."""
+
+    progress: Progress = field(default_factory=unwatched)
+    """Says which call of which environment goes on."""
+    first_index: int = 0
+    """Of the first environment in the process, see `sf.envs.place`."""
+    repeatable: bool = False
+    """Whether they keep a history, so that a resumed run can go on in the middle of episodes."""
+    stop: memoryview = NEVER_STOPPED
+    """A word that is looked at before each call of an environment; once it is not 0, `Stopped` is raised."""
 
 
 class Ended(NamedTuple):
@@ -80,10 +95,7 @@ def make_env_batch(
     final_observations: dict[str, Array],
     has_final_observation: Array,
     action_bounds: ActionBounds,
-    progress: Progress | None = None,
-    first_index: int = 0,
-    repeatable: bool = False,
-    stop: memoryview = NEVER_STOPPED,
+    host: Host | None = None,
 ) -> EnvBatch:
     """One environment per seed.
 
@@ -94,18 +106,14 @@ def make_env_batch(
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
         has_final_observation: [rows] bool; set for these rows, cleared by their reader.
         action_bounds: how Box actions are kept in their bounds.
-        progress: says which call of which environment goes on; None if no supervisor watches.
-        first_index: of the first environment in its process, see `sf.envs.place`.
-        repeatable: keep a history, so that a resumed run can go on in the middle of episodes.
-        stop: a word that is looked at before each call of an environment; once it is not 0, `Stopped` is raised.
+        host: the process; None if no supervisor watches.
 
     Raises:
         EnvError: an environment cannot be made or has other spaces than `info`.
         Stopped: the run ends.
     """
     kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
-    place = final_observations, has_final_observation, action_bounds, progress, first_index
-    return kind(source, info, seeds, *place, repeatable, stop)
+    return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, host or Host())
 
 
 class _Batch:
@@ -119,13 +127,9 @@ class _Batch:
         final_observations: dict[str, Array],
         has_final_observation: Array,
         action_bounds: ActionBounds,
-        progress: Progress | None,
-        first_index: int,
-        repeatable: bool,
-        stop: memoryview,
+        host: Host,
     ):
-        self.info, self.stop = info, stop
-        self.progress = progress or unwatched()
+        self.info, self.stop, self.progress = info, host.stop, host.progress
         self.seeds = list(seeds)
         self.final_observations = final_observations
         self.has_final_observation = has_final_observation
@@ -136,10 +140,10 @@ class _Batch:
         importlib.import_module("gymnasium")  # before the clock of the first environment begins to run
         try:
             for index in range(len(self.seeds)):
-                if stop[0]:
+                if self.stop[0]:
                     raise Stopped
                 self.progress.enter(Phase.INIT, index)
-                self.envs.append(source.make_checked(info, first_index + index))
+                self.envs.append(source.make_checked(info, host.first_index + index))
         except BaseException:
             self.close()  # those that were made may hold what the next attempt needs
             raise
@@ -149,7 +153,7 @@ class _Batch:
         self.places = [slice(row * size, row * size + size) for row in self.rows]
         """Of the vector of each row in that of all rows, where an observation is one."""
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
-        is_repeatable = repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
+        is_repeatable = host.repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
         self.history = History(seeds) if is_repeatable else None
         self.fillers = self.next_fillers = NO_ROWS
 

@@ -23,10 +23,10 @@ from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
-from sf.envs.stepping import NO_ROWS, Ended, unwatched
+from sf.envs.stepping import NO_ROWS, Ended, Host
 from sf.errors import EnvError, text_of
 from sf.shared.arena import Array
-from sf.shared.progress import Phase, Progress
+from sf.shared.progress import Phase
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo, action_spec, observation_leaves
 
 
@@ -37,21 +37,20 @@ class VectorBatch:
         self,
         source: EnvSource,
         info: EnvInfo,
-        num_envs: int,
-        seed: int,
+        seeds: Sequence[int],
         final_observations: dict[str, Array],
         has_final_observation: Array,
         action_bounds: ActionBounds,
-        progress: Progress | None = None,
-        first_index: int = 0,
+        host: Host | None = None,
     ):
+        """As `make_env_batch`; the seed of all environments is the first one."""
         from gymnasium.vector import AutoresetMode
 
-        self.info, self.seed = info, seed
-        self.progress = progress or unwatched()
+        host = host or Host()
+        self.info, self.seed, self.progress = info, seeds[0], host.progress
         self.final_observations, self.has_final_observation = final_observations, has_final_observation
         self.progress.enter(Phase.INIT)
-        self.env = source.make_vector(num_envs, seed, first_index)
+        self.env = source.make_vector(len(seeds), self.seed, host.first_index)
         self._check_spaces()
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED

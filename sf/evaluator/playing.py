@@ -14,7 +14,7 @@ import torch
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.scores import Scores
-from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, make_env_batch
+from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch, unwatched
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
@@ -109,12 +109,14 @@ class Play:
         self._actions = np.zeros((rows, *info.action.shape), info.action.dtype)
         self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
-        final = _leaves(info, rows), np.zeros(rows, bool), self._action_bounds, self._progress
+        final = _leaves(info, rows), np.zeros(rows, bool)
+        host = Host(self._progress or unwatched(), stop=self._stop)
+        arguments = source, info, seeds, *final, self._action_bounds, host
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
-            self._envs = VectorBatch(source, info, num_envs, seeds[0], *final)
+            self._envs = VectorBatch(*arguments)
         else:
-            self._envs = make_env_batch(source, info, seeds, *final, stop=self._stop)
+            self._envs = make_env_batch(*arguments)
         self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs
         self._policy_ids = (np.arange(rows) % info.num_agents + block) % num_policies

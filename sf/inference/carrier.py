@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.inference.actor import NO_MEMORY, Answers
+from sf.inference.actors import NO_MEMORY, Answers
 from sf.nets.device import CPU
 from sf.policy import PolicyStep
 from sf.shared.arena import Array

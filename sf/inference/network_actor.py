@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.config import ModelConfig
+from sf.config import Config
 from sf.console import Console
-from sf.inference.actor import Answers
+from sf.inference.actors import Answers
 from sf.inference.carrier import carrier_to
+from sf.nets.actor_critic import ActorCritic
 from sf.nets.device import from_host, note_memory, pin, use_device
-from sf.nets.fast.acting import FastAct, fastest_act
-from sf.policy import ActorCritic, CollectPolicy, TimeStep
+from sf.nets.fast.acting import FastAct
 from sf.shared.arena import Arena, Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights
@@ -25,37 +25,24 @@ class NetworkActor:
     """See `Actor`."""
 
     def __init__(
-        self,
-        info: EnvInfo,
-        config: ModelConfig,
-        entropy: Sequence[int],
-        arena: Arena,
-        accelerator: int | None = None,
-        bf16: bool = False,
-        cuda_graphs: bool = False,
+        self, info: EnvInfo, config: Config, entropy: Sequence[int], arena: Arena, accelerator: int | None
     ) -> None:
         """Builds the network; its weights come with the first publication.
 
         Args:
             info: what the environments look like.
-            config: of the network.
+            config: of the run.
             entropy: of the random numbers.
             arena: the memory that observations come from.
             accelerator: to act on, see `sf.nets.device`.
-            bf16: compute encoders in bfloat16.
-            cuda_graphs: replay forward passes, see `sf.nets.fast.graphs`.
 
         Raises:
             ResourceError: there is no accelerator.
         """
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.device = use_device(accelerator, arena)
-        self.network = ActorCritic(info, config, self.device, bf16)
-        self.fast_act = fastest_act(self.network, cuda_graphs)
-        # The memory is that of the inference worker, which knows where episodes begin; slots check what goes in.
-        self.policy = CollectPolicy(
-            self.network, self.fast_act, emit_log_probability=True, automatic_state_reset=False, validate_args=False
-        )
+        self.network = ActorCritic(info, config.model, self.device, config.run.bf16)
+        self.fast_act = FastAct(self.network)
         self.take_weights = from_host(self.network.flat)
         """See `Actor`."""
         self._carrier = carrier_to(self.device)
@@ -68,13 +55,11 @@ class NetworkActor:
         pin(weights, self.device)
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
-        """See `Actor`."""
+        """See `Actor`. The memory is that of the inference worker, which knows where episodes begin."""
         generator = self.generator if stream is None else self._generator_of(stream)
         take = self._carrier.take
         leaves = {key: take(parts) for key, parts in observations.items()}
-        return self._carrier.bring(
-            self.policy.action(TimeStep((), (), (), leaves), take(memory) if memory else (), generator)
-        )
+        return self._carrier.bring(self.fast_act(leaves, take(memory) if memory else (), generator))
 
     def note_memory(self, record: Record) -> None:
         """See `Actor`."""
@@ -82,8 +67,7 @@ class NetworkActor:
 
     def state(self) -> dict[str, Any]:
         """See `Actor`."""
-        noise = self.fast_act.state() if isinstance(self.fast_act, FastAct) else {}
-        return {"generator": self.generator.get_state().tolist(), "noise": noise}
+        return {"generator": self.generator.get_state().tolist(), "noise": self.fast_act.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See `Actor`."""
@@ -92,8 +76,7 @@ class NetworkActor:
             Console().line("The run was on another device before; the random numbers of its actions begin anew.")
             return
         self.generator.set_state(saved)
-        if isinstance(self.fast_act, FastAct):
-            self.fast_act.load_state(state["noise"], self.generator)
+        self.fast_act.load_state(state["noise"], self.generator)
 
     def _generator_of(self, stream: int) -> torch.Generator:
         if stream not in self._generators_of_streams:

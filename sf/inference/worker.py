@@ -11,17 +11,16 @@ several microseconds the first time: what counts is how few different ones there
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.config import ModelConfig
-from sf.inference.actor import Actor, Answers
-from sf.inference.small_actor import SmallActor
+from sf.config import Config
+from sf.inference.actors import Actor, Answers, SmallActor
+from sf.inference.bells import InferenceBells
 from sf.shared.arena import Array
 from sf.shared.commons import Commons
-from sf.shared.doorbell import Doorbell
 from sf.shared.records import inference_record
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
@@ -49,60 +48,54 @@ class InferenceWorker:
 
     def __init__(
         self,
+        commons: Commons,
         policy_id: int,
         index: int,
-        config: ModelConfig,
-        commons: Commons,
+        config: Config,
         weights: PublishedWeights,
-        doorbell: Doorbell,
-        workers: Sequence[Doorbell],
-        one_by_one: bool = False,
+        bells: InferenceBells,
         incarnation: int = 0,
-        accelerator: int | None = None,
-        bf16: bool = False,
-        cuda_graphs: bool = False,
     ):
         """Builds the policy; its weights come with the first publication.
 
         Args:
+            commons: of all roles.
             policy_id: the policy it acts for.
             index: among the inference workers of that policy.
-            config: of the model.
-            commons: of all roles.
+            config: of the run, resolved.
             weights: what the learner of this policy publishes.
-            doorbell: wakes this worker.
-            workers: doorbells of all rollout workers.
-            one_by_one: give each group a forward pass and random numbers of its own, so that it leaves no trace in
-                which order they asked.
+            bells: that it hears or rings.
             incarnation: how many workers have had this place before; a successor draws other actions.
-            accelerator: to act on, see `sf.nets.device`.
-            bf16: compute encoders in bfloat16.
-            cuda_graphs: replay forward passes on CUDA.
 
         Raises:
             ResourceError: there is no accelerator.
         """
         topology, info = commons.topology, commons.info
         self.policy_id = policy_id
-        self.topology, self.workers, self.doorbell = topology, list(workers), doorbell
+        self.topology, self.bells = topology, bells
+        place = policy_id * topology.inference_per_policy + index
         entropy = [commons.seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
-            self.actor = SmallActor(info, config, entropy)
+            self.actor = SmallActor(info, config.model, entropy)
         else:
             from sf.inference.network_actor import NetworkActor  # with torch
 
-            self.actor = NetworkActor(info, config, entropy, commons.arena, accelerator, bf16, cuda_graphs)
+            accelerator = topology.num_policies * topology.num_learners + place  # dealt in turn, first to learners
+            on_gpu = config.run.device == "gpu"
+            self.actor = NetworkActor(info, config, entropy, commons.arena, accelerator if on_gpu else None)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = commons.slots(), commons.requests()
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
-        self.one_by_one = one_by_one
+        self.one_by_one = not config.run.async_rl and not config.run.serial_mode
+        """Gives each group a forward pass and random numbers of its own, which leaves no trace of the order in which
+        groups asked."""
         self._has_final_observation = self.slots.has_final_observation[self.groups[0] : self.groups[-1] + 1]
         requests = self.requests
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
         self._fillers = self.slots.fillers[:, policy_id].data
-        self.record = inference_record(commons.arena, policy_id * topology.inference_per_policy + index)
+        self.record = inference_record(commons.arena, place)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""
@@ -131,7 +124,7 @@ class InferenceWorker:
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until a group asks."""
-        self.doorbell.wait(timeout_s)
+        self.bells.own.wait(timeout_s)
         self.record.lap("wait")
 
     def close(self) -> None:
@@ -237,7 +230,7 @@ class InferenceWorker:
             self._answered[task.group] = task.request
         if not self.topology.workers_act:
             for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
-                self.workers[worker].ring()
+                self.bells.workers[worker].ring()
         self.record["requests"] += len(tasks)
         self.record["forwards"] += 1
         self.record.lap("scatter")

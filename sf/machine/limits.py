@@ -23,6 +23,8 @@ THREADS_PER_PROCESS = 2
 """One that computes, and what libraries start beside it."""
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
+MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20
+"""Bytes that a process takes at least, whatever the run is like."""
 NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
 """What the kernel says when it gives no more files, processes or memory."""
 
@@ -70,6 +72,22 @@ def ensure_descriptors(num_processes: int, num_doorbells: int) -> None:
             "(ulimit -n) or use fewer --num_workers."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def ensure_room_for_processes(with_torch: int, without_torch: int, further_threads: int) -> int:
+    """Compares processes and threads with the limits of the system; returns the bytes that they take at least.
+
+    Args:
+        with_torch, without_torch: processes.
+        further_threads: beside those that every process has.
+
+    Raises:
+        ResourceError: too few open files, processes or threads are allowed.
+    """
+    num_processes = with_torch + without_torch
+    ensure_descriptors(num_processes, num_doorbells=num_processes + 1)
+    ensure_processes(num_processes, further_threads)
+    return with_torch * MEMORY_WITH_TORCH + without_torch * MEMORY_WITHOUT_TORCH
 
 
 def ensure_shared_memory() -> None:

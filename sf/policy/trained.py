@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.distributions import MASKED_LOGIT
-from sf.nets.fast.acting import Act
 from sf.nets.outputs import CollectInfo, PolicyStep
 from sf.policy.leaf_distributions import Choices, Joint, SquashedNormal
 from sf.policy.nests import Nest, find, map_leaves, nest_of
@@ -42,12 +41,11 @@ class CollectPolicy(Policy):
 
     masks_in_network = True
 
-    def __init__(self, network: ActorCritic, act: Act | None = None, **options: Any) -> None:
+    def __init__(self, network: ActorCritic, **options: Any) -> None:
         """Acts with a network.
 
         Args:
             network: shared, not copied.
-            act: does what `network.act` does, only faster.
             options: emit_log_probability, automatic_state_reset and so on, see `Policy`; clip is False.
         """
         info = network.info
@@ -61,11 +59,11 @@ class CollectPolicy(Policy):
             **{"clip": False, **options},
         )
         self.network, self.device = network, network.flat.device
-        self._act, self._event_shape = act or network.act, info.action.shape
+        self._event_shape = info.action.shape
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         generator = _generator(seed, self.device)
-        return self._ordinary(self._as_specified(self._act(time_step.observation, policy_state, generator)))
+        return self._ordinary(self._as_specified(self.network.act(time_step.observation, policy_state, generator)))
 
     def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         step = self.network.act(time_step.observation, policy_state, greedy=True)

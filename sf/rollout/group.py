@@ -8,19 +8,33 @@ step another group meanwhile (double buffering).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sf.config import RolloutConfig
+from sf.config import Config
 from sf.envs.history import History
 from sf.envs.scores import Scores
 from sf.envs.stepping import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.shared.arena import Array
+from sf.shared.commons import Commons
 from sf.shared.records import Episode, Record
-from sf.shared.slots import NO_POLICY, Requests, Slots, SlotState
+from sf.shared.slots import NO_POLICY, SlotState
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """What a group calls when something has happened."""
+
+    on_request: Callable[[], None]
+    """It asks for actions or values."""
+    on_full: Callable[[], None]
+    """A slot is full."""
+    on_episode: Callable[[Episode], None]
+    """An episode has ended."""
 
 
 class Group:
@@ -29,32 +43,27 @@ class Group:
     def __init__(
         self,
         index: int,
-        config: RolloutConfig,
-        drop_nonfinite: bool,
-        slots: Slots,
-        requests: Requests,
+        config: Config,
+        commons: Commons,
         envs: EnvBatch,
         random: np.random.Generator,
         record: Record,
-        on_request: Callable[[], None],
-        on_full: Callable[[], None],
-        on_episode: Callable[[Episode], None],
+        listeners: Listeners,
     ):
-        self.index = index
-        self.config = config
-        self.reward_is_shaped = config.reward_scale != 1 or config.reward_clip is not None
-        self.slots, self.requests, self.envs = slots, requests, envs
+        self.index, self.config = index, config.rollout
+        self.reward_is_shaped = self.config.reward_scale != 1 or self.config.reward_clip is not None
+        self.slots, self.requests, self.envs = commons.slots(), commons.requests(), envs
         self.random, self.record = random, record
-        self.on_request, self.on_full, self.on_episode = on_request, on_full, on_episode
-        topology = slots.topology
+        self.on_request, self.on_full, self.on_episode = listeners.on_request, listeners.on_full, listeners.on_episode
+        topology, drop_nonfinite = commons.topology, config.faults.on_nonfinite == "drop"
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
         self.agents_per_env = topology.agents_per_env
-        self.finite = FiniteCheck(index, slots, record, drop_nonfinite, self._restart_episodes)
+        self.finite = FiniteCheck(index, self.slots, record, drop_nonfinite, self._restart_episodes)
         self.own_slots: Sequence[int] = topology.slots_of_group(index)
         self.slot: int | None = None
         self.last_slot: int | None = None
         self.t = 0
-        self.slots_filled = int(slots.filled[self.own_slots].sum())
+        self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
         self.scores = Scores(topology.rows)

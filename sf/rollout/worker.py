@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from sf.config import RolloutConfig
+from sf.config import Config, RolloutConfig
 from sf.envs import EnvSource
-from sf.envs.stepping import EnvBatch, make_env_batch
+from sf.envs.stepping import EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
-from sf.rollout.group import Group
+from sf.rollout.bells import RolloutBells
+from sf.rollout.group import Group, Listeners
 from sf.shared.commons import Commons
-from sf.shared.doorbell import Doorbell
 from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
@@ -35,29 +35,33 @@ def _seed_globals(entropy: Sequence[int]) -> None:
 
 
 def _make_envs(
-    config: RolloutConfig,
     commons: Commons,
+    config: RolloutConfig,
     source: EnvSource,
+    group: int,
     sequence: np.random.SeedSequence,
-    repeatable: bool,
-    place: dict[str, Any],
+    host: Host,
 ) -> EnvBatch:
     """Those of one group, which step as one or one by one.
 
     Args:
-        config: of all rollout workers.
         commons: of all roles.
+        config: of all rollout workers.
         source: makes the environments.
+        group: that they belong to.
         sequence: from which their seeds follow.
-        repeatable: whether they keep a history.
-        place: where they are, leave final observations and say what they do, as both kinds take it.
+        host: this process.
     """
-    size = commons.topology.envs_per_group
-    seeds = [int(word) for word in sequence.generate_state(size) % 2**31]
-    if config.vectorization in ("native", "envpool"):
-        return VectorBatch(source, commons.info, size, seeds[0], **place)
-    stop = commons.arena["run_state"].data
-    return make_env_batch(source, commons.info, seeds, **place, repeatable=repeatable, stop=stop)
+    slots, as_one = commons.slots(), config.vectorization in ("native", "envpool")
+    return (VectorBatch if as_one else make_env_batch)(
+        source,
+        commons.info,
+        [int(word) for word in sequence.generate_state(commons.topology.envs_per_group) % 2**31],
+        {key: array[group] for key, array in slots.final_observations.items()},
+        slots.has_final_observation[group],
+        config.action_bounds,
+        host,
+    )
 
 
 class RolloutWorker:
@@ -67,69 +71,46 @@ class RolloutWorker:
 
     def __init__(
         self,
-        index: int,
-        config: RolloutConfig,
-        drop_nonfinite: bool,
         commons: Commons,
+        index: int,
+        config: Config,
         source: EnvSource,
-        doorbell: Doorbell,
-        inference: Sequence[Doorbell],
-        learners: Sequence[Doorbell],
+        bells: RolloutBells,
         incarnation: int = 0,
-        repeatable: bool = False,
     ):
         """Makes the environments.
 
         Args:
-            index: of this worker.
-            config: of all rollout workers.
-            drop_nonfinite: whether trajectories with a NaN or an infinity are dropped instead of raising an error.
             commons: of all roles.
-            source: makes the environments.
-            doorbell: wakes this worker.
-            inference: doorbells of the inference workers that serve it, one per policy.
-            learners: doorbells of the learners.
-            incarnation: how many workers have had this place before; a successor gets random streams of its own.
-            repeatable: whether this is a serial run: the environments keep a history, for a resume in the middle of
+            index: of this worker.
+            config: of the run, resolved. In a serial run environments keep a history, for a resume in the middle of
                 their episodes, and those that end have one order.
+            source: makes the environments.
+            bells: that it hears or rings.
+            incarnation: how many workers have had this place before; a successor gets random streams of its own.
 
         Raises:
             EnvError: an environment cannot be made.
             Stopped: the run ends.
         """
-        self.doorbell = doorbell
-        self.inference, self.learners = list(inference), list(learners)
+        self.bells, is_serial = bells, config.run.serial_mode
         self.record = rollout_record(commons.arena, index)
         # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
-        episodes = EpisodeRing(commons.arena, 0 if repeatable else index)
-        slots, requests = commons.slots(), commons.requests()
+        episodes = EpisodeRing(commons.arena, 0 if is_serial else index)
+        listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
         _seed_globals([commons.seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
-        source = replace(source, worker=index)
         for number, group in enumerate(commons.topology.groups_of_worker(index)):
             sequence = np.random.SeedSequence([commons.seed, group, incarnation])
-            place = {
-                "final_observations": {key: array[group] for key, array in slots.final_observations.items()},
-                "has_final_observation": slots.has_final_observation[group],
-                "action_bounds": config.action_bounds,
-                "progress": self.record.progress,
-                "first_index": number * commons.topology.envs_per_group,
-            }
-            self.groups.append(
-                Group(
-                    group,
-                    config,
-                    drop_nonfinite,
-                    slots,
-                    requests,
-                    _make_envs(config, commons, source, sequence, repeatable, place),
-                    random=np.random.default_rng(sequence),
-                    record=self.record,
-                    on_request=self._ring_inference,
-                    on_full=self._ring_learners,
-                    on_episode=episodes.append,
-                )
+            host = Host(
+                self.record.progress,
+                first_index=number * commons.topology.envs_per_group,
+                repeatable=is_serial,
+                stop=commons.arena["run_state"].data,
             )
+            envs = _make_envs(commons, config.rollout, replace(source, worker=index), group, sequence, host)
+            random = np.random.default_rng(sequence)
+            self.groups.append(Group(group, config, commons, envs, random, self.record, listeners))
 
     def step(self) -> bool:
         """Advances every group that can go on; False if all of them wait.
@@ -153,7 +134,7 @@ class RolloutWorker:
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until actions or slots arrive."""
-        self.doorbell.wait(timeout_s)
+        self.bells.own.wait(timeout_s)
         self.record.lap("wait")
 
     def close(self) -> None:
@@ -175,9 +156,9 @@ class RolloutWorker:
             group.load_state(own)
 
     def _ring_inference(self) -> None:
-        for doorbell in self.inference:
+        for doorbell in self.bells.inference:
             doorbell.ring()
 
     def _ring_learners(self) -> None:
-        for doorbell in self.learners:
+        for doorbell in self.bells.learners:
             doorbell.ring()

@@ -1,8 +1,8 @@
 """A first look at the environments of a run, in a process that they may end, hang or break.
 
 One environment is always looked at. Where the sizes of the run follow from the time of a step, and the run would step
-many environments as one, it is that time which counts: 64 copies of Gymnasium's CartPole take 60 us for a step
-together, and 9 us each on their own.
+64 environments as one, it is that time which counts: 64 copies of Gymnasium's CartPole take 60 us for a step together,
+and 9 us each on their own.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from time import monotonic
 
 import numpy as np
 
-from sf.config import DEFAULT_NUM_ENVS, Config, envs_per_group, resolve, wants_step_time
+from sf.config import Config
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import SEED, FirstLook, crash_note, random_action
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import Vectorization, choose_vectorization
 from sf.errors import ConfigError, EnvCrashed, EnvError
-from sf.machine.cores import usable_cores
+from sf.run.sizes import DEFAULT_NUM_ENVS, wants_step_time
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 
@@ -32,39 +32,39 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
     """What the environment is like, and how long a step takes if sizes follow from that.
 
     Args:
-        config: not resolved.
+        config: with what the user has left open.
         source: of the environment.
 
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
-        ConfigError: the batch size cannot be derived.
     """
-    drop_nonfinite = config.faults.on_nonfinite == "drop"
+    is_timed = wants_step_time(config)
+
+    def seconds(info: EnvInfo) -> float:
+        return CALIBRATION_S if is_timed and _many_as_one(config, source, info) is None else 0.0
+
     tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
-    if not wants_step_time(config):
-        return probe_and_time(source, 0.0, drop_nonfinite, tries_second)
-    may_offer_vector = source.modules or source.offers_vector  # modules register more when they are imported
-    if not (may_offer_vector or config.rollout.vectorization == "envpool"):
-        return probe_and_time(source, CALIBRATION_S, drop_nonfinite, tries_second)
-    look = probe_and_time(source, 0.0, drop_nonfinite, tries_second)
+    look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second)
+    if not is_timed:
+        return look
+    if (many := _many_as_one(config, source, look.info)) is None:
+        return look._replace(num_timed=1)
     try:
-        vectorization, vector_source = vectorization_of(config, source, look.info, DEFAULT_NUM_ENVS)
-    except (ConfigError, EnvError):
-        return look  # refused when it is known how many step as one
-    if vectorization == "none":
-        timed = probe_and_time(source, CALIBRATION_S, drop_nonfinite)  # made without an import, as a second one is
-        return timed._replace(made_in_s=look.made_in_s, refuses_second=look.refuses_second)
-    try:
-        step_time = time_as_one(vector_source, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
+        step_time = time_as_one(many, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
     except EnvCrashed as crash:
-        when = f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part"
-        look = probe_and_time(source, CALIBRATION_S, drop_nonfinite)
-        look = look._replace(notes=[*look.notes, crash_note(when, crash)])
-        return look._replace(refutes_vectorization=config.rollout.vectorization == "auto")
-    sized = resolve(config, look.info, usable_cores(), step_time)
-    if vectorization_of(config, source, look.info, envs_per_group(sized))[0] == "none":  # auto, and many workers
-        return probe_and_time(source, CALIBRATION_S, drop_nonfinite)._replace(refutes_vectorization=True)
-    return look._replace(step_time=step_time, num_timed=DEFAULT_NUM_ENVS)
+        note = crash_note(f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part", crash)
+        is_refuted = config.rollout.vectorization == "auto"
+        return look._replace(num_timed=1, notes=[*look.notes, note], refutes_vectorization=is_refuted)
+    return look._replace(num_timed=DEFAULT_NUM_ENVS, step_time=step_time)
+
+
+def _many_as_one(config: Config, source: EnvSource, info: EnvInfo) -> EnvSource | None:
+    """What makes as many environments as a run has that step as one; None where single ones step."""
+    try:
+        vectorization, many = vectorization_of(config, source, info, DEFAULT_NUM_ENVS)
+    except (ConfigError, EnvError):
+        return None  # refused when it is known how many step as one
+    return None if vectorization == "none" else many
 
 
 def vectorization_of(
@@ -101,7 +101,8 @@ def time_as_one(
         EnvCrashed: they raise.
     """
     observations, start_s = _rooms(info, num_envs), monotonic()
-    batch = VectorBatch(source, info, num_envs, SEED, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
+    seeds = range(SEED, SEED + num_envs)
+    batch = VectorBatch(source, info, seeds, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
     try:
         batch.reset(observations)
         start_s = (monotonic() - start_s) / num_envs

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sf.config import Config, check, envs_per_group, resolve, rows_per_group, wants_step_time
+from sf.config import Config, check, envs_per_group
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -24,7 +24,7 @@ from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.run.first_look import first_look, vectorization_of
-from sf.run.sizing import note_on_batches_held
+from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
 
@@ -75,50 +75,20 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     what, faults = f"A first look at {source.env_id}", config.faults
     timeout_s = PROBE_GRACE_S + 3 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
     look = in_disposable_child(first_look, config, source, timeout_s=timeout_s, what=what)
-    info, step = look.info, look.step_time if wants_step_time(config) else None
+    info = look.info
     if config.run.device == "gpu":
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
-    given = config
-    if look.refuses_second:
-        config = _with_one_each(config, info, look.refuses_second)
-    resolved = resolve(config, info, usable_cores(), step)
-    if look.refutes_vectorization:
-        resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
+    resolved = decide(config, look, usable_cores())
     check(resolved, info)
     if not config.run.serial_mode:  # there they are constructed in this process
         _look_at_plugins(resolved, info)
-    if chosen := _chosen_flags(given, resolved):
-        measured = [] if step is None else [_step_time(step, look.num_timed)]
+    if chosen := _chosen_flags(config, resolved):
+        measured = [_step_time(look.step_time, look.num_timed)] if look.num_timed else []
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
         Console().plain(note)
     return Prepared(config, source, info, early, started_by)
-
-
-def _with_one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
-    """The configuration with one environment in each process, because there cannot be a second one.
-
-    Raises:
-        ConfigError: what the user has given asks for more than one.
-    """
-    rollout, run, evaluates = config.rollout, config.run, config.evaluation.eval_every_steps > 0
-    obstacles = {
-        f"num_envs_per_worker={rollout.num_envs_per_worker}": (rollout.num_envs_per_worker or 1) > 1,
-        f"worker_num_splits={rollout.worker_num_splits}": (rollout.worker_num_splits or 1) > 1,
-        f"serial_mode=True with num_workers={rollout.num_workers}": run.serial_mode and (rollout.num_workers or 1) > 1,
-        "serial_mode=True with eval_every_steps": run.serial_mode and evaluates,
-        f"evaluation of num_policies={run.num_policies}": evaluates and run.num_policies > info.num_agents,
-    }
-    if asked := [obstacle for obstacle, is_true in obstacles.items() if is_true]:
-        raise ConfigError(
-            [
-                f"{info.env_id} exists once per process: a second one raised {refusal}. Leave out what asks for more, "
-                f"{' and '.join(asked)}: take --num_envs_per_worker=1 --worker_num_splits=1 and more --num_workers."
-            ]
-        )
-    one = replace(rollout, num_envs_per_worker=1, worker_num_splits=1)
-    return replace(config, rollout=replace(one, num_workers=1) if run.serial_mode else one)
 
 
 def _expect_compiler(config: Config) -> None:
@@ -149,7 +119,8 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
     if not config.run.serial_mode:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
-    if sentence := note_on_batches_held(config, info):
+    sizes = Sizes.of(config, info)
+    if sentence := note_on_batches_held(config, sizes):
         yield sentence
     if look.refuses_second:
         yield (
@@ -178,11 +149,25 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         return
     from sf.config.written_out import is_small
 
-    if not is_small(info, config.model, rows_per_group(config, info.num_agents)):
+    if not is_small(info, config.model, sizes.topology.rows):
         yield (
             "Rollout workers act with NumPy (--policy_workers_per_policy=0), which takes longer than torch for a "
             "network and groups of this size. Try the same without this flag."
         )
+
+
+def note_on_batches_held(config: Config, sizes: Sizes) -> str:
+    """A sentence where more batches are held than the configuration says, else nothing."""
+    topology, learner = sizes.topology, config.learner
+    if sizes.batches_held <= config.datasets_in_flight:
+        return ""
+    return (
+        f"Warning: up to {float(sizes.batches_held):.3g} batches are collected before sampling pauses, more than "
+        f"num_batches_to_accumulate={config.datasets_in_flight}, and policy lag grows with them. Environments collect "
+        f"whole trajectories: there is room for {topology.num_slots * topology.rows} of rollout={topology.rollout} "
+        f"steps, and a batch (batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_minibatches}) takes "
+        f"{sizes.trajectories}. Larger batches or fewer environments keep to the number."
+    )
 
 
 def _look_at_plugins(config: Config, info: EnvInfo) -> None:

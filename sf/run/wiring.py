@@ -24,10 +24,12 @@ import numpy as np
 
 from sf.config import Config
 from sf.envs import EnvSource
+from sf.inference.bells import InferenceBells
 from sf.machine.cores import Compute
-from sf.machine.limits import ensure_file_size
+from sf.machine.limits import ensure_file_size, ensure_room_for_processes
 from sf.plugins import Sent, plugins_to_send
-from sf.run.sizing import ensure_room_for_processes, learner_threads, least_rollout_workers, topology_of
+from sf.rollout.bells import RolloutBells
+from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.commons import Commons, LearnerLinks
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
@@ -100,7 +102,7 @@ class Wires:
     source: EnvSource
     experiment: Experiment
     commons: Commons
-    learner_threads: int
+    sizes: Sizes
     weights: list[PublishedWeights]
     """Of each policy."""
     rollout_bells: list[Doorbell]
@@ -140,7 +142,10 @@ class Wires:
                     self.learner_ends[policy_id],
                 ),
                 "owner": self.experiment.owner,
-                "compute": Compute(self.learner_threads, self._accelerator(place)),
+                "compute": Compute(
+                    self.sizes.learner_threads,
+                    place if self.config.run.device == "gpu" else None,  # dealt in turn
+                ),
             },
             "learner",
             place,
@@ -154,7 +159,7 @@ class Wires:
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
         """One of the inference workers of a policy."""
-        topology, run = self.topology, self.config.run
+        topology = self.topology
         place = policy_id * topology.inference_per_policy + index
         return RoleSpec(
             f"inference-{policy_id}-{index}",
@@ -163,14 +168,9 @@ class Wires:
                 "commons": self.commons,
                 "policy_id": policy_id,
                 "index": index,
-                "config": self.config.model,
+                "config": self.config,
                 "weights": self.weights[policy_id],
-                "doorbell": self.inference_bells[policy_id][index],
-                "workers": self.rollout_bells,
-                "one_by_one": not run.async_rl and not run.serial_mode,
-                "accelerator": self._accelerator(topology.num_policies * topology.num_learners + place),
-                "bf16": run.bf16,
-                "cuda_graphs": run.cuda_graphs,
+                "bells": InferenceBells(self.inference_bells[policy_id][index], self.rollout_bells),
             },
             "inference",
             place,
@@ -182,20 +182,20 @@ class Wires:
     def rollout(self, index: int) -> RoleSpec:
         """One of the rollout workers, with inference workers of its own if it acts for itself."""
         topology, policies = self.topology, range(self.topology.num_policies)
-        bells = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
+        inference = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
         return RoleSpec(
             f"rollout-{index}",
             "sf.rollout.worker:RolloutWorker",
             {
                 "commons": self.commons,
                 "index": index,
-                "config": self.config.rollout,
-                "drop_nonfinite": self.config.faults.on_nonfinite == "drop",
-                "repeatable": self.config.run.serial_mode,
+                "config": self.config,
                 "source": self.source,
-                "doorbell": self.rollout_bells[index],
-                "inference": [] if topology.workers_act else bells,
-                "learners": [self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
+                "bells": RolloutBells(
+                    self.rollout_bells[index],
+                    inference=[] if topology.workers_act else inference,
+                    learners=[self.learner_bells[p][k] for p in policies for k in topology.learners_of_worker(index)],
+                ),
             },
             "rollout",
             index,
@@ -241,12 +241,8 @@ class Wires:
             learner_bells=[row[0] for row in self.learner_bells],
             supervisor_bell=self.supervisor_bell,
             controls=controls,
-            least_rollout_workers=least_rollout_workers(self.config, self.topology),
+            least_rollout_workers=self.sizes.least_rollout_workers,
         )
-
-    def _accelerator(self, number: int) -> int | None:
-        """Learners and inference workers take the devices in turn."""
-        return number if self.config.run.device == "gpu" else None
 
     def _env_deadlines_s(self) -> dict[Phase, float]:
         faults = self.config.faults
@@ -278,12 +274,12 @@ def wire(
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
-    topology, serial = topology_of(config, info), config.run.serial_mode
+    sizes, serial = Sizes.of(config, info), config.run.serial_mode
+    topology = sizes.topology
     if not serial:
         ensure_file_size(CONTROL_BYTES)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
-    num_threads = learner_threads(config, info)
     seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
     experiment.make_checkpoints(topology.num_policies)
     rollout_bells = [Doorbell() for _ in workers]
@@ -292,8 +288,8 @@ def wire(
         config=config,
         source=source,
         experiment=experiment,
-        commons=Commons(topology, info, seed, _arena(config, info, topology, num_threads, extra_fields)),
-        learner_threads=num_threads,
+        commons=Commons(topology, info, seed, _arena(sizes, info, serial, extra_fields)),
+        sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,
         inference_bells=[rollout_bells if topology.workers_act else [Doorbell() for _ in inference] for _ in policies],
@@ -312,19 +308,15 @@ def wire(
     return wires.shared(controls), specs
 
 
-def _arena(
-    config: Config,
-    info: EnvInfo,
-    topology: Topology,
-    threads_of_learner: int,
-    extra_fields: Mapping[str, StoredField] | None,
-) -> Arena:
+def _arena(sizes: Sizes, info: EnvInfo, serial: bool, extra_fields: Mapping[str, StoredField] | None) -> Arena:
+    topology = sizes.topology
     num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
     fields = slot_memory(topology, info, extra_fields)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
     fields |= exchange_fields(num_policies, topology.num_learners)
-    serial = config.run.serial_mode
-    others = 0 if serial else ensure_room_for_processes(config, topology, threads_of_learner)
+    others = 0
+    if not serial:
+        others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)
     fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
     arena = Arena(fields, others=others)
     mark_lag_unknown(arena)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ from sf.config import (
     RolloutConfig,
     RunConfig,
     check,
-    resolve,
     samples_per_iteration,
     samples_per_round,
     steps_per_round,
     sync_ratio,
 )
 from sf.errors import ConfigError
+from sf.run.sizes import resolve
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.configs import env_info, make
 
@@ -130,11 +129,6 @@ class TestRefusals:
                 "bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.",
             ),
             (
-                "run",
-                {"cuda_graphs": True},
-                "cuda_graphs=True with device=cpu: it is for accelerators. Use --device=gpu, or --cuda_graphs=False.",
-            ),
-            (
                 "learner",
                 {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
                 "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",
@@ -195,14 +189,6 @@ class TestRefusals:
             "allows. Use --strict=False, or --bf16=False."
         )
 
-    def test_cuda_graphs_are_for_inference_workers(self) -> None:
-        config = make(run={"device": "gpu", "cuda_graphs": True})
-        message = refusal(replace(config, inference=InferenceConfig(policy_workers_per_policy=0)))
-        assert message == (
-            "cuda_graphs=True with policy_workers_per_policy=0: rollout workers act on the CPU. Use "
-            "--policy_workers_per_policy=1, or --cuda_graphs=False."
-        )
-
     def test_env_kwargs_become_arguments(self) -> None:
         config = make(run={"env_kwargs": '{"continuous": true, "gravity": -9.5}'})
         check(config)
@@ -256,6 +242,12 @@ class TestStorage:
     def test_missing_parts_have_their_defaults(self) -> None:
         assert Config.from_json({"run": {"env": "Toy-v0"}}) == make()
         assert Config.from_json({"run": {"env": "Toy-v0"}, "learner": {"gamma": 1}}).learner.gamma == 1.0
+
+    @pytest.mark.parametrize("value", [True, False])
+    def test_flags_that_are_gone_are_left_out_of_earlier_configurations(self, value: bool) -> None:
+        assert Config.from_json({"run": {"env": "Toy-v0", "cuda_graphs": value}}) == make()
+        with pytest.raises(ConfigError, match=r"model\.cuda_graphs is unknown"):
+            Config.from_json({"run": {"env": "Toy-v0"}, "model": {"cuda_graphs": value}})
 
     @pytest.mark.parametrize(
         ("data", "message"),

@@ -9,9 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from sf.cli import train
-from sf.config import Config, RunConfig, check, resolve, samples_per_iteration
+from sf.config import Config, RunConfig, check, samples_per_iteration
 from sf.config.presets import PRESETS, preset_for, with_preset
 from sf.envs.vectorization import PAYS_FROM
+from sf.run.sizes import resolve
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.commands import run
 

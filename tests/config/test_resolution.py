@@ -7,15 +7,10 @@ from typing import Any
 
 import pytest
 
-from sf.config import (
-    InferenceConfig,
-    RolloutConfig,
-    check,
-    resolve,
-    wants_step_time,
-)
+from sf.config import InferenceConfig, RolloutConfig, check
 from sf.envs.step_time import StepTime
 from sf.errors import ConfigError
+from sf.run.sizes import resolve, wants_step_time
 from tests.helpers.configs import env_info, make
 
 

@@ -127,7 +127,7 @@ class Played:
         final = self.final, self.has_final, "clip"
         self.batch: EnvBatch
         if kind == "many":
-            self.batch = VectorBatch(source, info, ROWS, 0, *final)  # type: ignore[arg-type]  # the text is a Literal
+            self.batch = VectorBatch(source, info, range(ROWS), *final)  # type: ignore[arg-type]  # the text is a Literal
         else:
             self.batch = make_env_batch(source, info, range(ROWS // info.num_agents), *final)  # type: ignore[arg-type]
         self.batch.reset(self.observations)

@@ -16,17 +16,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from sf_envs.counter import Counter
 
-from sf.config import ModelConfig, resolve
+from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.stepping import make_env_batch
+from sf.envs.stepping import Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play
 from sf.evaluator.worker import Evaluator
 from sf.policy import ActorCritic
-from sf.run import preparation
+from sf.run import sizes
 from sf.run.first_look import first_look
 from sf.run.preparation import prepare
+from sf.run.sizes import resolve
 from sf.shared.records import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from sf.spaces import ActionSpec, EnvInfo, observation_leaves
@@ -182,7 +183,7 @@ def walking(source: EnvSource) -> tuple[Any, dict[str, Any]]:
     """A batch of one environment that keeps a history, and room for what it shows."""
     info, rows = probe(EnvSource("Walkers", {}, envs.walkers)), np.zeros((2, 3), np.float32)
     final = {"obs": rows.copy()}, np.zeros(2, bool)
-    return make_env_batch(source, info, [0], *final, "clip", repeatable=True), {"obs": rows}
+    return make_env_batch(source, info, [0], *final, "clip", Host(repeatable=True)), {"obs": rows}
 
 
 def test_replayed_environment_knows_which_agents_have_ended() -> None:
@@ -279,7 +280,7 @@ def test_end_of_a_game_has_no_next_move(kind: str, odd: str, truncated: bool) ->
     if kind in AutoresetMode.__members__:
         mode = {"mode": AutoresetMode[kind]}
         source = EnvSource("Game", arguments | mode, made, vector_factory=envs.many_without_next_move)
-        batch = VectorBatch(source, info, 4, 0, final, has_final, "clip")
+        batch = VectorBatch(source, info, range(4), final, has_final, "clip")
     else:
         batch = make_env_batch(
             EnvSource("Game", arguments, made), info, range(4 // info.num_agents), final, has_final, "clip"
@@ -442,16 +443,16 @@ def test_second_environment_in_a_process_is_tried(by_reset: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "num_made"),
-    [("SlowlyMade", 2), ("tests.environments.first_contact:SlowlyMade-v0", 3)],
+    "env_id",
+    ["SlowlyMade", "tests.environments.first_contact:SlowlyMade-v0"],
     ids=["which cannot step as one", "whose module may register more"],
 )
-def test_first_look_times_the_second_environment_that_it_makes(env_id: str, num_made: int) -> None:
+def test_first_look_times_the_second_environment_that_it_makes(env_id: str) -> None:
     register_env("SlowlyMade", envs.SlowlyMade)
     envs.SlowlyMade.places.clear()
     config = make_config(env_id, num_workers=None, num_envs_per_worker=None, async_rl=True)
     look = first_look(config, find_env(env_id))
-    assert envs.SlowlyMade.places == [(0, 0), (0, 1), (0, 0)][:num_made]
+    assert envs.SlowlyMade.places == [(0, 0), (0, 1)]
     assert envs.SlowlyMade.num_open == 0
     assert 0.02 <= look.step_time.start_s < 0.15 <= look.made_in_s, "without what only the first one has imported"
 
@@ -495,11 +496,11 @@ def test_flags_that_ask_for_a_second_environment_are_refused(flags: dict[str, An
     info = probe(EnvSource("Once", {}, envs.Once))
     if told:
         with pytest.raises(ConfigError) as caught:
-            preparation._with_one_each(config, info, REFUSED)
+            sizes.one_each(config, info, REFUSED)
         assert f"Once exists once per process: a second one raised {REFUSED}. Leave out" in str(caught.value)
         assert told in str(caught.value)
     else:
-        resolved = resolve(preparation._with_one_each(config, info, REFUSED), info, cores=4)
+        resolved = resolve(sizes.one_each(config, info, REFUSED), info, cores=4)
         assert (resolved.rollout.num_envs_per_worker, resolved.groups_per_worker) == (1, 1)
         assert resolved.rollout.num_workers == (1 if flags else 4)
 

@@ -19,7 +19,7 @@ from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.limit import StepLimit
 from sf.envs.scores import Scores
 from sf.envs.source import is_gymnasium
-from sf.envs.stepping import make_env_batch
+from sf.envs.stepping import Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError
@@ -87,7 +87,7 @@ def test_a_terminal_step_at_the_limit_stays_terminal() -> None:
 def test_steps_of_all_lives_count_and_a_cut_begins_a_new_game(limit: int, ends: list[int]) -> None:
     source = EnvSource("Lives", factory=EndlessLives, max_episode_steps=limit)
     info = probe(source)
-    envs = make_env_batch(source, info, [7], room(info, 1), np.zeros(1, bool), "clip", repeatable=True)
+    envs = make_env_batch(source, info, [7], room(info, 1), np.zeros(1, bool), "clip", Host(repeatable=True))
     scores, seen, found, found_ends = Scores(1), room(info, 1), [], []
     envs.reset(seen)
     for step in range(1, 3 * limit + 1):
@@ -179,7 +179,7 @@ def test_many_copies_that_step_as_one_keep_to_the_lower_limit(env_id: str, limit
     source = find_env(env_id, {}, limit)
     info = probe(source)
     assert choose_vectorization("auto", source, info, PAYS_FROM, 1)[0] == "native"
-    batch = VectorBatch(source, info, 2, 0, room(info, 2), np.zeros(2, bool), "clip")
+    batch = VectorBatch(source, info, range(2), room(info, 2), np.zeros(2, bool), "clip")
     found = getattr(batch.env, "max_episode_steps", None) or batch.env._kwargs["max_episode_steps"]
     batch.close()
     assert found == used

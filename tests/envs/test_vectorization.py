@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sf.config import ModelConfig, resolve
+from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
@@ -22,6 +22,7 @@ from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
+from sf.run.sizes import resolve
 from tests.helpers.commands import run, summary_of
 from tests.helpers.lab import Lab, make_config, make_lab, step_until
 
@@ -319,7 +320,7 @@ def test_broken_promises(wrong: str, message: str) -> None:
     source = EnvSource("wrong", {"wrong": wrong}, Numbered, vector_factory=make_wrong)
     observations, rewards = {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, np.float32)
     with pytest.raises(EnvError, match=message):  # noqa: PT012  # some are seen when it is made, some when it steps
-        batch = VectorBatch(source, info, 4, 0, {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, bool), "clip")
+        batch = VectorBatch(source, info, range(4), {"obs": np.zeros((4, 3), np.float32)}, np.zeros(4, bool), "clip")
         batch.reset(observations)
         batch.step(np.zeros(4, np.int64), observations, rewards)
 
@@ -377,8 +378,7 @@ def test_pool_steps_like_single_environments(env_id: str) -> None:
     batch = VectorBatch(
         find_pool(source),
         info,
-        3,
-        0,
+        range(3),
         {name: np.zeros((3, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()},
         np.zeros(3, bool),
         "clip",

@@ -20,12 +20,12 @@ from sf.config import (
     RolloutConfig,
     RunConfig,
     check,
-    resolve,
 )
 from sf.envs import find_env, probe
 from sf.inference.worker import InferenceWorker
 from sf.rollout.worker import RolloutWorker
 from sf.run.preparation import vectorized
+from sf.run.sizes import resolve
 from sf.run.wiring import Shared, wire
 from sf.shared.arena import Arena
 from sf.shared.fields import StoredField

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
-from sf.inference import network_actor
+from sf.nets.fast import acting
 from sf.shared.messages import TrainSummary
 from sf.shared.slots import Slots
 from sf.storage.checkpoint import load_newest
@@ -97,8 +97,8 @@ def forbid_early_releases() -> None:
 def main() -> None:
     libraries = install()
     forbid_early_releases()
-    # Both draw random numbers for one batch at a time.
-    vars(network_actor)["fastest_act"] = lambda network, _: network.act
+    # Both act with torch and draw random numbers for one batch at a time.
+    vars(acting).update(NOISE_ROWS=0, MOST_PRODUCTS=0)
     for flags in json.loads(sys.argv[1]):
         on_cpu, on_device = trained("cpu", flags), trained("gpu", flags)
         facts = {

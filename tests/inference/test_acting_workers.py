@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from sf.config import Config, check, resolve
+from sf.config import Config, check
 from sf.errors import ConfigError, InternalError
 from sf.inference.worker import InferenceWorker
 from sf.nets.activations import ACTIVATIONS as TORCH_ACTIVATIONS
@@ -21,7 +21,7 @@ from sf.nets.distributions import action_distribution
 from sf.nets.fast.numpy_network import ACTIVATIONS, noise_source
 from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
-from sf.run.sizing import topology_of
+from sf.run.sizes import Sizes, resolve
 from sf.run.supervisor import train
 from sf.shared.role import Together
 from sf.shared.weights import PublishedWeights
@@ -112,7 +112,7 @@ def test_s3_double_buffering_is_for_those_who_wait_for_actions(
     config = make_config(policy_workers_per_policy=inference, **sizes)
     resolved = resolve(config, info, cores=2)
     assert resolved.rollout.worker_num_splits == expected
-    assert topology_of(resolved, info).groups_per_worker == expected
+    assert Sizes.of(resolved, info).topology.groups_per_worker == expected
     check(resolved, info)
 
 

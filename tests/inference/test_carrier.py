@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sf.inference.actor import NO_MEMORY
+from sf.inference.actors import NO_MEMORY
 from sf.inference.carrier import OnHost, ToDevice
 from sf.nets.device import CPU
 from sf.nets.outputs import CollectInfo

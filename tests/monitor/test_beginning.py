@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sf.envs import EnvSource, probe
-from sf.envs.stepping import make_env_batch
+from sf.envs.stepping import Host, make_env_batch
 from sf.monitor import PolicySnapshot, Snapshot
 from sf.processes.process import Stopped
 from sf.shared.ledger import Ledger
@@ -58,7 +58,7 @@ def test_a_stop_is_heard_between_two_environments(kind: Any, call: str) -> None:
 
     def make_reset_and_step() -> None:
         source, stop = EnvSource("Endless", factory=watched.make), watched.word.data
-        envs = make_env_batch(source, info, range(8), final, np.zeros(rows, bool), "clip", stop=stop)
+        envs = make_env_batch(source, info, range(8), final, np.zeros(rows, bool), "clip", Host(stop=stop))
         envs.reset(observations)
         envs.step(np.zeros(rows, np.int64), observations, np.zeros(rows, np.float32))
 

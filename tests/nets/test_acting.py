@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 import pytest
@@ -12,13 +11,11 @@ from torch import Tensor
 
 from sf.config.written_out import layout
 from sf.errors import InternalError
-from sf.nets.distributions import Categorical
 from sf.nets.fast.acting import (
     MOST_NOISE,
     NOISE_ROWS,
     FastAct,
     compare_with_numpy,
-    fastest_act,
     most_rows,
     small_program,
 )
@@ -71,14 +68,13 @@ def assert_same_steps(network: ActorCritic, act: Any, observations: dict[str, Te
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [0, 1, 2, 37])
-def test_recording_does_what_the_network_does_also_when_weights_change_in_place(name: str, rows: int) -> None:
+def test_acting_does_what_the_network_does_also_when_weights_change_in_place(name: str, rows: int) -> None:
     action, config = CASES[name]
     network = make_policy(action, **{**SMALL, **config})
-    act = fastest_act(network)
-    assert isinstance(act, FastAct)
+    act = FastAct(network)
     change_weights(network)
     assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
-    act.most_small_rows = 0  # only the recording
+    act.most_small_rows = 0  # only torch
     assert_same_steps(network, act, {"obs": torch.randn(rows, 4)})
 
 
@@ -121,34 +117,33 @@ def test_what_is_written_out_in_numpy_does_what_the_network_does(name: str) -> N
 @pytest.mark.filterwarnings("error")
 def test_weights_that_are_no_numbers_give_none_and_say_nothing_as_in_torch() -> None:
     network = make_policy(discrete(3))
-    act = fastest_act(network)
-    assert isinstance(act, FastAct)
+    act = FastAct(network)
     assert act.most_small_rows > 0
     network.flat.zero_()  # with deviations of zero
     assert act({"obs": torch.zeros(2, 4)}, torch.zeros(2, 0)).info.log_probability.isnan().all()
 
 
 @pytest.mark.parametrize("name", ["choices", "mixed", "gru", "per key"])
-def test_what_is_not_written_out_is_recorded(name: str) -> None:
+def test_what_is_not_written_out_is_left_to_torch(name: str) -> None:
     action, config = CASES[name]
-    assert small_program(make_policy(action, **{**SMALL, **config})) is None
+    network = make_policy(action, **{**SMALL, **config})
+    assert small_program(network) is None
+    assert FastAct(network).most_small_rows == 0
 
 
 def test_large_batches_are_left_to_torch() -> None:
     network = make_policy(discrete(3), encoder_mlp_layers=(256, 256))
-    act, rows = fastest_act(network), most_rows(network)
-    assert isinstance(act, FastAct)
-    del act._recording
+    act, rows = FastAct(network), most_rows(network)
+    del act._network
     act({"obs": torch.zeros(rows, 4)}, torch.zeros(rows, 0))
-    with pytest.raises(AttributeError, match="_recording"):
+    with pytest.raises(AttributeError, match="_network"):
         act({"obs": torch.zeros(rows + 1, 4)}, torch.zeros(rows + 1, 0))
 
 
 def test_a_formula_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     network = make_policy(discrete(2))
     monkeypatch.setitem(ACTIVATIONS, network.config.nonlinearity, lambda x: x)
-    act = fastest_act(network)
-    assert isinstance(act, FastAct), "there is a recording all the same"
+    act = FastAct(network)
     assert act.most_small_rows == 0
     assert "does not act in NumPy" in caplog.text
 
@@ -168,15 +163,13 @@ def test_rounding_is_no_difference() -> None:
     for seed in range(12):
         torch.manual_seed(seed)
         network = make_policy(discrete(18), encoder_mlp_layers=(64, 64), nonlinearity="relu")
-        act = fastest_act(network)
-        assert isinstance(act, FastAct)
+        act = FastAct(network)
         assert act.most_small_rows > 0
 
 
-def test_recording_of_images_categories_and_masks() -> None:
+def test_acting_on_images_categories_and_masks() -> None:
     network = make_policy(discrete(3), LEAVES, **SMALL)
-    act = fastest_act(network)
-    assert isinstance(act, FastAct)
+    act = FastAct(network)
     for rows in (0, 1, 6):
         mask = torch.tensor([1, 0, 1], dtype=torch.int8).repeat(rows, 1)
         camera = torch.randint(0, 256, (rows, 40, 40, 3), dtype=torch.uint8)
@@ -185,17 +178,17 @@ def test_recording_of_images_categories_and_masks() -> None:
         assert_same_steps(network, act, leaves)
 
 
-def test_recording_leaves_weights_and_random_numbers_as_they_were() -> None:
+def test_looking_for_the_fastest_way_leaves_weights_and_random_numbers_as_they_were() -> None:
     network = make_policy(discrete(2))
     before, state = network.flat.clone(), torch.get_rng_state()
-    fastest_act(network)
+    FastAct(network)
     assert torch.equal(network.flat, before)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_every_batch_has_random_numbers_of_its_own() -> None:
     network = make_policy(box(1))
-    act, generator = fastest_act(network), torch.Generator().manual_seed(0)
+    act, generator = FastAct(network), torch.Generator().manual_seed(0)
     observations = {"obs": torch.zeros(400, 4)}
     drawn = [act(observations, torch.zeros(400, 0), generator).action for _ in range(5)]
     assert len(set(torch.cat(drawn).flatten().tolist())) == 2000
@@ -246,29 +239,13 @@ def test_fault_d9_stop_between_two_drawings_leaves_no_trace() -> None:
     assert torch.equal(as_text([first.state()]), as_text([second.state()]))
 
 
-def test_encoders_of_users_are_not_recorded() -> None:
+def test_encoders_of_users_draw_what_the_network_draws() -> None:
+    """Nothing is drawn ahead, so nothing of it belongs to the state."""
     register_model("plain", OneLayer)
     network = make_policy(discrete(2), encoder="plain")
-    assert fastest_act(network) == network.act
-
-
-def test_without_torch_jit_the_network_acts_itself(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delattr(torch.jit, "trace")
-    network = make_policy(discrete(2))
-    with caplog.at_level(logging.WARNING):
-        assert fastest_act(network) == network.act
-    assert "The forward pass is not recorded" in caplog.text
-
-
-def test_a_recording_that_differs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a decision depends on the number of rows."""
-    draw = Categorical.draw
-
-    def odd_batches_are_different(self: Categorical, params: Tensor, noise: Tensor) -> Tensor:
-        return draw(self, params, noise) if len(params) % 2 else torch.zeros(len(params), dtype=torch.int64)
-
-    monkeypatch.setattr(Categorical, "draw", odd_batches_are_different)
-    network = make_policy(discrete(2))
-    assert fastest_act(network) == network.act
+    act, generator, other = FastAct(network), torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    for rows in (5, 0, 3):
+        observations = {"obs": torch.randn(rows, 4)}
+        found = act(observations, torch.zeros(rows, 0), generator)
+        torch.testing.assert_close(found, network.act(observations, torch.zeros(rows, 0), other))
+    assert act.state() == {}

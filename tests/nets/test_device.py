@@ -157,8 +157,6 @@ def test_cuda_computes_in_float32_whatever_the_container_wants(monkeypatch: pyte
         ("--use_rnn=True", "--rnn_type=lstm"),
         ("--num_learners=2",),
         ("--bf16=True",),
-        ("--cuda_graphs=True",),
-        ("--cuda_graphs=True", "--use_rnn=True"),
     ],
 )
 def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ from sf.shared.slots import Requests, SlotState
 from tests.helpers.lab import Lab, make_lab
 
 CRASH_FILES = (
-    "group.py", "slots.py", "records.py", "stepping.py", "scores.py", "worker.py", "role.py", "small_actor.py",
+    "group.py", "slots.py", "records.py", "stepping.py", "scores.py", "worker.py", "role.py", "actors.py",
     "numpy_network.py", "observations.py", "contract.py", "finite.py",
 )  # fmt: skip
 numbers = itertools.count()

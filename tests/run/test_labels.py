@@ -14,11 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from sf.config import check, resolve
+from sf.config import check
 from sf.envs import find_env, probe
 from sf.errors import ExitCode
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals, noted_signals
+from sf.run.sizes import resolve
 from sf.run.supervisor import run
 from sf.run.wiring import wire
 from sf.shared.arena import Arena

@@ -19,9 +19,9 @@ from sf.learner.update import Batch, StepReport
 from sf.learner.worker import Learner
 from sf.monitor import Console, Monitor
 from sf.run.callbacks import Callbacks
-from sf.run.preparation import prepare
+from sf.run.preparation import note_on_batches_held, prepare
 from sf.run.session import Session
-from sf.run.sizing import note_on_batches_held
+from sf.run.sizes import Sizes
 from sf.shared.ledger import Ledger
 from sf.shared.messages import TrainSummary
 from tests.helpers.lab import Lab, make_config, make_lab, step_until
@@ -229,7 +229,7 @@ def test_a13_what_is_held_beyond_the_setting_is_told_before_the_start(
         pass
     collected = len(lab.slots.waiting_for(0)) * lab.shared.topology.rows * lab.shared.topology.rollout
     assert collected / batch_size == pytest.approx(held, abs=0.01)
-    told = note_on_batches_held(lab.config, lab.specs[0].arguments["commons"].info)
+    told = note_on_batches_held(lab.config, Sizes.of(lab.config, lab.specs[0].arguments["commons"].info))
     assert told.startswith("Warning: up to 8 batches are collected") if held > 2 else not told
 
 

@@ -12,16 +12,16 @@ from torch import Tensor
 from sf.config.written_out import MOST_PRODUCTS, is_written_out
 from sf.errors import InternalError
 from sf.nets.actor_critic import ActorCritic, Observations
-from sf.nets.fast.graphs import graphed
 from sf.nets.fast.numpy_network import SmallNetwork
-from sf.nets.fast.tracing import Program, check, recorded
 from sf.nets.outputs import CollectInfo, PolicyStep
 from sf.plugins import ENCODERS
 
-Act = Callable[[Observations, Tensor, torch.Generator | None], PolicyStep]
+Program = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+"""From random numbers and one leaf, [B, ...], to actions, log-probabilities, values, parameters of the actions."""
 
 log = logging.getLogger(__name__)
 
+CHECKED_ROWS = (1, 3, 16)
 ROUNDING = 2e-5
 """NumPy sums in another order: differences stay below this share of the largest number, and other mistakes do not."""
 NOISE_ROWS = 1024
@@ -30,62 +30,45 @@ MOST_NOISE = 2**16
 """Random numbers drawn at once, if that is enough for a batch."""
 
 
-def fastest_act(network: ActorCritic, cuda_graphs: bool = False) -> Act:
-    """Like `network.act`, but faster where it can be; the network is then for acting only, and has no gradients.
-
-    Args:
-        network: that acts.
-        cuda_graphs: replay CUDA graphs if it is on an accelerator; results have to be read before the next ones.
-    """
-    if network.config.encoder != ENCODERS.default or not (network.flat.is_cpu or cuda_graphs):
-        return network.act
-    network.requires_grad_(False)
-    try:
-        return FastAct(network) if network.flat.is_cpu else FastAct(network, graphed(network))
-    except Exception as error:  # whatever torch says; the network itself can always act
-        log.warning("The forward pass is not recorded and takes longer: %s", error)
-        return network.act
-
-
 class FastAct:
-    """Called like `network.act`, without the choice of the mode: in NumPy if that is faster, else as a program.
+    """Called like `network.act`: computed in NumPy where that is faster, else by the network as it is written.
 
-    Small things count here. For a batch of 64, where the recording takes 70 us, entering the inference mode by a
+    Small things count here. For a batch of 64, where the network takes 180 us, entering the inference mode by a
     decorator takes 11 us, drawing two random numbers for each row 19 us, and even taking a slice of a tensor 8.
     """
 
-    def __init__(self, network: ActorCritic, program: Program | None = None) -> None:
-        """Records, unless there is a program already.
+    def __init__(self, network: ActorCritic) -> None:
+        """Compares NumPy with the network where both could act.
 
-        Raises:
-            Exception: it cannot be recorded, or the recording gives other numbers.
+        Args:
+            network: shared, not copied; whatever changes its weights in place changes what it does here.
         """
-        self._names, self._has_state = tuple(network.info.observations), network.state_size > 0
-        self._draw, self._device = network.distribution.noise, network.flat.device
-        self._noise_size = network.distribution.noise_size
+        self._network, self._device = network, network.flat.device
+        self._draw, self._noise_size = network.distribution.noise, network.distribution.noise_size
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
-        self._recording = recorded(network) if program is None else program
-        self._small = _checked_small_program(network) if program is None else None
+        is_ours = network.flat.is_cpu and network.config.encoder == ENCODERS.default
+        self._rows_ahead = NOISE_ROWS if is_ours else 0  # the others draw what `network.act` draws
+        self._small = _checked_small_program(network)
         self.most_small_rows = 0 if self._small is None else most_rows(network)
-        """Larger batches are left to the recording."""
+        """Larger batches are left to torch."""
 
-    def __call__(
-        self, observations: Observations, state: Tensor, generator: torch.Generator | None = None
-    ) -> PolicyStep:
-        """Draws from the generator for many batches of the same size at once."""
-        leaves = [observations[name] for name in self._names]
-        num_rows = leaves[0].shape[0]
+    def __call__(self, observations: Observations, state: Any, generator: torch.Generator | None = None) -> PolicyStep:
+        """Draws from the generator for many batches of the same size at once.
+
+        Args:
+            observations: [B, *shape] per leaf.
+            state: [B, S] memory before the step; a network without one hands on what it is given, such as ().
+            generator: of the random numbers.
+        """
+        first = next(iter(observations.values()))
+        num_rows = first.shape[0]
         noise = self._next_noise(num_rows, generator)
         if self._small is not None and num_rows <= self.most_small_rows:
-            actions, log_probs, values, params = self._small(noise, *leaves)
-        else:
-            with self._inference_mode:
-                if self._has_state:
-                    actions, log_probs, values, params, state = self._recording(noise, *leaves, state)
-                else:
-                    actions, log_probs, values, params = self._recording(noise, *leaves)
-        return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
+            actions, log_probs, values, params = self._small(noise, first)
+            return PolicyStep(actions, state, CollectInfo(log_probs, values, params))
+        with self._inference_mode:
+            return self._network.act_with(observations, state, noise)
 
     def state(self) -> dict[str, Any]:
         """The random numbers that are drawn and not used, in plain JSON types."""
@@ -100,7 +83,7 @@ class FastAct:
         """Random numbers for one batch, from some that are drawn for several batches of this size."""
         waiting = self._noise.setdefault((generator, num_rows), [])
         if not waiting:
-            rows = min(NOISE_ROWS, MOST_NOISE // self._noise_size)
+            rows = min(self._rows_ahead, MOST_NOISE // self._noise_size)
             batches = max(1, rows // max(1, num_rows))
             noise = self._draw(batches * num_rows, generator, self._device)
             waiting.extend(torch.split(noise, max(1, num_rows)))
@@ -131,26 +114,57 @@ def compare_with_numpy(network: ActorCritic) -> None:
         InternalError: it gives other numbers than the network.
     """
     with torch.random.fork_rng([]), torch.no_grad():
-        on_host = ActorCritic(network.info, network.config).requires_grad_(False)
+        on_host = ActorCritic(network.info, network.config)
         on_host.flat.copy_(network.flat)
     program = small_program(on_host)
     assert program is not None, "the configuration was checked"
     try:
-        check(program, on_host, ROUNDING)
+        check(program, on_host)
     except ValueError:
         try:
-            check(program, on_host, ROUNDING, seed=1)  # rounding may decide a tie of two choices, but not again
+            check(program, on_host, seed=1)  # rounding may decide a tie of two choices, but not again
         except ValueError as error:
             raise InternalError(
                 f"The network acts differently in NumPy than in torch: {error}. Use --policy_workers_per_policy=1."
             ) from None
 
 
+@torch.inference_mode()
+def check(program: Program, network: ActorCritic, seed: int = 0) -> None:
+    """Compares a program with the network, also under other weights, which are then as they were.
+
+    Args:
+        program: which stands for the network.
+        network: with one leaf of numbers as the observation, and without a memory.
+        seed: of the observations, the random numbers and the weights.
+
+    Raises:
+        ValueError: there is a difference.
+    """
+    ((name, leaf),) = network.info.observations.items()
+    random, flat = torch.Generator().manual_seed(seed), network.flat
+    before = flat.clone()
+    try:
+        for rows in CHECKED_ROWS:
+            noise = network.distribution.noise(rows, random)
+            observations = (2 * torch.rand(rows, *leaf.shape, generator=random)).to(getattr(torch, leaf.dtype))
+            step = network.act_with({name: observations}, None, noise)
+            right = step.action, *step.info
+            atol = 1e-6 + ROUNDING * max(float(x.abs().max()) for x in right if x.numel())
+            for found, expected in zip(program(noise, observations), right, strict=True):
+                # Not torch.testing, which imports sympy.
+                if found.dtype != expected.dtype or not torch.allclose(found, expected, rtol=1e-5, atol=atol):
+                    raise ValueError(f"the program gives {found.tolist()} where {expected.tolist()} is right")
+            flat.add_(torch.rand(flat.shape, generator=random), alpha=0.1)  # and no deviation becomes negative
+    finally:
+        flat.copy_(before)
+
+
 def _checked_small_program(network: ActorCritic) -> Program | None:
     program = small_program(network) if most_rows(network) else None
     try:
         if program is not None:
-            check(program, network, ROUNDING)
+            check(program, network)
     except ValueError as error:
         log.warning("The network does not act in NumPy and takes longer: %s", error)
         return None

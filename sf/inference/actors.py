@@ -1,27 +1,71 @@
-"""Acting in NumPy alone, in processes that do without torch."""
+"""What an inference worker computes with, and the actor that needs no torch.
+
+The other one is in `sf.inference.network_actor`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sf.config import ModelConfig
 from sf.config.written_out import size_of
-from sf.inference.actor import NO_MEMORY, Answers
 from sf.nets.fast.numpy_network import SmallNetwork, noise_source
 from sf.shared.arena import Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 
+NO_MEMORY = np.empty((0, 0), np.float32)
 ACTING = 0x61637473
 """The last word of the entropy: no stream of an environment is like one of actions."""
 
 
+class Answers(NamedTuple):
+    """Arrays of the host for B rows."""
+
+    actions: Array
+    """[B] or [B, D]."""
+    log_probs: Array
+    """[B]."""
+    values: Array
+    """[B]."""
+    memory: Array
+    """[B, S], or `NO_MEMORY`."""
+
+
+class Actor(Protocol):
+    """A copy of the policy."""
+
+    def expect_weights(self, weights: PublishedWeights) -> None:
+        """Prepares for reading what is published there."""
+
+    def take_weights(self, weights: Array) -> None:
+        """Acts with these from now on, [size] float32 on the host; copies them."""
+
+    def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
+        """Chooses an action for each row of several groups, in one forward pass.
+
+        Args:
+            observations: the rows of each group, by leaf.
+            memory: the rows of each group; nothing without a memory.
+            stream: a number whose random numbers are its own; None for those of the whole actor.
+        """
+
+    def note_memory(self, record: Record) -> None:
+        """Writes down what is taken on an accelerator."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs beside the weights, in plain JSON types."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+
+
 class SmallActor:
-    """See `Actor`."""
+    """Acts in NumPy alone, in processes that do without torch."""
 
     def __init__(self, info: EnvInfo, config: ModelConfig, entropy: Sequence[int]) -> None:
         """Acts with zeros until weights come.

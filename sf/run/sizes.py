@@ -1,20 +1,32 @@
-"""Fills in what the user left open, from the environment and the number of cores."""
+"""How many of everything a run has: decided here and nowhere else.
+
+`decide` fills in what the user has left open, from one look at the environment and the number of cores. `Sizes` follow
+from a configuration without gaps; they are computed once and handed on.
+"""
 
 from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from sf.config.roles import Config, LearnerConfig, RolloutConfig
-from sf.config.sizes import rows_per_group, samples_per_round
+from sf.config import (
+    Config,
+    LearnerConfig,
+    RolloutConfig,
+    envs_per_group,
+    rows_per_group,
+    samples_per_round,
+    trajectories_per_dataset,
+)
+from sf.config.written_out import is_small, is_written_out
+from sf.envs.probe import FirstLook
+from sf.envs.step_time import StepTime
 from sf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from sf.envs.step_time import StepTime
-    from sf.spaces import EnvInfo
+from sf.machine.cores import usable_cores
+from sf.shared.slots import Topology, slots_per_group
+from sf.spaces import EnvInfo, image_layout
 
 DEFAULT_NUM_ENVS = 64
 """Environments over all workers, whatever the machine: learning must not depend on the number of cores."""
@@ -26,6 +38,67 @@ LONGEST_FIRST_ROUND_S = 10.0
 there are fewer."""
 LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
+MOST_THREADS = 8
+"""Cores that a learner may take from the other roles; more than two have not been measured."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What follows from a configuration without gaps."""
+
+    topology: Topology
+    """Sizes of the shared memory."""
+    trajectories: int
+    """In a batch, of all policies together."""
+    learner_threads: int
+    """Of each learner."""
+    least_rollout_workers: int
+    """So many must be left for the run to go on."""
+    num_with_torch: int
+    """Processes that load torch."""
+
+    @classmethod
+    def of(cls, config: Config, info: EnvInfo) -> Sizes:
+        """Those of a run of several processes.
+
+        Args:
+            config: decided.
+            info: what the environments look like.
+        """
+        topology, trajectories = topology_of(config, info), trajectories_per_dataset(config)
+        each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
+        with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
+        return cls(
+            topology=topology,
+            trajectories=trajectories,
+            learner_threads=learner_threads(config, info),
+            least_rollout_workers=_least_rollout_workers(config, topology, trajectories),
+            num_with_torch=with_torch,
+        )
+
+    @property
+    def num_further_threads(self) -> int:
+        """Those of learners, beside the first one of each."""
+        return (self.learner_threads - 1) * self.topology.num_policies * self.topology.num_learners
+
+    @property
+    def batches_held(self) -> Fraction:
+        """In all slots when sampling pauses; more than were asked for where the fewest slots are too many."""
+        return Fraction(self.topology.num_slots * self.topology.rows, self.trajectories)
+
+
+def decide(config: Config, look: FirstLook, cores: int) -> Config:
+    """The configuration without None, see `resolve`; fitted to what a look at the environment has found.
+
+    Raises:
+        ConfigError: the batch size cannot be derived, or more environments are asked for than there can be.
+    """
+    if look.refuses_second:
+        config = one_each(config, look.info, look.refuses_second)
+    resolved = resolve(config, look.info, cores, look.step_time if look.num_timed else None)
+    if look.refutes_vectorization:
+        resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
+    return resolved
 
 
 def wants_step_time(config: Config) -> bool:
@@ -112,8 +185,6 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 
     They are faster than an inference process where the network is small and the CPU acts.
     """
-    from sf.config.written_out import is_small, is_written_out  # imports numpy, which is there since there is `info`
-
     if config.run.device != "cpu" or config.run.serial_mode:
         return False
     rollout = config.rollout
@@ -188,3 +259,78 @@ def _batch_size_problem(config: Config, info: EnvInfo) -> str:
         f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies), so there is "
         f"no default for batch_size. Give --batch_size{other}."
     )
+
+
+def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
+    """The configuration with one environment in each process, because there cannot be a second one.
+
+    Raises:
+        ConfigError: what the user has given asks for more than one.
+    """
+    rollout, run, evaluates = config.rollout, config.run, config.evaluation.eval_every_steps > 0
+    obstacles = {
+        f"num_envs_per_worker={rollout.num_envs_per_worker}": (rollout.num_envs_per_worker or 1) > 1,
+        f"worker_num_splits={rollout.worker_num_splits}": (rollout.worker_num_splits or 1) > 1,
+        f"serial_mode=True with num_workers={rollout.num_workers}": run.serial_mode and (rollout.num_workers or 1) > 1,
+        "serial_mode=True with eval_every_steps": run.serial_mode and evaluates,
+        f"evaluation of num_policies={run.num_policies}": evaluates and run.num_policies > info.num_agents,
+    }
+    if asked := [obstacle for obstacle, is_true in obstacles.items() if is_true]:
+        raise ConfigError(
+            [
+                f"{info.env_id} exists once per process: a second one raised {refusal}. Leave out what asks for more, "
+                f"{' and '.join(asked)}: take --num_envs_per_worker=1 --worker_num_splits=1 and more --num_workers."
+            ]
+        )
+    one = replace(rollout, num_envs_per_worker=1, worker_num_splits=1)
+    return replace(config, rollout=replace(one, num_workers=1) if run.serial_mode else one)
+
+
+def topology_of(config: Config, info: EnvInfo) -> Topology:
+    """The sizes that follow from a resolved configuration."""
+    rollout, run, inference_workers = config.rollout, config.run, config.inference.policy_workers_per_policy
+    assert inference_workers is not None
+    assert rollout.num_workers is not None
+    return Topology(
+        num_workers=rollout.num_workers,
+        groups_per_worker=config.groups_per_worker,
+        envs_per_group=envs_per_group(config),
+        agents_per_env=info.num_agents,
+        rollout=rollout.rollout,
+        slots_per_group=slots_per_group(
+            trajectories_per_dataset(config) // config.learner.num_learners,
+            rows_per_group(config, info.num_agents),
+            rollout.num_workers * config.groups_per_worker // config.learner.num_learners,
+            config.datasets_in_flight,
+        ),
+        num_policies=run.num_policies,
+        inference_per_policy=inference_workers or rollout.num_workers,
+        memory_size=config.model.memory_size,
+        num_learners=config.learner.num_learners,
+        workers_act=config.workers_act,
+    )
+
+
+def learner_threads(config: Config, info: EnvInfo) -> int:
+    """One, because the other cores belong to other roles; but with images the CPU spends nearly all its time there.
+
+    Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one.
+    """
+    architecture = config.model.encoder_conv_architecture
+    has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
+    if not has_images or config.run.serial_mode or config.run.device != "cpu":
+        return 1
+    learners = config.run.num_policies * config.learner.num_learners
+    return max(1, min(MOST_THREADS, usable_cores() // learners))
+
+
+def _least_rollout_workers(config: Config, topology: Topology, trajectories: int) -> int:
+    """How many rollout workers fill batches: half of them, if the slots of so many hold a batch.
+
+    A synchronous run needs all of them, and so do several learners, each of which has workers of its own.
+    """
+    if not config.run.async_rl or topology.num_learners > 1:
+        return topology.num_workers
+    each = topology.groups_per_worker * topology.slots_per_group * topology.rows
+    needed = trajectories + topology.rows - math.gcd(trajectories, topology.rows)
+    return max(-(-topology.num_workers // 2), -(-needed // each))
