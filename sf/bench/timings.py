@@ -14,7 +14,7 @@ import numpy as np
 
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.commons import Commons
+from sf.shared.context import RunContext
 from sf.shared.slots import Requests, Topology
 
 Kind = Literal["publication", "request"]
@@ -69,7 +69,7 @@ class TimedRollout(RolloutWorker):
 
     def __init__(self, timings: Arena, **arguments: Any):
         super().__init__(**arguments)
-        requests = StampedRequests(arguments["commons"], timings)
+        requests = StampedRequests(arguments["context"], timings)
         for group in self.groups:
             group.requests = requests
 
@@ -77,8 +77,8 @@ class TimedRollout(RolloutWorker):
 class StampedRequests(Requests):
     """The words of the requests, and when each one was made."""
 
-    def __init__(self, commons: Commons, timings: Arena):
-        super().__init__(commons.topology, commons.arena)
+    def __init__(self, context: RunContext, timings: Arena):
+        super().__init__(context.topology, context.arena)
         self.requested = timings["requested"]
 
     def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:

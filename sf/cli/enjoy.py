@@ -70,18 +70,18 @@ def _enjoy(arguments: Sequence[str]) -> int:
     import torch
 
     from sf.console import rounded
-    from sf.evaluator.entrants import Entrant, entrant_of_experiment, load_entrant
+    from sf.evaluator.candidates import Candidate, candidate_of_experiment, load_candidate
     from sf.evaluator.summary import cut_note
     from sf.evaluator.watching import watch
 
     trust(config.encoder)
     torch.set_num_threads(1)
     if directory:
-        entrant = entrant_of_experiment(directory, config.checkpoint, config.deterministic)
+        candidate = candidate_of_experiment(directory, config.checkpoint, config.deterministic)
     else:
         assert config.policy is not None
-        entrant = Entrant(config.policy, (Path(config.policy),), config.deterministic, is_folder=True)
-    loaded = load_entrant(entrant)
+        candidate = Candidate(config.policy, (Path(config.policy),), config.deterministic, is_folder=True)
+    loaded = load_candidate(candidate)
     source = environment(config.env, config.env_kwargs, loaded.run, config.max_episode_steps, LONGEST_EPISODE)
     output = None if config.output is None else Path(config.output)
     for title in loaded.titles:

@@ -16,7 +16,7 @@ from sf.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from sf.envs import EnvSource
-    from sf.evaluator.entrants import Entrant, Loaded
+    from sf.evaluator.candidates import Candidate, LoadedPolicies
     from sf.evaluator.playing import Episodes
     from sf.evaluator.summary import Summary
 
@@ -72,18 +72,20 @@ def _evaluate(arguments: Sequence[str]) -> int:
     _check_csv(config.csv)
     import torch
 
-    from sf.evaluator.entrants import Entrant, entrant_of_experiment
+    from sf.evaluator.candidates import Candidate, candidate_of_experiment
 
     trust(config.encoder)
     torch.set_num_threads(1)  # faster for small networks and batches
-    entrants = [
-        entrant_of_experiment(directory, which, config.deterministic)
+    candidates = [
+        candidate_of_experiment(directory, which, config.deterministic)
         for directory in directories
         for which in config.checkpoint
     ]
-    entrants += [Entrant(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
-    ready = [_prepare(config, entrant) for entrant in entrants]  # whatever is wrong shows before the first episode
-    played = [(player.entrant.name, _play(config, player)) for player in ready]
+    candidates += [Candidate(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
+    ready = [_prepare(config, candidate) for candidate in candidates]  # any fault shows before the first episode
+        _prepare(config, candidate) for candidate in candidates
+    ]  # whatever is wrong shows before the first episode
+    played = [(player.candidate.name, _play(config, player)) for player in ready]
     if config.csv is not None:
         _write_csv(Path(config.csv), played)
     summaries = [
@@ -100,24 +102,24 @@ def _evaluate(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Player:
-    """An entrant and where it plays."""
+    """A candidate and where it plays."""
 
-    entrant: Entrant
-    loaded: Loaded
+    candidate: Candidate
+    loaded: LoadedPolicies
     source: EnvSource
 
 
-def _prepare(config: EvaluationConfig, entrant: Entrant) -> Player:
-    from sf.evaluator.entrants import load_entrant
+def _prepare(config: EvaluationConfig, candidate: Candidate) -> Player:
+    from sf.evaluator.candidates import load_candidate
     from sf.evaluator.playing import LONGEST_EPISODE
 
-    loaded = load_entrant(entrant)
+    loaded = load_candidate(candidate)
     limit = config.max_episode_steps
-    return Player(entrant, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE))
+    return Player(candidate, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE))
 
 
 def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
-    """All episodes of one entrant, reported as soon as they are over."""
+    """All episodes of one candidate, reported as soon as they are over."""
     from sf.evaluator.shares import default_num_workers, evaluate
     from sf.evaluator.summary import lines
 
@@ -125,7 +127,7 @@ def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
     info = replace(loaded.info, env_id=source.env_id)
     num_workers = config.num_workers or default_num_workers(config.num_episodes)
     played = evaluate(
-        player.entrant, loaded, source, info, config.num_episodes, config.seed, num_workers, tell=_tell_progress
+        player.candidate, loaded, source, info, config.num_episodes, config.seed, num_workers, tell=_tell_progress
     )
     for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True)):
         print(f"Policy {policy_id}: {title}")

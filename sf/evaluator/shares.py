@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sf.envs import EnvSource
-from sf.evaluator.entrants import Entrant, Loaded, load_entrant
+from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.machine.cores import usable_cores
 from sf.plugins import Sent, plugins_to_send, receive_plugins
@@ -26,8 +26,8 @@ def default_num_workers(num_episodes: int) -> int:
 
 
 def evaluate(
-    entrant: Entrant,
-    loaded: Loaded,
+    candidate: Candidate,
+    loaded: LoadedPolicies,
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,
@@ -40,7 +40,7 @@ def evaluate(
     The same seed and number of processes give the same episodes.
 
     Args:
-        entrant: to be loaded by the other processes.
+        candidate: to be loaded by the other processes.
         loaded: the same, in this process.
         source: makes the environments.
         info: what they look like.
@@ -58,7 +58,7 @@ def evaluate(
     plugins, children = plugins_to_send(), []
     try:
         for index in range(1, num_workers):
-            arguments = entrant, replace(source, worker=index), info, shares[index], seeds[index], plugins
+            arguments = candidate, replace(source, worker=index), info, shares[index], seeds[index], plugins
             children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
         results = [_play(loaded, source, info, shares[0], seeds[0], tell)]
         results += [child.result() for child in children]
@@ -75,16 +75,16 @@ def evaluate(
 
 
 def _play_share(
-    entrant: Entrant, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, plugins: Sent
+    candidate: Candidate, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, plugins: Sent
 ) -> list[Episodes]:
     """In a process of its own."""
     receive_plugins(plugins)
     torch.set_num_threads(1)
-    return _play(load_entrant(entrant), source, info, num_episodes, seed)
+    return _play(load_candidate(candidate), source, info, num_episodes, seed)
 
 
 def _play(
-    loaded: Loaded,
+    loaded: LoadedPolicies,
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,

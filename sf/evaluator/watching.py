@@ -13,7 +13,7 @@ import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
-from sf.evaluator.entrants import Loaded
+from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
 from sf.evaluator.panel import Panel
 from sf.evaluator.playing import Episodes, Play
@@ -26,7 +26,13 @@ FIRST_PICTURE_S = 300.0
 
 
 def watch(
-    loaded: Loaded, source: EnvSource, num_episodes: int, seed: int, output: Path | None, with_panel: bool, speed: float
+    loaded: LoadedPolicies,
+    source: EnvSource,
+    num_episodes: int,
+    seed: int,
+    output: Path | None,
+    with_panel: bool,
+    speed: float,
 ) -> list[Episodes]:
     """Plays episodes one after the other and shows every step.
 

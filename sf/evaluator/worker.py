@@ -28,7 +28,7 @@ from sf.nets.device import from_host
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
 from sf.processes.process import NEVER_STOPPED
-from sf.shared.commons import Commons
+from sf.shared.context import RunContext
 from sf.shared.doorbell import Doorbell
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import evaluation_record, learner_record
@@ -45,7 +45,7 @@ class Evaluator:
     def __init__(
         self,
         config: Config,
-        commons: Commons,
+        context: RunContext,
         source: EnvSource,
         weights: Sequence[PublishedWeights],
         doorbell: Doorbell,
@@ -58,7 +58,7 @@ class Evaluator:
 
         Args:
             config: the whole configuration, because checkpoints carry it.
-            commons: of all roles; every evaluation plays with the same seeds, so that their scores can be compared.
+            context: of all roles; every evaluation plays with the same seeds, so that their scores can be compared.
             source: makes the environments.
             weights: what the learners publish, by policy.
             doorbell: wakes this worker at the end of the run.
@@ -71,12 +71,12 @@ class Evaluator:
             EnvError: an environment cannot be made.
             Stopped: the run ends.
         """
-        topology, info = commons.topology, commons.info
+        topology, info = context.topology, context.info
         self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
         self.supervisor, self.owner = supervisor, owner
         self.directories = [owner.checkpoints(policy_id) / checkpoint.BEST for policy_id in range(len(self.weights))]
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
-        self.record = evaluation_record(commons.arena)
+        self.record = evaluation_record(context.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.networks = [ActorCritic(info, config.model) for _ in weights]
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
@@ -91,12 +91,12 @@ class Evaluator:
             ),
             info,
             self.config.eval_episodes,
-            int(np.random.SeedSequence([commons.seed, topology.num_groups]).generate_state(1)[0]),
+            int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
             progress=self.record.progress,
-            stop=NEVER_STOPPED if is_last else commons.arena["run_state"].data,
+            stop=NEVER_STOPPED if is_last else context.arena["run_state"].data,
         )
-        self.learners = [learner_record(commons.arena, policy_id) for policy_id in range(topology.num_policies)]
+        self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
         self.is_playing = False

@@ -20,7 +20,7 @@ from sf.config import Config
 from sf.inference.actors import Actor, Answers, SmallActor
 from sf.inference.bells import InferenceBells
 from sf.shared.arena import Array
-from sf.shared.commons import Commons
+from sf.shared.context import RunContext
 from sf.shared.records import inference_record
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
@@ -48,7 +48,7 @@ class InferenceWorker:
 
     def __init__(
         self,
-        commons: Commons,
+        context: RunContext,
         policy_id: int,
         index: int,
         config: Config,
@@ -59,7 +59,7 @@ class InferenceWorker:
         """Builds the policy; its weights come with the first publication.
 
         Args:
-            commons: of all roles.
+            context: of all roles.
             policy_id: the policy it acts for.
             index: among the inference workers of that policy.
             config: of the run, resolved.
@@ -70,11 +70,11 @@ class InferenceWorker:
         Raises:
             ResourceError: there is no accelerator.
         """
-        topology, info = commons.topology, commons.info
+        topology, info = context.topology, context.info
         self.policy_id = policy_id
         self.topology, self.bells = topology, bells
         place = policy_id * topology.inference_per_policy + index
-        entropy = [commons.seed, policy_id, index, incarnation]
+        entropy = [context.seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
             self.actor = SmallActor(info, config.model, entropy)
@@ -83,9 +83,9 @@ class InferenceWorker:
 
             accelerator = topology.num_policies * topology.num_learners + place  # dealt in turn, first to learners
             on_gpu = config.run.device == "gpu"
-            self.actor = NetworkActor(info, config, entropy, commons.arena, accelerator if on_gpu else None)
+            self.actor = NetworkActor(info, config, entropy, context.arena, accelerator if on_gpu else None)
         self.weights, self.version = weights, NOTHING_PUBLISHED
-        self.slots, self.requests = commons.slots(), commons.requests()
+        self.slots, self.requests = context.slots(), context.requests()
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
         self.one_by_one = not config.run.async_rl and not config.run.serial_mode
         """Gives each group a forward pass and random numbers of its own, which leaves no trace of the order in which
@@ -95,7 +95,7 @@ class InferenceWorker:
         words = requests.request, requests.answered[:, policy_id], requests.slot, requests.step
         self._request, self._answered, self._slot, self._step = (array.data for array in words)
         self._fillers = self.slots.fillers[:, policy_id].data
-        self.record = inference_record(commons.arena, place)
+        self.record = inference_record(context.arena, place)
 
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""

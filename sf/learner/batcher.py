@@ -34,7 +34,7 @@ class _OpenSlot:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _SlotRows:
     """Rows of one slot that go into the dataset."""
 
     slot: int
@@ -142,20 +142,20 @@ class Batcher:
             self.slots.take(int(slot), self.policy_id)
             self._open.append(_OpenSlot(int(slot)))
 
-    def _choose(self) -> list[_Piece]:
+    def _choose(self) -> list[_SlotRows]:
         """The oldest trajectories, in an order in which the order of arrival leaves no trace."""
         pieces, missing = [], self.trajectories
         for slot in self._open:
             count = min(missing, self.slots.topology.rows - slot.used)
             if count == 0:
                 break
-            pieces.append(_Piece(slot.index, slice(slot.used, slot.used + count)))
+            pieces.append(_SlotRows(slot.index, slice(slot.used, slot.used + count)))
             slot.used += count
             missing -= count
         # How often a slot was filled comes first, so that of two trajectories of one row the earlier one is first.
         return sorted(pieces, key=lambda piece: (int(self.slots.filled[piece.slot]), piece.slot))
 
-    def _assemble(self, pieces: list[_Piece]) -> Batch:
+    def _assemble(self, pieces: list[_SlotRows]) -> Batch:
         start = 0
         for piece in pieces:
             stop = start + piece.rows.stop - piece.rows.start
@@ -171,7 +171,7 @@ class Batcher:
             return batch
         return batch.trajectories(batch.valid.any(0).nonzero()[:, 0])
 
-    def _gather(self, piece: _Piece, columns: slice) -> None:
+    def _gather(self, piece: _SlotRows, columns: slice) -> None:
         """Copies rows of a slot into columns of the dataset."""
         slot, rows = piece.slot, piece.rows
         for array, room in self._of_steps:

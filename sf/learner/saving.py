@@ -24,7 +24,7 @@ from sf.storage import checkpoint
 from sf.storage.experiment import Owner
 
 RANDOM_STATE = "random.torch"
-MOMENT = "moment."
+RESUME_POINT = "moment."
 """How the names of tensors begin that are of the run, not of the policy."""
 MOST_KEPT = 4096
 """Transitions of a minibatch that broke the training."""
@@ -40,9 +40,9 @@ class Saver:
         # As it will be read back: JSON knows lists and no tuples.
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.best_reward = -math.inf
-        self.collect_moment: Callable[[], Mapping[str, torch.Tensor]] = dict
-        """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.moment`."""
-        self.resumed_moment: dict[str, torch.Tensor] = {}
+        self.collect_resume_point: Callable[[], Mapping[str, torch.Tensor]] = dict
+        """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.resume_point`."""
+        self.resume_point: dict[str, torch.Tensor] = {}
         """What it returned when the checkpoint was written that this learner goes on from."""
         self.has_resumed = False
 
@@ -84,7 +84,7 @@ class Saver:
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
         self.has_resumed, tensors = True, dict(newest.tensors)
-        self.resumed_moment = {name: tensors.pop(name) for name in newest.tensors if name.startswith(MOMENT)}
+        self.resume_point = {name: tensors.pop(name) for name in newest.tensors if name.startswith(RESUME_POINT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
         self.update.load_state_dict(tensors)
         best = checkpoint.load_spare(self.directory / checkpoint.BEST)
@@ -128,17 +128,17 @@ class Saver:
         if request.kind == "best" and (request.reward is None or request.reward <= self.best_reward):
             return None
         tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
-        moment: dict[str, torch.Tensor] = {}
+        resume_point: dict[str, torch.Tensor] = {}
         if request.kind == "periodic":
-            moment.update(self.collect_moment())
+            resume_point.update(self.collect_resume_point())
         version = self.update.version
         data = self.description | {"reward": request.reward, "is_trained": version > 0}
         try:
             self._owner.expect_unchanged()
             # One of this name may be there: a serial run that was stopped before it learned anything new is further
             # than the checkpoint that it went on from, and a run that went back to an older one comes by once more.
-            again = bool(moment) or request.kind != "periodic"
-            path = checkpoint.save(directory, version, frames, tensors | moment, data, keep, replace=again)
+            again = bool(resume_point) or request.kind != "periodic"
+            path = checkpoint.save(directory, version, frames, tensors | resume_point, data, keep, replace=again)
         except CheckpointError as error:
             return CheckpointSaved(policy_id, request.kind, str(directory), version, str(error))
         if request.kind == "best":

@@ -33,7 +33,7 @@ from sf.machine.memory import keep_freed_memory
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
-from sf.shared.commons import Commons, LearnerLinks
+from sf.shared.context import LearnerLinks, RunContext
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, learner_record
@@ -53,7 +53,7 @@ class Learner:
         policy_id: int,
         index: int,
         config: Config,
-        commons: Commons,
+        context: RunContext,
         links: LearnerLinks,
         owner: Owner,
         compute: Compute = ONE_THREAD,
@@ -64,7 +64,7 @@ class Learner:
             policy_id: the policy it trains.
             index: of this learner among those of the policy.
             config: the whole configuration, because checkpoints carry it.
-            commons: of all roles.
+            context: of all roles.
             links: to the other roles.
             owner: of the directory of the experiment, where checkpoints are.
             compute: what it trains on.
@@ -73,7 +73,7 @@ class Learner:
             CheckpointError: there are checkpoints and none can be used.
             ResourceError: there is no accelerator.
         """
-        topology, info, arena = commons.topology, commons.info, commons.arena
+        topology, info, arena = context.topology, context.info, context.arena
         self.policy_id, self.index, self.links, self.doorbell = policy_id, index, links, links.learners[index]
         self.is_first = index == 0
         """It loads, publishes, saves and reports for all learners of the policy."""
@@ -84,7 +84,7 @@ class Learner:
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
-        torch.manual_seed(commons.seed + policy_id)
+        torch.manual_seed(context.seed + policy_id)
         torch.set_num_threads(compute.num_threads)
         keep_freed_memory()
         self.device = use_device(compute.accelerator, arena)
@@ -101,7 +101,7 @@ class Learner:
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
-        self.source: BatchSource = Batcher(policy_id, commons.slots(), share, index, self.device)
+        self.source: BatchSource = Batcher(policy_id, context.slots(), share, index, self.device)
         if self.update.replays:
             if config.run.async_rl:  # in synchronous mode nothing is sampled meanwhile
                 self.source = ReleasedAtOnce(self.source, self._wake_workers)

@@ -20,7 +20,7 @@ from sf.envs.stepping import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.shared.arena import Array
-from sf.shared.commons import Commons
+from sf.shared.context import RunContext
 from sf.shared.records import Episode, Record
 from sf.shared.slots import NO_POLICY, SlotState
 
@@ -44,7 +44,7 @@ class Group:
         self,
         index: int,
         config: Config,
-        commons: Commons,
+        context: RunContext,
         envs: EnvBatch,
         random: np.random.Generator,
         record: Record,
@@ -52,10 +52,10 @@ class Group:
     ):
         self.index, self.config = index, config.rollout
         self.reward_is_shaped = self.config.reward_scale != 1 or self.config.reward_clip is not None
-        self.slots, self.requests, self.envs = commons.slots(), commons.requests(), envs
+        self.slots, self.requests, self.envs = context.slots(), context.requests(), envs
         self.random, self.record = random, record
         self.on_request, self.on_full, self.on_episode = listeners.on_request, listeners.on_full, listeners.on_episode
-        topology, drop_nonfinite = commons.topology, config.faults.on_nonfinite == "drop"
+        topology, drop_nonfinite = context.topology, config.faults.on_nonfinite == "drop"
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
         self.agents_per_env = topology.agents_per_env
         self.finite = FiniteCheck(index, self.slots, record, drop_nonfinite, self._restart_episodes)

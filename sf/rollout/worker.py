@@ -20,7 +20,7 @@ from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
 from sf.rollout.bells import RolloutBells
 from sf.rollout.group import Group, Listeners
-from sf.shared.commons import Commons
+from sf.shared.context import RunContext
 from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
@@ -35,7 +35,7 @@ def _seed_globals(entropy: Sequence[int]) -> None:
 
 
 def _make_envs(
-    commons: Commons,
+    context: RunContext,
     config: RolloutConfig,
     source: EnvSource,
     group: int,
@@ -45,18 +45,18 @@ def _make_envs(
     """Those of one group, which step as one or one by one.
 
     Args:
-        commons: of all roles.
+        context: of all roles.
         config: of all rollout workers.
         source: makes the environments.
         group: that they belong to.
         sequence: from which their seeds follow.
         host: this process.
     """
-    slots, as_one = commons.slots(), config.vectorization in ("native", "envpool")
+    slots, as_one = context.slots(), config.vectorization in ("native", "envpool")
     return (VectorBatch if as_one else make_env_batch)(
         source,
-        commons.info,
-        [int(word) for word in sequence.generate_state(commons.topology.envs_per_group) % 2**31],
+        context.info,
+        [int(word) for word in sequence.generate_state(context.topology.envs_per_group) % 2**31],
         {key: array[group] for key, array in slots.final_observations.items()},
         slots.has_final_observation[group],
         config.action_bounds,
@@ -71,7 +71,7 @@ class RolloutWorker:
 
     def __init__(
         self,
-        commons: Commons,
+        context: RunContext,
         index: int,
         config: Config,
         source: EnvSource,
@@ -81,7 +81,7 @@ class RolloutWorker:
         """Makes the environments.
 
         Args:
-            commons: of all roles.
+            context: of all roles.
             index: of this worker.
             config: of the run, resolved. In a serial run environments keep a history, for a resume in the middle of
                 their episodes, and those that end have one order.
@@ -94,23 +94,23 @@ class RolloutWorker:
             Stopped: the run ends.
         """
         self.bells, is_serial = bells, config.run.serial_mode
-        self.record = rollout_record(commons.arena, index)
+        self.record = rollout_record(context.arena, index)
         # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
-        episodes = EpisodeRing(commons.arena, 0 if is_serial else index)
+        episodes = EpisodeRing(context.arena, 0 if is_serial else index)
         listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
-        _seed_globals([commons.seed, index, incarnation, GLOBALS])
+        _seed_globals([context.seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
-        for number, group in enumerate(commons.topology.groups_of_worker(index)):
-            sequence = np.random.SeedSequence([commons.seed, group, incarnation])
+        for number, group in enumerate(context.topology.groups_of_worker(index)):
+            sequence = np.random.SeedSequence([context.seed, group, incarnation])
             host = Host(
                 self.record.progress,
-                first_index=number * commons.topology.envs_per_group,
+                first_index=number * context.topology.envs_per_group,
                 repeatable=is_serial,
-                stop=commons.arena["run_state"].data,
+                stop=context.arena["run_state"].data,
             )
-            envs = _make_envs(commons, config.rollout, replace(source, worker=index), group, sequence, host)
+            envs = _make_envs(context, config.rollout, replace(source, worker=index), group, sequence, host)
             random = np.random.default_rng(sequence)
-            self.groups.append(Group(group, config, commons, envs, random, self.record, listeners))
+            self.groups.append(Group(group, config, context, envs, random, self.record, listeners))
 
     def step(self) -> bool:
         """Advances every group that can go on; False if all of them wait.

@@ -34,7 +34,7 @@ class SerialRoles:
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
-        from sf.run.moment import build_where_it_was  # with torch, which a supervisor of processes does without
+        from sf.run.resume_point import build_where_it_was  # with torch, which a supervisor of processes does without
 
         self.simulators = Simulators()
         self._mark.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
@@ -84,7 +84,7 @@ class SerialRoles:
         """Ends the roles in order; none is skipped because another one fails."""
         problems = []
         if self._at_work is not None:
-            from sf.run.moment import drop_half_done
+            from sf.run.resume_point import drop_half_done
 
             drop_half_done(self.roles, self._at_work)
         for name, role in self.roles.items():

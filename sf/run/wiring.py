@@ -31,7 +31,7 @@ from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
 from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.commons import Commons, LearnerLinks
+from sf.shared.context import LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
@@ -95,13 +95,13 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Wires:
+class Wiring:
     """Everything that is shared, and what each role gets of it."""
 
     config: Config
     source: EnvSource
     experiment: Experiment
-    commons: Commons
+    context: RunContext
     sizes: Sizes
     weights: list[PublishedWeights]
     """Of each policy."""
@@ -120,7 +120,7 @@ class Wires:
     @property
     def topology(self) -> Topology:
         """Sizes of the shared memory."""
-        return self.commons.topology
+        return self.context.topology
 
     def learner(self, policy_id: int, index: int) -> RoleSpec:
         """One of the learners of a policy."""
@@ -129,7 +129,7 @@ class Wires:
             learner_name(policy_id, index),
             "sf.learner.worker:Learner",
             {
-                "commons": self.commons,
+                "context": self.context,
                 "policy_id": policy_id,
                 "index": index,
                 "config": self.config,
@@ -165,7 +165,7 @@ class Wires:
             f"inference-{policy_id}-{index}",
             "sf.inference.worker:InferenceWorker",
             {
-                "commons": self.commons,
+                "context": self.context,
                 "policy_id": policy_id,
                 "index": index,
                 "config": self.config,
@@ -187,7 +187,7 @@ class Wires:
             f"rollout-{index}",
             "sf.rollout.worker:RolloutWorker",
             {
-                "commons": self.commons,
+                "context": self.context,
                 "index": index,
                 "config": self.config,
                 "source": self.source,
@@ -212,7 +212,7 @@ class Wires:
             "eval-0",
             "sf.evaluator.worker:Evaluator",
             {
-                "commons": self.commons,
+                "context": self.context,
                 "config": self.config,
                 "source": self.source,
                 "weights": self.weights,
@@ -233,10 +233,10 @@ class Wires:
         by_policy = [bell for row in self.learner_bells + self.inference_bells for bell in row]
         return Shared(
             topology=self.topology,
-            arena=self.commons.arena,
-            slots=self.commons.slots(),
-            run_state=self.commons.arena["run_state"],
-            began_s=self.commons.arena[BEGAN_S],
+            arena=self.context.arena,
+            slots=self.context.slots(),
+            run_state=self.context.arena["run_state"],
+            began_s=self.context.arena[BEGAN_S],
             doorbells=[self.eval_bell, *by_policy, *self.rollout_bells],
             learner_bells=[row[0] for row in self.learner_bells],
             supervisor_bell=self.supervisor_bell,
@@ -284,11 +284,11 @@ def wire(
     experiment.make_checkpoints(topology.num_policies)
     rollout_bells = [Doorbell() for _ in workers]
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
-    wires = Wires(
+    wires = Wiring(
         config=config,
         source=source,
         experiment=experiment,
-        commons=Commons(topology, info, seed, _arena(sizes, info, serial, extra_fields)),
+        context=RunContext(topology, info, seed, _arena(sizes, info, serial, extra_fields)),
         sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,

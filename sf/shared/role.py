@@ -80,7 +80,7 @@ class RoleSpec:
         """Builds the role, in the process that calls this."""
         companions = [companion.build() for companion in self.companions]  # before environments, whatever those do
         role = self._build_alone()
-        return Together(role, companions) if companions else role
+        return RoleGroup(role, companions) if companions else role
 
     def _build_alone(self) -> Role:
         receive_plugins(self.plugins)
@@ -92,7 +92,7 @@ class RoleSpec:
         return role
 
 
-class Together:
+class RoleGroup:
     """Several roles in one process: that of the process, and others that have their turn before it."""
 
     def __init__(self, role: Role, companions: Sequence[Role]) -> None:

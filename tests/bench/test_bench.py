@@ -85,7 +85,7 @@ class TestRoofline:
     def test_every_part_costs_something(self, env: str, flags: dict[str, Any], tmp_path: Path) -> None:
         lab = make_lab(tmp_path, env, **flags)
         arguments = lab.specs[-1].arguments
-        blocks = roofline.measure(lab.config, arguments["source"], arguments["commons"].info, ({}, {}), seconds=0.0)
+        blocks = roofline.measure(lab.config, arguments["source"], arguments["context"].info, ({}, {}), seconds=0.0)
         assert len(blocks) == roofline.LEAST_BLOCKS
         assert all(seconds > 0 for block in blocks for seconds in block)
 

@@ -90,12 +90,12 @@ class RecordingLearner(Learner):
         super().__init__(**arguments)
         self.report = report
         self.facts: dict[str, list[Any]] = {"lags": [], "labels": [], "samples": [], "summaries": []}
-        steps, commons = self.update.steps, arguments["commons"]
-        actors = range(commons.topology.num_policies * commons.topology.inference_per_policy)
+        steps, context = self.update.steps, arguments["context"]
+        actors = range(context.topology.num_policies * context.topology.inference_per_policy)
 
         def recorded(batch: Batch) -> Iterator[StepReport]:
             self.facts["labels"].append((int(batch.policy_version.min()), int(batch.policy_version.max())))
-            self.facts["samples"].append(sum(inference_record(commons.arena, i).read()["samples"] for i in actors))
+            self.facts["samples"].append(sum(inference_record(context.arena, i).read()["samples"] for i in actors))
             self.update.want_summary = True
             for step in steps(batch):
                 self.facts["lags"].append((step.lag_min, step.lag_avg, step.lag_max))

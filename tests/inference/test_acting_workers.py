@@ -23,7 +23,7 @@ from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
 from sf.run.sizes import Sizes, resolve
 from sf.run.supervisor import train
-from sf.shared.role import Together
+from sf.shared.role import RoleGroup
 from sf.shared.weights import PublishedWeights
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.commands import run, running, wait_for_training
@@ -36,14 +36,14 @@ VECTOR = LeafSpec((4,), "float32")
 BY_ITSELF = "--policy_workers_per_policy=0"
 
 
-def make_together(lab: Lab) -> tuple[PublishedWeights, ActorCritic, Together]:
+def make_together(lab: Lab) -> tuple[PublishedWeights, ActorCritic, RoleGroup]:
     """The weights that the learner would publish, a network to compare with, and the process of rollout worker 0."""
     together = lab.build("rollout-0")
-    assert isinstance(together, Together)
+    assert isinstance(together, RoleGroup)
     (inference,) = together.companions
     assert isinstance(inference, InferenceWorker)
     torch.manual_seed(0)
-    network = ActorCritic(next(spec for spec in lab.specs).arguments["commons"].info, lab.config.model)
+    network = ActorCritic(next(spec for spec in lab.specs).arguments["context"].info, lab.config.model)
     inference.weights.allocate(network.flat.numel())
     return inference.weights, network, together
 
@@ -96,9 +96,9 @@ def test_successor_draws_other_actions(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, policy_workers_per_policy=0)
     spec = next(spec for spec in lab.specs if spec.name == "rollout-0")
     first, second, again = spec.build(), spec.successor(1).build(), spec.build()
-    assert isinstance(first, Together)
-    assert isinstance(second, Together)
-    assert isinstance(again, Together)
+    assert isinstance(first, RoleGroup)
+    assert isinstance(second, RoleGroup)
+    assert isinstance(again, RoleGroup)
     assert first.companions[0].state() == again.companions[0].state() != second.companions[0].state()
     assert isinstance(second.role, RolloutWorker)
 

@@ -28,7 +28,7 @@ def publisher(lab: Lab) -> tuple[PublishedWeights, ActorCritic]:
     spec = next(spec for spec in lab.specs if spec.name == "inference-0-0")
     weights: PublishedWeights = spec.arguments["weights"]
     torch.manual_seed(0)
-    policy = ActorCritic(spec.arguments["commons"].info, lab.config.model)
+    policy = ActorCritic(spec.arguments["context"].info, lab.config.model)
     weights.allocate(policy.flat.numel())
     return weights, policy
 

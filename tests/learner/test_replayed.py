@@ -248,12 +248,12 @@ def test_a_buffer_of_several_learners_is_refused(tmp_path: Path) -> None:
     learner = replace(lab.config.learner, num_learners=2)
     config = replace(lab.config, learner=learner, run=replace(lab.config.run, serial_mode=False))
     with pytest.raises(ConfigError, match="num_learners=2 with replay=staleness: a buffer belongs to one learner"):
-        check(config, lab.specs[0].arguments["commons"].info)
+        check(config, lab.specs[0].arguments["context"].info)
 
 
 def test_without_replay_its_flags_are_not_looked_at(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, replay_size=1, max_staleness=0)
-    check(lab.config, lab.specs[0].arguments["commons"].info)
+    check(lab.config, lab.specs[0].arguments["context"].info)
 
 
 def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sf.nets.fast.acting import (
 from sf.nets.fast.numpy_network import ACTIVATIONS
 from sf.plugins import register_model
 from sf.policy import ActorCritic
-from sf.run.moment import as_text
+from sf.run.resume_point import as_text
 from sf.spaces import ActionColumn, ActionSpec, LeafSpec
 from tests.nets.test_actor_critic import box, discrete, make_policy
 from tests.nets.test_models import OneLayer

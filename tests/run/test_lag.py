@@ -229,7 +229,7 @@ def test_a13_what_is_held_beyond_the_setting_is_told_before_the_start(
         pass
     collected = len(lab.slots.waiting_for(0)) * lab.shared.topology.rows * lab.shared.topology.rollout
     assert collected / batch_size == pytest.approx(held, abs=0.01)
-    told = note_on_batches_held(lab.config, Sizes.of(lab.config, lab.specs[0].arguments["commons"].info))
+    told = note_on_batches_held(lab.config, Sizes.of(lab.config, lab.specs[0].arguments["context"].info))
     assert told.startswith("Warning: up to 8 batches are collected") if held > 2 else not told
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sf.envs import history
-from sf.learner.saving import MOMENT
+from sf.learner.saving import RESUME_POINT
 from sf.run.callbacks import Callbacks
 from sf.run.supervisor import train
 from sf.shared.records import Episode
@@ -68,7 +68,7 @@ def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: 
     assert scores
     assert scores == scores_again == scores_in_parts
     assert set(whole) == set(parts)
-    assert any(name.startswith(MOMENT) for name in whole)
+    assert any(name.startswith(RESUME_POINT) for name in whole)
     for name, tensor in whole.items():
         assert torch.equal(tensor.nan_to_num(), again[name].nan_to_num()), f"{name} differs in two equal runs"
         assert torch.equal(tensor.nan_to_num(), parts[name].nan_to_num()), f"{name} differs after a resume"
@@ -117,7 +117,7 @@ def test_fault_d9_a_long_episode_does_not_grow_in_memory_and_checkpoints(
         train(make_config("Pendulum-v1", train_for_env_steps=2 * steps, **settings))
         newest = checkpoint.load_newest(tmp_path / "default_experiment" / "checkpoint_p0")
         assert newest is not None
-        has_moment.append(any(name.startswith(MOMENT) for name in newest.tensors))
+        has_moment.append(any(name.startswith(RESUME_POINT) for name in newest.tensors))
         told.append("does not say where they were" in capsys.readouterr().out)
     assert has_moment == [True, True, False, True]  # the last start has begun new episodes, which are short
     assert told == [False, False, False, True]

@@ -14,7 +14,7 @@ from sf.spaces import EnvInfo
 
 
 @dataclass(frozen=True)
-class Commons:
+class RunContext:
     """What all roles of a run have in common."""
 
     topology: Topology

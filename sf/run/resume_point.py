@@ -16,14 +16,14 @@ from torch import Tensor
 
 from sf.console import Console
 from sf.errors import EnvError
-from sf.learner.saving import MOMENT, Saver
+from sf.learner.saving import RESUME_POINT, Saver
 from sf.learner.worker import Learner
 from sf.shared.arena import Arena, Array
-from sf.shared.role import Role, RoleSpec, Together
+from sf.shared.role import Role, RoleGroup, RoleSpec
 
 MOST_BYTES = 256 * 2**20
 """A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""
-_ROLES, _RANDOM = f"{MOMENT}roles", f"{MOMENT}random"
+_ROLES, _RANDOM = f"{RESUME_POINT}roles", f"{RESUME_POINT}random"
 
 
 def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
@@ -35,13 +35,13 @@ def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
                 role.close()
         roles = [spec.build() for spec in specs]
     if sum(arena[name].nbytes for name in _fields(arena)) <= MOST_BYTES:
-        _saver(roles).collect_moment = lambda: _moment(roles, arena)
+        _saver(roles).collect_resume_point = lambda: _resume_point(roles, arena)
     return roles
 
 
 def drop_half_done(roles: dict[str, Role], failed: Role) -> None:
     """After a step that raised: nobody goes on in the middle of it, and a learner does not save what is half done."""
-    _saver(list(roles.values())).collect_moment = dict
+    _saver(list(roles.values())).collect_resume_point = dict
     for name in [name for name, role in roles.items() if role is failed and isinstance(role, Learner)]:
         del roles[name]
 
@@ -53,16 +53,16 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
         False if the environments do not repeat what they did: then shared memory is as before, and the roles are of no
         use any more.
     """
-    moment = _saver(roles).resumed_moment
-    if not moment:
+    resume_point = _saver(roles).resume_point
+    if not resume_point:
         if _saver(roles).has_resumed:
             Console().line("The environments begin new episodes, because the checkpoint does not say where they were.")
         return True
-    fields = {name: tensor for name, tensor in moment.items() if name not in (_ROLES, _RANDOM)}
-    saved = {name.removeprefix(MOMENT): tensor.numpy() for name, tensor in fields.items()}
-    states = json.loads(moment[_ROLES].numpy().tobytes())
+    fields = {name: tensor for name, tensor in resume_point.items() if name not in (_ROLES, _RANDOM)}
+    saved = {name.removeprefix(RESUME_POINT): tensor.numpy() for name, tensor in fields.items()}
+    states = json.loads(resume_point[_ROLES].numpy().tobytes())
     own = {name: (arena[name].shape, arena[name].dtype) for name in _fields(arena)}
-    same_roles = [("together" in state) for state in states] == [isinstance(role, Together) for role in roles]
+    same_roles = [("together" in state) for state in states] == [isinstance(role, RoleGroup) for role in roles]
     if {name: (array.shape, array.dtype) for name, array in saved.items()} != own or not same_roles:
         Console().line("The run has another shape than before; its environments begin new episodes.")
         return True
@@ -75,7 +75,7 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
         Console().line(f"{error} They begin new episodes.")
         _fill(arena, fresh)
         return False
-    torch.set_rng_state(moment[_RANDOM])  # roles that were built after the learner have drawn their weights
+    torch.set_rng_state(resume_point[_RANDOM])  # roles that were built after the learner have drawn their weights
     return True
 
 
@@ -93,11 +93,11 @@ def _fields(arena: Arena) -> list[str]:
     return [name for name in arena.fields if not name.startswith(("records/", "run_state", "exchange"))]
 
 
-def _moment(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
+def _resume_point(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
     states = [role.state() for role in roles]
     if None in states:
         return {}
-    fields = {f"{MOMENT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}
+    fields = {f"{RESUME_POINT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}
     return fields | {_ROLES: as_text(states), _RANDOM: torch.get_rng_state()}
 
 

@@ -15,7 +15,7 @@ from sf.storage.experiment import errors_told
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Candidate:
     """Where the policies lie that play together, by policy id; small enough to be sent to a process."""
 
     name: str
@@ -26,8 +26,8 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """An entrant, ready to play."""
+class LoadedPolicies:
+    """A candidate, ready to play."""
 
     policies: list[Policy]
     """By policy id; they act on stored observations."""
@@ -39,7 +39,7 @@ class Loaded:
     """By policy id: path, version and frames."""
 
 
-def entrant_of_experiment(directory: Path, which: str, greedy: bool) -> Entrant:
+def candidate_of_experiment(directory: Path, which: str, greedy: bool) -> Candidate:
     """The policies of an experiment: its latest or best checkpoints, or the one of this name.
 
     Raises:
@@ -57,20 +57,20 @@ def entrant_of_experiment(directory: Path, which: str, greedy: bool) -> Entrant:
             paths.append(saved.path)
         else:
             paths.append(checkpoint.named(own, which))
-    return Entrant(f"{directory.name} {which}", tuple(paths), greedy)
+    return Candidate(f"{directory.name} {which}", tuple(paths), greedy)
 
 
-def load_entrant(entrant: Entrant) -> Loaded:
+def load_candidate(candidate: Candidate) -> LoadedPolicies:
     """Reads the policies.
 
     Raises:
         CheckpointError: a path is damaged, or holds a policy that does not play stored observations.
     """
-    if entrant.is_folder:
-        return _load_saved_policy(entrant, entrant.paths[0])
-    saved = [load(path) for path in entrant.paths]
-    return Loaded(
-        [one.acting_policy(entrant.greedy) for one in saved],
+    if candidate.is_folder:
+        return _load_saved_policy(candidate, candidate.paths[0])
+    saved = [load(path) for path in candidate.paths]
+    return LoadedPolicies(
+        [one.acting_policy(candidate.greedy) for one in saved],
         saved[0].info,
         saved[0].config.rollout.action_bounds,
         saved[0].config.run,
@@ -78,10 +78,10 @@ def load_entrant(entrant: Entrant) -> Loaded:
     )
 
 
-def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
+def _load_saved_policy(candidate: Candidate, path: Path) -> LoadedPolicies:
     with errors_told(path.absolute()):
         policy = load_policy(path)
-    greedy = entrant.greedy or isinstance(policy, GreedyPolicy)
+    greedy = candidate.greedy or isinstance(policy, GreedyPolicy)
     inner = policy.wrapped if isinstance(policy, GreedyPolicy) else policy
     if not isinstance(inner, TrainedPolicy):
         raise CheckpointError(
@@ -91,7 +91,7 @@ def _load_saved_policy(entrant: Entrant, path: Path) -> Loaded:
     if greedy:
         acting = GreedyPolicy(acting)
     titles = [_title(path, policy.get_train_step())]
-    return Loaded([acting], inner.network.info, inner.action_bounds, None, titles)
+    return LoadedPolicies([acting], inner.network.info, inner.action_bounds, None, titles)
 
 
 def _title(path: Path, version: int, more: str = "") -> str:
