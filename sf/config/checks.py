@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
 from sf.config.roles import Config
-from sf.config.sizes import samples_per_iteration, samples_per_round, sync_ratio, trajectories_per_dataset
+from sf.config.sizes import (
+    least_lag_bound,
+    rows_per_group,
+    samples_per_iteration,
+    samples_per_round,
+    sync_ratio,
+    trajectories_per_dataset,
+)
 from sf.errors import ConfigError
 from sf.machine.memory import available_memory
 
@@ -38,7 +45,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     problems += _names(config) + _combinations(config) + _acting(config, None)
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
-        problems += _replay(config, info)
+        problems += _replay(config, info) + _lag_bound(config, info)
         problems += _acting(config, info)
         _images(config, info)
     if problems:
@@ -243,6 +250,30 @@ def _replay(config: Config, info: EnvInfo) -> list[str]:
             f"{available / 2**30:.3g} GiB left. Use --replay_size={fitting} or less."
         )
     return problems
+
+
+def _lag_bound(config: Config, info: EnvInfo) -> list[str]:
+    """A bound under which a batch can be trained on."""
+    learner, bound = config.learner, config.learner.bound_policy_lag
+    if bound is None:
+        return []
+    if config.run.num_policies > 1:
+        return [
+            f"bound_policy_lag={bound} with num_policies={config.run.num_policies}: a trajectory would have to be in "
+            "time for all of them. Use --num_policies=1, or --max_policy_lag."
+        ]
+    steps, rows = learner.num_epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
+    share = trajectories_per_dataset(config) // learner.num_learners
+    least = least_lag_bound(steps, share, rows)
+    if bound >= least:
+        return []
+    wide = "" if least == steps - 1 else f" Here {rows} trajectories of a group share batches of {share}."
+    return [
+        f"bound_policy_lag={bound} is less than one batch needs. It is trained on in num_epochs={learner.num_epochs} x "
+        f"num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, and even the newest data has lag "
+        f"0 in the first of them, 1 in the second, and {steps - 1} in the last.{wide} Use --bound_policy_lag={least} "
+        "or more, or fewer epochs or minibatches."
+    ]
 
 
 def _acting(config: Config, info: EnvInfo | None) -> list[str]:

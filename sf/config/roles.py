@@ -205,6 +205,9 @@ class LearnerConfig:
     """Batches that may wait or train before collection pauses, in asynchronous mode."""
     max_policy_lag: Annotated[int, AT_LEAST_1] = 1000
     """Transitions whose policy is this many optimizer steps old, or older, are left out."""
+    bound_policy_lag: Annotated[int, AT_LEAST_0] | None = None
+    """No transition that is more optimizer steps old is trained on: a group begins a trajectory only if it can be used
+    in time, and the rest is left out."""
     gamma: Annotated[float, UNIT] = 0.99
     """Discount of future rewards."""
     gae_lambda: Annotated[float, UNIT] = 0.95

@@ -57,3 +57,15 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 def trajectories_per_dataset(config: Config) -> int:
     """Trajectories, of all policies together, from which each learner takes its own for one training iteration."""
     return samples_per_iteration(config) * config.run.num_policies // config.rollout.rollout
+
+
+def least_lag_bound(steps: int, trajectories: int, rows: int) -> int:
+    """The smallest largest lag with which a batch can be trained on: K - 1, or more where a slot reaches into several.
+
+    Args:
+        steps: K, optimizer steps on one batch.
+        trajectories: of one batch of one learner.
+        rows: trajectories in one slot.
+    """
+    batches = 1 if trajectories % rows == 0 else -(-rows // trajectories) + 1
+    return batches * steps - 1

@@ -115,6 +115,8 @@ class Update:
             else None
         )
         self._schedule = learning_rate(config)
+        self.num_left_out = 0
+        """Transitions that were too old for `bound_policy_lag`, of all learners."""
         self.num_skipped = 0
         """Optimizer steps that were not taken because the gradient was not finite."""
         self._skipped_in_a_row = 0
@@ -135,13 +137,14 @@ class Update:
 
         Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
         when the dataset begins count for the lag but train nothing, and the learning rate is multiplied by the share
-        of the others. A dataset with nothing to train on is skipped, and no statistics take in one of which a step was
-        skipped.
+        of the others. Those that would be older than `bound_policy_lag` at its last step are left out altogether. A
+        dataset with nothing to train on is skipped, and no statistics take in one of which a step was skipped.
         """
         self._summary = metrics.Summary(self._loss_terms)
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
-        selection = Selection(batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
+        own = self._in_time(batch.valid, ages)
+        selection = Selection(own, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
         if selection.num_trained == 0:
             self._log_skipped(selection, batch.policy_version)
             if self.reward_scaling is not None:
@@ -183,6 +186,17 @@ class Update:
             self.reward_scaling.forget()
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
+
+    def _in_time(self, own: Tensor, ages: Tensor) -> Tensor:
+        """[T, B] bool, the own transitions without those that `bound_policy_lag` leaves out."""
+        config = self.config
+        if config.bound_policy_lag is None:
+            return own
+        last_step = config.num_epochs * config.num_minibatches - 1
+        in_time = own & (ages + last_step <= config.bound_policy_lag)
+        (num_left_out,) = self.peers.sum(int(own.sum() - in_time.sum()))
+        self.num_left_out += int(num_left_out)
+        return in_time
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
@@ -343,7 +357,10 @@ class Update:
 
     def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
         if selection.num_own == 0:
-            log.warning("Skipped a dataset of %d transitions: other policies chose all of them.", selection.num_total)
+            why = "other policies chose all of them"
+            if self.config.bound_policy_lag is not None:
+                why = f"all of them are too old for bound_policy_lag={self.config.bound_policy_lag}"
+            log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)
             return
         log.error(
             "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "

@@ -20,6 +20,7 @@ import torch
 from sf.config import Config, samples_per_iteration, trajectories_per_dataset
 from sf.console import Console
 from sf.errors import InternalError
+from sf.learner.admission import Admission
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.metrics import train_summary_interval_s
@@ -108,6 +109,10 @@ class Learner:
             if self.saver.has_resumed:
                 Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
+        self._admission: Admission | None = None
+        if (bound := config.learner.bound_policy_lag) is not None:
+            steps, version = config.learner.num_epochs * config.learner.num_minibatches, self.update.version
+            self._admission = Admission(context.slots(), index, share, steps, bound, version)
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
@@ -121,6 +126,7 @@ class Learner:
     def step(self) -> bool:
         """Trains on one dataset; False while there is none or all frames are learned."""
         self._save_if_asked()
+        self._admit()
         if self._batch is None and self.frames < self.frames_wanted:
             self._batch = self.source.next()
         if self._batch is None:
@@ -174,6 +180,7 @@ class Learner:
                 self.record.progress.enter(Phase.STEP)
                 if self.is_first:
                     self._publish(step)
+                self._admit()
         except NonFiniteGradient as error:
             self.record["skipped_steps"] = self.update.num_skipped
             self.record.publish()
@@ -184,9 +191,12 @@ class Learner:
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
-        self.record["skipped_steps"] = self.update.num_skipped
+        self.record["skipped_steps"], self.record["left_out"] = self.update.num_skipped, self.update.num_left_out
         if self.source.release(was_trained_on):
             self._wake_workers()
+        if self._admission is not None:
+            self._admission.batch_is_over(self.update.version)
+            self._admit()
         if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
             scalars = self.update.summary()  # of all learners, so all take part
             if self.is_first:
@@ -194,6 +204,11 @@ class Learner:
         if self.rings_always or self.frames >= self.frames_wanted:
             self.links.supervisor.ring()
         self.record.lap("batch")
+
+    def _admit(self) -> None:
+        """Lets groups begin trajectories that can still be used in time."""
+        if self._admission is not None and self._admission.deal(self.update.version):
+            self._wake_workers()
 
     def _wake_workers(self) -> None:
         for worker in self.links.workers:

@@ -41,4 +41,6 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
         last = float(max(Fraction(1), 1 / sync_ratio(config, num_agents)) * steps) - 1
         return ExpectedLag(0.0, last / 2, last, is_exact=True)
     waiting = float(max(Fraction(0), batches_held - 1) * steps)
+    if (bound := config.learner.bound_policy_lag) is not None:
+        waiting = min(waiting, max(0.0, bound - (steps - 1)))
     return ExpectedLag(waiting, waiting + (steps - 1) / 2, waiting + steps - 1, is_exact=False)

@@ -37,6 +37,8 @@ class PolicySnapshot:
     """Mean policy lag over all optimizer steps since this start; -1 before the first one."""
     largest_lag: float = -1.0
     """The same for the largest lag."""
+    left_out: int = 0
+    """Transitions that were too old to train on since this start."""
     samples: int = 0
     """Actions computed since this start."""
     requests: int = 0

@@ -84,9 +84,12 @@ class Group:
         return True
 
     def _start_slot(self) -> bool:
-        """Begins a trajectory with the observation the last one ended on. Without a free slot there is no sampling."""
+        """Begins a trajectory with the observation the last one ended on.
+
+        Without a free slot, and the permission to begin it, there is no sampling.
+        """
         slot = self.own_slots[self.slots_filled % len(self.own_slots)]
-        if self.slots.state(slot) is not SlotState.FREE:
+        if self.slots.state(slot) is not SlotState.FREE or not self.slots.may_begin(self.index):
             return False
         ended = None if self.last_slot is None else self.slots.ended(self.last_slot, self.rollout - 1)
         self.slots.start_filling(slot)

@@ -308,6 +308,7 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool)
         waits=waits,
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
         mean_lag=learner["lag_sum"] / learner["steps"] if learner["steps"] else -1.0,
+        left_out=int(learner["left_out"]),
         largest_lag=learner["lag_most"] if learner["steps"] else -1.0,
         samples=int(total["samples"]),
         requests=int(total["requests"]),

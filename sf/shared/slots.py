@@ -57,6 +57,8 @@ GroupIndex = NewType("GroupIndex", int)
 PolicyVersion = NewType("PolicyVersion", int)
 
 NO_VERSION = -1
+UNLIMITED = 2**62
+"""Slots that a group may begin where nothing bounds the policy lag."""
 NO_POLICY = -1
 OBSERVATIONS = "observations/"
 """Before the name of a leaf, in the name of its field."""
@@ -220,6 +222,7 @@ def _words(topology: Topology, info: EnvInfo) -> dict[str, Field]:
         "released": Field((slots, policies), "int64"),
         "unused": Field((slots, policies), "int64"),
         "fillers": Field((groups, policies), "int64"),
+        "allowed_slots": Field((groups,), "int64", UNLIMITED),
         "request": Field((groups,), "int64"),
         "request_slot": Field((groups,), "int64", -1),
         "request_step": Field((groups,), "int64", -1),
@@ -273,6 +276,8 @@ class Slots:
     taken: Array
     released: Array
     unused: Array
+    allowed_slots: Array
+    """[groups] slots that a group may have begun so far, written by its learner, see `sf.learner.admission`."""
 
     def __init__(self, topology: Topology, arena: Arena):
         self.topology = topology
@@ -300,6 +305,11 @@ class Slots:
         if (self.taken[slot] > self.released[slot]).any():
             return SlotState.TRAINING
         return SlotState.FREE if (self.released[slot] == filled).all() else SlotState.FULL
+
+    def may_begin(self, group: int) -> bool:
+        """Whether the group has begun fewer slots than it is allowed to."""
+        own = self.topology.slots_of_group(group)
+        return bool(self.filling[own.start : own.stop].sum() < self.allowed_slots[group])
 
     def start_filling(self, slot: int) -> None:
         """FREE → FILLING, by the rollout worker that owns the slot."""

@@ -30,12 +30,12 @@ LEARNER_AT_THE_END = {
         "version": 37, "env_steps": 5120, "first_env_steps": 1024, "iterations": 5, "lag_min": 1.0, "lag_avg": 2.5,
         "lag_max": 7.0, "wait": 10.0, "batch": 11.0, "update": 12.0, "publish": 13.0, "save": 14.0, "gpu_mem": 15.0,
         "gpu_cache": 16.0, "skipped_steps": 3,
-        "steps": 29, "lag_sum": 58.0, "lag_most": 8.0,
+        "steps": 29, "lag_sum": 58.0, "lag_most": 8.0, "left_out": 17,
     },
     1: {
         "version": 41, "env_steps": 6144, "first_env_steps": 2048, "iterations": 6, "lag_min": 0.0, "lag_avg": 4.25,
         "lag_max": 9.0, "wait": 20.0, "batch": 21.0, "update": 22.0, "publish": 23.0, "save": 24.0, "gpu_mem": 25.0,
-        "gpu_cache": 26.0, "skipped_steps": 4, "steps": 32, "lag_sum": 104.0, "lag_most": 11.0,
+        "gpu_cache": 26.0, "skipped_steps": 4, "steps": 32, "lag_sum": 104.0, "lag_most": 11.0, "left_out": 23,
     },
 }  # fmt: skip
 INFERENCE_AT_THE_END = [  # two workers of policy 0, then two of policy 1
@@ -245,11 +245,11 @@ def test_summary(shown: Shown) -> None:
     assert summary["policies"] == [
         {
             "frames": 5120, "samples": 1200, "policy_version": 37, "lag": {"min": 1.0, "avg": 2.5, "max": 7.0},
-            "lag_of_run": {"avg": 2.0, "max": 8.0}, "reward": 30.0, "episodes": 3,
+            "too_old": 17, "lag_of_run": {"avg": 2.0, "max": 8.0}, "reward": 30.0, "episodes": 3,
         },
         {
             "frames": 6144, "samples": 5200, "policy_version": 41, "lag": {"min": 0.0, "avg": 4.25, "max": 9.0},
-            "lag_of_run": {"avg": 3.25, "max": 11.0}, "reward": -3.0, "episodes": 1,
+            "too_old": 23, "lag_of_run": {"avg": 3.25, "max": 11.0}, "reward": -3.0, "episodes": 1,
         },
     ]  # fmt: skip
     assert summary["seconds"] == {
