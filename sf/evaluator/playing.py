@@ -14,14 +14,12 @@ import torch
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.scores import Scores
-from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch, unwatched
+from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import choose_vectorization
 from sf.errors import EnvCrashed
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
-from sf.processes.process import NEVER_STOPPED
 from sf.shared.arena import Array
-from sf.shared.progress import Progress
 from sf.spaces import ActionBounds, EnvInfo
 
 LONGEST_EPISODE = 27_000
@@ -63,8 +61,7 @@ class Play:
         seed: int,
         action_bounds: ActionBounds = "scale",
         max_envs: int = MAX_ENVS,
-        progress: Progress | None = None,
-        stop: memoryview = NEVER_STOPPED,
+        host: Host | None = None,
     ) -> None:
         """Makes the environments.
 
@@ -76,8 +73,7 @@ class Play:
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
-            progress: says which call of which environment goes on; None if no watchdog reads it.
-            stop: see `make_env_batch`.
+            host: the process in which they live; None where no watchdog looks and nothing stops it.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -85,8 +81,7 @@ class Play:
         """
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
-        self._source, self._info, self._stop = source, info, stop
-        self._action_bounds, self._progress = action_bounds, progress
+        self._source, self._info, self._host, self._action_bounds = source, info, host, action_bounds
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False
@@ -110,8 +105,7 @@ class Play:
         self._step_types = np.zeros(rows, np.int32)
         seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
         final = _leaves(info, rows), np.zeros(rows, bool)
-        host = Host(self._progress or unwatched(), stop=self._stop)
-        arguments = source, info, seeds, *final, self._action_bounds, host
+        arguments = source, info, seeds, *final, self._action_bounds, self._host or Host()
         self._envs: EnvBatch
         if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
             self._envs = VectorBatch(*arguments)

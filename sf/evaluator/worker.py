@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,17 @@ import torch
 from sf.config import Config
 from sf.console import Console
 from sf.envs import EnvSource
+from sf.envs.stepping import Host
 from sf.errors import CheckpointError
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.nets.device import from_host
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
 from sf.processes.process import NEVER_STOPPED
-from sf.shared.context import RunContext
-from sf.shared.doorbell import Doorbell
+from sf.shared.context import EvaluatorLinks, RunContext
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import evaluation_record, learner_record
-from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.weights import NOTHING_PUBLISHED
 from sf.storage import checkpoint
 from sf.storage.experiment import Owner
 
@@ -47,9 +47,7 @@ class Evaluator:
         config: Config,
         context: RunContext,
         source: EnvSource,
-        weights: Sequence[PublishedWeights],
-        doorbell: Doorbell,
-        supervisor: Doorbell,
+        links: EvaluatorLinks,
         owner: Owner,
         incarnation: int = 0,
         is_last: bool = False,
@@ -60,9 +58,7 @@ class Evaluator:
             config: the whole configuration, because checkpoints carry it.
             context: of all roles; every evaluation plays with the same seeds, so that their scores can be compared.
             source: makes the environments.
-            weights: what the learners publish, by policy.
-            doorbell: wakes this worker at the end of the run.
-            supervisor: doorbell of the supervisor.
+            links: to the other roles.
             owner: of the directory of the experiment, where checkpoints are.
             incarnation: how many have had this place before; the evaluation of a predecessor begins anew.
             is_last: whether it evaluates the last policy, after the run.
@@ -72,13 +68,13 @@ class Evaluator:
             Stopped: the run ends.
         """
         topology, info = context.topology, context.info
-        self.config, self.weights, self.doorbell = config.evaluation, list(weights), doorbell
-        self.supervisor, self.owner = supervisor, owner
+        self.config, self.weights, self.doorbell = config.evaluation, links.weights, links.doorbell
+        self.supervisor, self.owner = links.supervisor, owner
         self.directories = [owner.checkpoints(policy_id) / checkpoint.BEST for policy_id in range(len(self.weights))]
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.record = evaluation_record(context.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.networks = [ActorCritic(info, config.model) for _ in weights]
+        self.networks = [ActorCritic(info, config.model) for _ in self.weights]
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
         if self.config.eval_deterministic:
             policies = [GreedyPolicy(policy) for policy in policies]
@@ -93,8 +89,7 @@ class Evaluator:
             self.config.eval_episodes,
             int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
-            progress=self.record.progress,
-            stop=NEVER_STOPPED if is_last else context.arena["run_state"].data,
+            host=Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data),
         )
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies

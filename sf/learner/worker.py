@@ -246,6 +246,9 @@ class Learner:
         record = self.record
         record["version"] = step.version
         record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max
+        record["steps"] += 1
+        record["lag_sum"] += step.lag_avg
+        record["lag_most"] = max(record["lag_most"], step.lag_max)
         record.lap("publish")
         record.publish()
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from sf.console import rounded
+from sf.monitor.expected_lag import ExpectedLag
 
 REPORT_INTERVAL_S = 5.0
 REFRESHES_PER_LINE = 10
@@ -61,6 +62,14 @@ def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:
 def collected_line(frames: Mapping[int, int], fps: float) -> str:
     """The line at the end: frames of each policy, and the rate over the whole run since this start."""
     return f"Collected {dict(frames)}, FPS: {fps:.1f}"
+
+
+def lag_line(policy_id: int, mean: float, largest: float, expected: ExpectedLag) -> str:
+    """The policy lag of a whole run beside the one that its sizes promise."""
+    return (
+        f"Policy #{policy_id} lag over the run: avg {mean:.1f}, max {largest:.1f} (expected: avg {expected.avg:.4g}, "
+        f"max {expected.max:.4g})"
+    )
 
 
 def outcome_line(

@@ -19,6 +19,7 @@ from sf.machine.cores import usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
+from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.high_lag import HighLag
 from sf.monitor.lines import (
     REFRESHES_PER_LINE,
@@ -26,6 +27,7 @@ from sf.monitor.lines import (
     FpsWindows,
     Throughput,
     collected_line,
+    lag_line,
     outcome_line,
     report_line,
     reward_line,
@@ -50,7 +52,14 @@ DRAW_INTERVAL_S = 0.5
 class Monitor:
     """Shows one run."""
 
-    def __init__(self, config: Config, experiment_dir: Path, num_agents: int, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        experiment_dir: Path,
+        num_agents: int,
+        console: Console | None = None,
+        expected: ExpectedLag | None = None,
+    ) -> None:
         """Opens nothing on disk yet.
 
         Args:
@@ -58,8 +67,9 @@ class Monitor:
             experiment_dir: exists.
             num_agents: in one environment.
             console: prints the lines; by default standard output, with a bar if that is a terminal.
+            expected: policy lag, to be shown beside the measured one at the end.
         """
-        self._config, self._directory = config, experiment_dir
+        self._config, self._directory, self._expected = config, experiment_dir, expected
         self._console = console or Console()
         self._bar: ProgressBar | None = None
         if console is None and sys.stdout.isatty():
@@ -183,6 +193,7 @@ class Monitor:
         summary = run_summary(first, last, self._config, self.episodes, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
         summary |= {"faults": dict(self._faults())}
+        summary |= {} if self._expected is None else {"expected_lag": self._expected._asdict()}
         try:
             write_run_summary(self._directory, summary)
         except OSError as error:
@@ -194,6 +205,9 @@ class Monitor:
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         if not (last.has_learned or self._has_nothing_left):
             self._console.line(nothing_learned(first, last, self._needed))
+        for policy_id, counters in enumerate(last.policies):
+            if self._expected is not None and counters.mean_lag >= 0:
+                self._console.plain(lag_line(policy_id, counters.mean_lag, counters.largest_lag, self._expected))
         self._console.line(collected_line(frames, summary["fps"]))
         self._console.line(self._outcome(first, last, exit_reason))
 

@@ -31,6 +31,7 @@ def run_summary(
                 "samples": policy.samples,
                 "policy_version": policy.version,
                 "lag": policy.lag._asdict(),
+                "lag_of_run": {"avg": policy.mean_lag, "max": policy.largest_lag},
                 "reward": rewards.get(index),
                 "episodes": episodes.counts[index],
             }

@@ -33,6 +33,10 @@ class PolicySnapshot:
     waits: bool = False
     """Whether its learner sleeps until there is a dataset."""
     lag: Lag = NO_LAG
+    mean_lag: float = -1.0
+    """Mean policy lag over all optimizer steps since this start; -1 before the first one."""
+    largest_lag: float = -1.0
+    """The same for the largest lag."""
     samples: int = 0
     """Actions computed since this start."""
     requests: int = 0

@@ -307,6 +307,8 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool)
         iterations=int(learner["iterations"]),
         waits=waits,
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
+        mean_lag=learner["lag_sum"] / learner["steps"] if learner["steps"] else -1.0,
+        largest_lag=learner["lag_most"] if learner["steps"] else -1.0,
         samples=int(total["samples"]),
         requests=int(total["requests"]),
         forwards=int(total["forwards"]),

@@ -12,15 +12,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from multiprocessing import connection
 from typing import NamedTuple
 
-from sf.config import Config, check
+from sf.config import Config, check, trajectories_per_dataset
 from sf.console import Console
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.machine.limits import as_refusal, refusals_told
 from sf.monitor import Monitor
+from sf.monitor.expected_lag import expected_lag
 from sf.monitor.lines import REPORT_INTERVAL_S
 from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
@@ -133,7 +135,11 @@ def run(
     """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     rest = _for_the_rest(config, seconds_before)
-    monitor = Monitor(rest, experiment.path, shared.topology.agents_per_env)
+    topology = shared.topology
+    held = Fraction(topology.num_slots * topology.rows, trajectories_per_dataset(rest))
+    monitor = Monitor(
+        rest, experiment.path, topology.agents_per_env, expected=expected_lag(rest, topology.agents_per_env, held)
+    )
     session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None
     error: BaseException | None = None

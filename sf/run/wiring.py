@@ -31,7 +31,7 @@ from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
 from sf.run.sizes import Sizes
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.context import LearnerLinks, RunContext
+from sf.shared.context import EvaluatorLinks, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
@@ -215,9 +215,7 @@ class Wiring:
                 "context": self.context,
                 "config": self.config,
                 "source": self.source,
-                "weights": self.weights,
-                "doorbell": self.eval_bell,
-                "supervisor": self.supervisor_bell,
+                "links": EvaluatorLinks(self.weights, self.eval_bell, self.supervisor_bell),
                 "owner": self.experiment.owner,
             },
             "eval",

@@ -36,6 +36,18 @@ class RunContext:
 
 
 @dataclass(frozen=True)
+class EvaluatorLinks:
+    """How the evaluator reaches the other roles."""
+
+    weights: Sequence[PublishedWeights]
+    """Of each policy, as its learner publishes them."""
+    doorbell: Doorbell
+    """Wakes the evaluator at the end of the run."""
+    supervisor: Doorbell
+    """Rung when there is something to read."""
+
+
+@dataclass(frozen=True)
 class LearnerLinks:
     """How a learner reaches the other roles."""
 

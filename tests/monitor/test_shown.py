@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sf.monitor import Monitor
+from sf.monitor.expected_lag import ExpectedLag
 from sf.run.callbacks import Callbacks
 from sf.run.session import Session
 from sf.shared.messages import EvaluationDone, TrainSummary
@@ -29,11 +30,12 @@ LEARNER_AT_THE_END = {
         "version": 37, "env_steps": 5120, "first_env_steps": 1024, "iterations": 5, "lag_min": 1.0, "lag_avg": 2.5,
         "lag_max": 7.0, "wait": 10.0, "batch": 11.0, "update": 12.0, "publish": 13.0, "save": 14.0, "gpu_mem": 15.0,
         "gpu_cache": 16.0, "skipped_steps": 3,
+        "steps": 29, "lag_sum": 58.0, "lag_most": 8.0,
     },
     1: {
         "version": 41, "env_steps": 6144, "first_env_steps": 2048, "iterations": 6, "lag_min": 0.0, "lag_avg": 4.25,
         "lag_max": 9.0, "wait": 20.0, "batch": 21.0, "update": 22.0, "publish": 23.0, "save": 24.0, "gpu_mem": 25.0,
-        "gpu_cache": 26.0, "skipped_steps": 4,
+        "gpu_cache": 26.0, "skipped_steps": 4, "steps": 32, "lag_sum": 104.0, "lag_most": 11.0,
     },
 }  # fmt: skip
 INFERENCE_AT_THE_END = [  # two workers of policy 0, then two of policy 1
@@ -105,7 +107,7 @@ def shown(tmp_path: Path) -> Shown:
         before = end["first_env_steps"]
         write(learner_record(lab.arena, policy_id), env_steps=before, first_env_steps=before, version=8)
     tape = Tape()
-    monitor = Monitor(lab.config, tmp_path, 1, tape)
+    monitor = Monitor(lab.config, tmp_path, 1, tape, ExpectedLag(1.0, 4.5, 12.0, is_exact=False))
     session = Session(lab.config, lab.shared, monitor, Callbacks())
     monitor.watch(dict, session.faults)
     session.started_s = 100.0
@@ -158,6 +160,12 @@ def test_a16_reward_line_and_the_outcome(shown: Shown) -> None:
         "train_for_env_steps reached."
     )
     assert "Avg episode reward: [(0, '30.000'), (1, '-3.000')]" in "\n".join(shown.lines)
+    for line in (
+        "Policy #0 lag over the run: avg 2.0, max 8.0 (expected: avg 4.5, max 12)",
+        "Policy #1 lag over the run: avg 3.2, max 11.0 (expected: avg 4.5, max 12)",
+    ):
+        assert line in shown.lines
+    assert shown.summary["expected_lag"] == {"min": 1.0, "avg": 4.5, "max": 12.0, "is_exact": False}
     assert any(line.endswith("Collected {0: 5120, 1: 6144}, FPS: 819.2") for line in shown.lines)
 
 
@@ -237,11 +245,11 @@ def test_summary(shown: Shown) -> None:
     assert summary["policies"] == [
         {
             "frames": 5120, "samples": 1200, "policy_version": 37, "lag": {"min": 1.0, "avg": 2.5, "max": 7.0},
-            "reward": 30.0, "episodes": 3,
+            "lag_of_run": {"avg": 2.0, "max": 8.0}, "reward": 30.0, "episodes": 3,
         },
         {
             "frames": 6144, "samples": 5200, "policy_version": 41, "lag": {"min": 0.0, "avg": 4.25, "max": 9.0},
-            "reward": -3.0, "episodes": 1,
+            "lag_of_run": {"avg": 3.25, "max": 11.0}, "reward": -3.0, "episodes": 1,
         },
     ]  # fmt: skip
     assert summary["seconds"] == {
