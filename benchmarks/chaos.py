@@ -1,4 +1,4 @@
-"""Faults by the hundred, and what became of them: the figures behind docs/failure-and-shutdown.md.
+"""Faults by the hundred, and what became of them: the figures behind docs/fault-figures.md.
 
     python benchmarks/chaos.py [--report chaos.md] [PART ...], all of these if none is named:
 
