@@ -83,8 +83,6 @@ def _evaluate(arguments: Sequence[str]) -> int:
     ]
     candidates += [Candidate(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
     ready = [_prepare(config, candidate) for candidate in candidates]  # any fault shows before the first episode
-        _prepare(config, candidate) for candidate in candidates
-    ]  # whatever is wrong shows before the first episode
     played = [(player.candidate.name, _play(config, player)) for player in ready]
     if config.csv is not None:
         _write_csv(Path(config.csv), played)
