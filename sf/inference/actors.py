@@ -1,4 +1,4 @@
-"""What an inference worker computes with, and the actor that needs no torch.
+"""The actors that an inference worker computes with, and the one that needs no torch.
 
 The other one is in `sf.inference.network_actor`.
 """
@@ -58,7 +58,7 @@ class Actor(Protocol):
         """Writes down what is taken on an accelerator."""
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs beside the weights, in plain JSON types."""
+        """The state that a resumed run needs beside the weights, in plain JSON types."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""

@@ -55,7 +55,7 @@ class NetworkActor:
         pin(weights, self.device)
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
-        """See `Actor`. The memory is that of the inference worker, which knows where episodes begin."""
+        """See `Actor`. The recurrent state is that of the inference worker, which knows where episodes begin."""
         generator = self.generator if stream is None else self._generator_of(stream)
         take = self._carrier.take
         leaves = {key: take(parts) for key, parts in observations.items()}

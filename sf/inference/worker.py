@@ -131,7 +131,7 @@ class InferenceWorker:
         """Nothing to close: all that it holds is memory."""
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs beside shared memory."""
+        """The state that a resumed run needs beside shared memory."""
         return self.actor.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -216,7 +216,7 @@ class InferenceWorker:
         self.record["samples"] += num_samples
 
     def _leave_memory(self, tasks: list[Task], following: Array) -> None:
-        """What the next request takes; a request for values only has taken no step."""
+        """Leaves the recurrent state for the next request; a request for values only has taken no step."""
         start = 0
         for task in tasks:
             memory, taken, left = self.slots.memory[task.group], task.request % 2, (task.request + 1) % 2

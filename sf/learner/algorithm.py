@@ -2,9 +2,9 @@
 
     batch [T, B] -> prepare -> transitions [T*B] -> minibatches [N] -> loss -> gradient -> optimizer
 
-`sf.learner.update.Update` is the loop around it: it deals minibatches, evaluates them under the present weights, clips
-the gradient, steps, counts versions and lag, and shares every step with the other learners. An algorithm is two pure
-functions in that loop; `sf.learner.ppo.PPO` is the default one.
+`sf.learner.update.Update` is the loop around it. It deals minibatches, evaluates them under the present weights, clips
+the gradient and steps. It counts versions and lag, and shares every step with the other learners. An algorithm is two
+pure functions in that loop; `sf.learner.ppo.PPO` is the default one.
 """
 
 from __future__ import annotations

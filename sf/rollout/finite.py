@@ -101,5 +101,5 @@ def _sum_of_squares(values: Array) -> float:
 
 
 def named(what: str, key: str) -> str:
-    """What a message calls a leaf."""
+    """The name of a leaf in a message."""
     return what if key == "obs" else f"{what}[{key!r}]"

@@ -1,4 +1,4 @@
-"""What travels between processes as a message, grouped by receiver; indices and small numbers only, never arrays.
+"""All messages between processes, grouped by receiver; indices and small numbers only, never arrays.
 
 Trajectories, actions, weights and counters do not travel: they are in shared memory, see `slots.py`, `weights.py` and
 `records.py`. `sf/processes/process.py` has the two messages about the life of a child, `Ready` and `Failure`.
@@ -74,7 +74,7 @@ class EvaluationDone:
         lengths: Sequence[int],
         num_cut: int = 0,
     ) -> EvaluationDone:
-        """A message of one size: who is stopped in the middle of a longer one leaves its reader waiting."""
+        """A message of one size: a process stopped in the middle of a longer one leaves its reader waiting."""
         scores = np.asarray(rewards, np.float64)
         with np.errstate(invalid="ignore"):  # an environment may return what is not finite
             mean, deviation, least, most = map(float, (scores.mean(), scores.std(), scores.min(), scores.max()))
