@@ -1,7 +1,7 @@
 """Where networks compute: on the CPU, or on accelerators that learners and inference workers share.
 
-Trajectories stay in shared memory of the host, whatever computes. On CUDA the processes register that memory with the
-driver, so that what they transfer goes straight from where observations were written to the device.
+Trajectories stay in shared memory of the host on every device. On CUDA the processes register that memory with the
+driver, so a transfer goes straight from the place where observations were written to the device.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def accelerators() -> list[str]:
 
 
 def use_device(accelerator: int | None, arena: Arena) -> torch.device:
-    """What this process computes on from now on.
+    """The device that this process computes on from now on.
 
     Args:
         accelerator: None for the CPU, else a number among all that use accelerators, which are dealt in turn.
@@ -85,7 +85,7 @@ def pin(owner: Arena | PublishedWeights, device: torch.device) -> None:
 
 
 def to_host(vector: Tensor) -> Callable[[Array], None]:
-    """What copies a vector to an array of the host, and returns when it is there."""
+    """A function that copies a vector to an array of the host, and returns when it is there."""
     if not vector.is_cpu:
         return lambda array: _copy(torch.from_numpy(array), vector)
     own = vector.detach().numpy()
@@ -97,7 +97,7 @@ def to_host(vector: Tensor) -> Callable[[Array], None]:
 
 
 def from_host(vector: Tensor) -> Callable[[Array], None]:
-    """What copies an array of the host to a vector, and returns when nobody looks at the array any more."""
+    """A function that copies an array of the host to a vector, and returns when the array is no longer read."""
     if not vector.is_cpu:
         return lambda array: _copy(vector, torch.from_numpy(array))
     own = vector.detach().numpy()

@@ -1,7 +1,7 @@
 """Nests: a leaf, or a tuple, list, dict or named tuple of nests.
 
 A leaf is one tensor, array, spec or distribution. The empty tuple means "nothing here". Dicts are alike if they have
-the same keys, in whatever order; tuples and lists are alike if they have the same type and length.
+the same keys, in any order. Tuples and lists are alike if they have the same type and length.
 """
 
 from __future__ import annotations

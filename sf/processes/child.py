@@ -1,4 +1,4 @@
-"""A child process: started, watched, ended and reaped by one class, whatever it does.
+"""A child process: started, watched, ended and reaped by one class, for any work.
 
 Python's own ways of starting a process hand it what it is given through a pipe, and wait until that is read. A process
 that was killed or stopped as it was born never reads it, and a pipe takes 64 KiB. So here a file without a name has the
@@ -172,7 +172,7 @@ class Child:
         return f"{self.name} (pid {self.pid})"
 
     def waitables(self) -> list[Any]:
-        """What becomes readable when it reports or ends: what it has forked may hold the pipe open."""
+        """Readable when it reports or ends: processes that it has forked may hold the pipe open."""
         return [self.reports, self.pidfd]
 
     def hear(self) -> list[Any]:

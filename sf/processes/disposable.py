@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
-    """What the function returned."""
+    """The value that the function returned."""
 
     value: Any
 
@@ -55,11 +55,11 @@ class DisposableChild:
             raise
 
     def waitables(self) -> list[Any]:
-        """What becomes readable when there is a result, or never will be."""
+        """Readable when there is a result, or never will be."""
         return self._child.waitables()
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """What the function returned.
+        """The value that the function returned.
 
         Raises:
             EnvError: it took longer than `timeout_s` or the process died.

@@ -12,7 +12,7 @@ LONGEST_GAP_S = 1.0
 
 
 class Hang(NamedTuple):
-    """What a process has been doing for too long."""
+    """An activity that takes a process too long."""
 
     phase: Phase
     environment: int

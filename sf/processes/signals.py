@@ -58,7 +58,7 @@ class Signals:
         """The handler."""
         self.received.append(number)
         if len(self.received) > (1 if self.second_one_exits else 2):
-            # What hangs is in this process; the kernel and the watchdog do the rest.
+            # This process itself hangs; the kernel and the watchdog do the rest.
             os._exit(ExitCode.SIGINT if self.received[0] == signal.SIGINT else ExitCode.SIGTERM)
 
     def close(self) -> None:

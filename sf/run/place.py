@@ -97,7 +97,7 @@ def may_be_luck(child: Child) -> bool:
 
 
 def how_it_hangs(hang: Hang, spec: RoleSpec) -> str:
-    """What a process has been doing for too long, as a part of a sentence, with the flag that allows it more time."""
+    """The activity that took a process too long, as a part of a sentence, with the flag that allows it more time."""
     limit = f"longer than {hang.deadline_s:g} s"
     if hang.phase is Phase.WAIT:
         return f"did nothing at all for {limit}"

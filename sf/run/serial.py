@@ -48,7 +48,7 @@ class SerialRoles:
         return ""
 
     def take_messages(self) -> list[Any]:
-        """What the roles have told the session since the last call."""
+        """Messages of the roles to the session since the last call."""
         messages = self.messages.copy()
         self.messages.clear()
         return messages

@@ -1,7 +1,7 @@
-"""What the main process sees and decides while a run lasts: reports, checkpoints' schedule, and when it ends.
+"""The decisions of the main process while a run lasts: reports, the schedule of checkpoints, and the end.
 
-It reads the records that the roles keep and talks to the learners; it knows nothing of processes, so that the same
-session serves a run with many processes and a run with one.
+It reads the records that the roles keep and talks to the learners. It knows nothing of processes, so the same session
+serves a run with many processes and a run with one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Session:
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
         self._summaries: list[dict[str, float]] = [{} for _ in range(topology.num_policies)]
-        """What has arrived of the newest summary of each policy."""
+        """The newest summary of each policy, as far as it has arrived."""
 
     def poll(self) -> ExitReason | None:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
@@ -172,7 +172,7 @@ class Session:
         return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
 
     def ledger(self) -> Ledger:
-        """What became of the trajectories so far."""
+        """The account of the trajectories so far."""
         return Ledger.of(self.shared.slots, self.has_ended)
 
     def snapshot(self, now: float) -> Snapshot:

@@ -29,13 +29,13 @@ from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 
 DEFAULT_NUM_ENVS = 64
-"""Environments over all workers, whatever the machine: learning must not depend on the number of cores."""
+"""Environments over all workers, on any machine: learning must not depend on the number of cores."""
 MOST_MINIBATCHES, LEAST_MINIBATCH = 8, 256
-"""What was searched for, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
+"""Found by a search, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
 MAX_DEFAULT_WORKERS = 32
 LONGEST_FIRST_ROUND_S = 10.0
-"""In which all environments are to be made, reset and stepped once through a trajectory; where 64 of them take longer,
-there are fewer."""
+"""Limit for making and resetting all environments and stepping them once through a trajectory. Where 64 of them take
+longer, there are fewer."""
 LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
 MOST_THREADS = 8
@@ -44,7 +44,7 @@ MOST_THREADS = 8
 
 @dataclass(frozen=True)
 class Sizes:
-    """What follows from a configuration without gaps."""
+    """The sizes that follow from a configuration without gaps."""
 
     topology: Topology
     """Sizes of the shared memory."""
@@ -145,7 +145,7 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
 
 
 def _number_of_minibatches(config: Config, samples: Fraction) -> int:
-    """The most that are equal and large enough; those of a policy with memory are whole trajectories of a learner."""
+    """The most that are equal and large enough; those of a recurrent policy are whole trajectories of a learner."""
     trajectories = samples / config.rollout.rollout / config.learner.num_learners
     whole = trajectories if config.model.use_rnn else samples
     most = min(MOST_MINIBATCHES, int(samples / LEAST_MINIBATCH))

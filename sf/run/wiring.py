@@ -1,4 +1,4 @@
-"""Who talks to whom: everything the processes share is made here, and every connection is listed once.
+"""The connections of a run: all that the processes share is made here, and every connection is listed once.
 
 rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
 rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
@@ -11,7 +11,7 @@ learner-p ◄── control signals ────────── supervisor   
 learner-p ── train summaries, saved ───► supervisor           a pipe of its own
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
 eval-0    ── scores, best checkpoints ─► supervisor           a pipe of its own
-everyone  ── records ──────────────────► supervisor           read when it reports
+all roles ── records ──────────────────► supervisor           read when it reports
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_seed(seed: int, num_earlier_starts: int) -> int:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the supervisor keeps in its hands."""
+    """The objects that the supervisor keeps."""
 
     topology: Topology
     arena: Arena
