@@ -195,7 +195,7 @@ def _shares(config: Config) -> list[str]:
 
 
 def _memory(config: Config) -> list[str]:
-    """Minibatches of a policy with memory are whole trajectories (row C35 of the PPO details)."""
+    """Minibatches of a recurrent policy are whole trajectories (row C35 of the PPO details)."""
     learners, parts = config.learner.num_learners, config.learner.num_minibatches
     trajectories = trajectories_per_dataset(config) // learners
     if not config.model.use_rnn or trajectories % parts == 0:
@@ -265,7 +265,7 @@ def _acting(config: Config, info: EnvInfo | None) -> list[str]:
 
 
 def _images(config: Config, info: EnvInfo) -> None:
-    """What is an image depends on the convolutions."""
+    """The convolutions decide which leaves are images."""
     from sf.spaces import image_layout  # imports numpy, which is there since there is `info`
 
     for leaf in info.observations.values():

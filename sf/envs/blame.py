@@ -14,7 +14,7 @@ _OWN_FILES = os.path.dirname(__file__) + os.sep
 
 @contextmanager
 def blamed_on(env_id: str, call: str) -> Iterator[None]:
-    """Turns whatever an environment raises in `call` into an EnvCrashed that holds the environment's traceback."""
+    """Turns any exception of an environment in `call` into an EnvCrashed that holds the environment's traceback."""
     try:
         yield
     except SfError:

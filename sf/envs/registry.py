@@ -178,7 +178,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def own_name(env_id: str) -> str | None:
-    """What one of our families calls a game or world that Gymnasium knows by `env_id`; None if there is none."""
+    """The name in one of our families of a game or world that Gymnasium knows by `env_id`; None if there is none."""
     name = env_id.rpartition(":")[2]
     if game := re.fullmatch(r"ALE/(\w+)-v\d|(\w+)(?:NoFrameskip|Deterministic)-v\d", name):
         return f"atari/{game[1] or game[2]}"

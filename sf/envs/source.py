@@ -79,7 +79,7 @@ class EnvSource:
             return limited(env, self.max_episode_steps)
 
     def maker(self) -> Callable[..., Any] | None:
-        """What is called to make an environment: the factory, or the entry point of Gymnasium; None if unknown."""
+        """The callable that makes an environment: the factory, or the entry point of Gymnasium; None if unknown."""
         return self.factory or entry_point(self.env_id)
 
     @property

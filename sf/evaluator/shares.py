@@ -35,7 +35,7 @@ def evaluate(
     num_workers: int,
     tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
-    """What each policy reached; this process plays the first share.
+    """The episodes of each policy; this process plays the first share.
 
     The same seed and number of processes give the same episodes.
 

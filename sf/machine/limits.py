@@ -1,4 +1,4 @@
-"""What the operating system allows this process, compared with what a run needs before anything is started."""
+"""The limits of the operating system for this process, compared with the needs of a run before it starts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ THREADS_PER_PROCESS = 2
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
 MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20
-"""Bytes that a process takes at least, whatever the run is like."""
+"""Bytes that a process takes at least, in any run."""
 NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
-"""What the kernel says when it gives no more files, processes or memory."""
+"""Errors of the kernel when it gives no more files, processes or memory."""
 
 
 def as_refusal(error: BaseException) -> ResourceError | None:
-    """What the user is told if the kernel had nothing left to give; None of another error."""
+    """The error for the user if the kernel had nothing left to give; None for another error."""
     if not (isinstance(error, OSError) and error.errno in NOTHING_LEFT):
         return None
     told = ResourceError(
@@ -43,7 +43,7 @@ def as_refusal(error: BaseException) -> ResourceError | None:
 
 @contextlib.contextmanager
 def refusals_told() -> Iterator[None]:
-    """Around whatever starts processes.
+    """Around code that starts processes.
 
     Raises:
         ResourceError: the kernel has refused something.
@@ -124,7 +124,7 @@ def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     """Compares shared memory, which is a file for the kernel, with the largest that this process may make.
 
     Args:
-        num_bytes: in one piece.
+        num_bytes: of the whole block.
         advice: what else to do if that is too much.
 
     Raises:

@@ -47,7 +47,7 @@ _INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved."""
+    """A checkpoint that was read."""
 
     path: Path
     version: int
@@ -222,7 +222,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _serialize(tensors: Mapping[str, Tensor]) -> bytes:
-    """The contents of a safetensors file; views of one memory, as the variables of a policy are, become separate."""
+    """The contents of a safetensors file; views of one block, as the variables of a policy are, become separate."""
     separate = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(separate)
 
@@ -280,7 +280,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Takes the name away first, so that nobody sees half a checkpoint."""
+    """Takes the name away first, so that no reader sees half a checkpoint."""
     outgoing = path.with_name(f"{_OUTGOING}{uuid.uuid4().hex}")
     try:
         path.rename(outgoing)
