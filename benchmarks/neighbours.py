@@ -1,4 +1,4 @@
-"""What one environment that is slow or stuck costs the others: rates beside a run in which all are alike."""
+"""The cost of one slow or stuck environment for the others: rates beside a run in which all are alike."""
 
 from __future__ import annotations
 

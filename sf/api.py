@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run left behind."""
+    """The result of a run."""
 
     path: Path
     """Directory of the experiment."""
@@ -108,7 +108,7 @@ def train(
         for number, handler in before.items():
             signal.signal(number, handler)
     if code == ExitCode.SIGTERM:
-        sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
+        sys.exit(code)  # everything is saved, and the sender of the signal wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
 
 

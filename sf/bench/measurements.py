@@ -26,7 +26,7 @@ SLOWEST_ROOFLINE_S = 600.0
 
 
 def roofline(config: Config) -> list[str]:
-    """What a sample costs, and the limit."""
+    """The cost of a sample, and the limit."""
     prepared = prepare(config)
     blocks = _blocks(prepared, min(ROOFLINE_SECONDS, config.run.time_limit_s))
     return cost_lines(costs(blocks, cores_of(prepared.config)), len(blocks))

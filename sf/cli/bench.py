@@ -51,7 +51,7 @@ def _bench(arguments: Sequence[str]) -> int:
 
 
 def _config(command: str, flags: Sequence[str]) -> Config:
-    """What the flags say; a run ends after some seconds."""
+    """The configuration from the flags; a run ends after some seconds."""
     from sf.cli.train import parse_config
     from sf.config import check
 
