@@ -197,7 +197,7 @@ def usage(count: int) -> str:
 def steps(count: int) -> str:
     """Frames until the target, clean and with a kill every five seconds and every second.
 
-    With a kill every second no environment on a slow machine lives long enough for an episode of 500 steps, and the
+    With a kill every second no environment on a slow machine lives long enough for an episode of 500 steps, while the
     mean counts whole episodes only. That is then a shortfall, and told as one.
     """
     pauses_s = {"clean": math.inf, "a kill every 5 s": 5.0, "a kill every second": 1.0}

@@ -24,7 +24,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """A score to reach, and what may be spent on it."""
+    """A score to reach, and the budget for it."""
 
     score: float
     budget: int

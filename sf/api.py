@@ -1,4 +1,4 @@
-"""Training from a program: the same run as `sf-train`, with callbacks, and what came out as an object."""
+"""Training from a program: the same run as `sf-train`, with callbacks, and the result as an object."""
 
 from __future__ import annotations
 
@@ -147,6 +147,6 @@ def _expect_a_place_to_train_from() -> None:
         )
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
-            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread, "
-            "because it handles signals and its processes end with the thread that started them."
+            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread. "
+            "It handles signals, and its processes end with the thread that started them."
         )

@@ -118,7 +118,7 @@ class WorkerCrashed(InternalError):
 
 
 class LearnerLost(WorkerCrashed):
-    """A learner ended; what it had learned since its last checkpoint is lost."""
+    """A learner ended; its training since its last checkpoint is lost."""
 
 
 def text_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Where what is printed goes: bounded, so that a flood fills no disk and hides no report, elsewhere, or nowhere."""
+"""The destination of printed text: bounded, so that a flood fills no disk and hides no report, elsewhere, or none."""
 
 from __future__ import annotations
 

@@ -431,7 +431,7 @@ def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW",
         )
     if channels == 1:
         raise EnvError(
-            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle: move them to "
+            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle. Move them to "
             f"the end with gymnasium.wrappers.TransformObservation, so that the shape is {(first, last, middle)}."
         )
     return "CHW" if channels == 0 else "HWC"

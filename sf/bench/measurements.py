@@ -33,7 +33,7 @@ def roofline(config: Config) -> list[str]:
 
 
 def train(config: Config) -> list[str]:
-    """How fast a run is beside the limit, what it does with its time, and what would make it faster."""
+    """The speed of a run beside the limit, the use of its time, and a remedy."""
     prepared = prepare(config)
     seconds = min(ROOFLINE_SECONDS, config.run.time_limit_s)
     blocks = _blocks(prepared, seconds / 2)

@@ -79,7 +79,7 @@ def measure(config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, sec
     Args:
         config: resolved.
         source: makes the environments.
-        info: what they look like.
+        info: their spaces.
         plugins: encoders and algorithms that the user has registered.
         seconds: of wall time.
     """

@@ -128,7 +128,7 @@ def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
 
 
 def usage_lines(usage: Usage, shares: Shares) -> list[str]:
-    """A table with a line for each process, and what the rollout workers and the cores did."""
+    """A table with a line for each process, and the work of the rollout workers and the cores."""
     own = sum(usage.cpu.values()) or 1.0  # perhaps no process has had a whole tick of the clock
     names = [*usage.activities, *(name for name in usage.cpu if name not in usage.activities)]
     width = max(len(name) for name in names)
@@ -163,7 +163,7 @@ def _work(usage: Usage, role: Role) -> dict[str, dict[str, float]]:
 
 
 def _busy(usage: Usage, role: Role) -> float:
-    """Share of the time; what a process has not reported when the window ends is a wait that lasts."""
+    """Share of the time; time that a process has not reported when the window ends is a wait that lasts."""
     work = _work(usage, role)
     return min(1.0, sum(sum(own.values()) for own in work.values()) / (usage.wall * len(work)))
 

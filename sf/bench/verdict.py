@@ -1,4 +1,4 @@
-"""One sentence that says what holds a run back and what to change."""
+"""One sentence that names the limit of a run and a remedy."""
 
 from __future__ import annotations
 

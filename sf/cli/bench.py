@@ -1,4 +1,4 @@
-"""``sf-bench``: what a sample costs, how near a run comes to the limit of the machine, and how long things take."""
+"""``sf-bench``: the cost of a sample, the distance of a run from the limit of the machine, and latencies."""
 
 from __future__ import annotations
 

@@ -222,9 +222,9 @@ def _replay(config: Config, info: EnvInfo) -> list[str]:
     if 0 <= replay.max_staleness < steps - 1:
         problems.append(
             f"max_staleness={replay.max_staleness} leaves nothing to draw: a batch is trained on for num_epochs="
-            f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, before "
-            f"the last of which its freshest transitions are {steps - 1} steps old. Use --max_staleness={steps - 1} or "
-            "more, or fewer epochs or minibatches."
+            f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps. "
+            f"Before the last one its freshest transitions are {steps - 1} steps old. Use "
+            f"--max_staleness={steps - 1} or more, or fewer epochs or minibatches."
         )
     if learner.num_learners > 1:
         problems.append(

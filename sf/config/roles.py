@@ -115,8 +115,8 @@ class RolloutConfig:
     reward_clip: Annotated[float, ABOVE_0] | None = None
     """Scaled rewards are limited to plus and minus this; None limits nothing."""
     action_bounds: Literal["scale", "clip", "tanh"] = "scale"
-    """How Box actions are kept in their bounds. scale maps -1 to 1 to finite bounds and clips; clip only clips; tanh
-    squashes, which needs finite bounds."""
+    """How Box actions are kept in their bounds: scale maps -1 to 1 to finite bounds and clips, clip only clips,
+    and tanh squashes into finite bounds."""
 
     @property
     def frames_per_step(self) -> int:
@@ -134,7 +134,7 @@ class InferenceConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The network and what happens to its inputs."""
+    """The network and the preparation of its inputs."""
 
     encoder: str = "auto"
     """Network from observations to features: auto, a name given to sf.register_model, or module:Name."""
@@ -179,7 +179,7 @@ class ModelConfig:
 
     @property
     def memory_size(self) -> int:
-        """Numbers in the memory of one agent; 0 without a memory."""
+        """Numbers in the recurrent state of one agent; 0 without recurrent layers."""
         if not self.use_rnn:
             return 0
         networks = 1 if self.actor_critic_share_weights else 2

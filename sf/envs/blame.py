@@ -1,4 +1,4 @@
-"""Whose fault an exception is: what an environment raises becomes an EnvCrashed with its own traceback."""
+"""The origin of an exception: one of an environment becomes an EnvCrashed with its own traceback."""
 
 from __future__ import annotations
 

@@ -133,8 +133,8 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
     """The value as an array that can be stored in the leaf without losing anything but digits of float64.
 
     Args:
-        value: what the environment returned.
-        leaf: what its observation space promised.
+        value: returned by the environment.
+        leaf: promised by its observation space.
         what: beginning of the sentence that says what is wrong.
 
     Raises:
@@ -299,7 +299,7 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     """Refuse what `step` may not return.
 
     Args:
-        result: what it has returned.
+        result: the return value of `step`.
         info: of the environment.
         gone: agents that have ended before; their values read as None, 0 and False.
     """

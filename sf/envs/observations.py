@@ -85,7 +85,7 @@ class EntryCheck:
 
         Args:
             observation: a nest, or anything where the space is none.
-            kind: what to call it.
+            kind: its name in messages.
 
         Raises:
             EnvError: a dict or a tuple in it has more entries than its space, or is none.

@@ -58,7 +58,7 @@ def look_at_first_picture(source: EnvSource) -> None:
 
 
 def picture_of(env: Any, env_id: str) -> Array:
-    """uint8[height, width, 3], what `render` returns.
+    """uint8[height, width, 3], the result of `render`.
 
     Raises:
         EnvError: it raises, or returns something else.

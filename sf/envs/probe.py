@@ -158,12 +158,12 @@ class _Player:
     """Plays random legal actions, and looks at everything that the environment returns."""
 
     def __init__(self, env: Any, info: EnvInfo, drop_nonfinite: bool) -> None:
-        """Begins an episode; what it costs does not count.
+        """Begins an episode; its time does not count.
 
         Args:
             env: the environment.
-            info: what it promises.
-            drop_nonfinite: what a step returns may be non-finite.
+            info: the spaces that it promises.
+            drop_nonfinite: return values of a step may be non-finite.
         """
         self.env, self.info, self.drop_nonfinite = env, info, drop_nonfinite
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
@@ -205,7 +205,7 @@ class _Player:
             raise EnvError(f"{problem} It is the first one of an episode. Correct or clip it in the environment.")
 
     def _look(self, ignored: Set[int] = frozenset(), final: Set[int] = frozenset()) -> str:
-        """At the present observations; what is non-finite in them.
+        """At the present observations, and their non-finite leaves.
 
         Args:
             ignored: agents whose observations are thrown away.

@@ -1,4 +1,4 @@
-"""Which environments there are, and what the user may have meant by a name that is none."""
+"""The known environments, and suggestions for a name that is none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
     """How to make the environment of this id, see the order in `sf.envs`.
 
     Args:
-        env_id: what the user calls it.
+        env_id: the name that the user gives.
         kwargs: its arguments.
         max_episode_steps: longest episode.
 

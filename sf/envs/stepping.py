@@ -101,7 +101,7 @@ def make_env_batch(
 
     Args:
         source: makes the environments.
-        info: what they must look like.
+        info: the spaces that they must have.
         seeds: of the first reset of each environment.
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
         has_final_observation: [rows] bool; set for these rows, cleared by their reader.

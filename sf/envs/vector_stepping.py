@@ -207,7 +207,7 @@ def _with_rows(values: Any, rows: Array, value: Array) -> Any:
 
 
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The info of one environment: what a mask ``_key`` says is not its own is left out."""
+    """The info of one environment, without entries that a mask ``_key`` denies to it."""
     found: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") or not (f"_{key}" not in infos or infos[f"_{key}"][row]):

@@ -71,7 +71,7 @@ class Play:
         Args:
             policies: by policy id; they act on stored observations and are not checked, see `CollectPolicy`.
             source: makes the environments.
-            info: what they look like.
+            info: their spaces.
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.

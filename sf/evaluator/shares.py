@@ -43,7 +43,7 @@ def evaluate(
         candidate: to be loaded by the other processes.
         loaded: the same, in this process.
         source: makes the environments.
-        info: what they look like.
+        info: their spaces.
         num_episodes: in total.
         seed: of environments and actions.
         num_workers: number of processes.

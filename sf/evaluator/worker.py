@@ -60,7 +60,7 @@ class Evaluator:
             config: the whole configuration, because checkpoints carry it.
             context: of all roles; every evaluation plays with the same seeds, so that their scores can be compared.
             source: makes the environments.
-            weights: what the learners publish, by policy.
+            weights: published by the learners, by policy.
             doorbell: wakes this worker at the end of the run.
             supervisor: doorbell of the supervisor.
             owner: of the directory of the experiment, where checkpoints are.

@@ -50,7 +50,7 @@ class Actor(Protocol):
 
         Args:
             observations: the rows of each group, by leaf.
-            memory: the rows of each group; nothing without a memory.
+            memory: the rows of each group; nothing without a recurrent state.
             stream: a number whose random numbers are its own; None for those of the whole actor.
         """
 
@@ -71,7 +71,7 @@ class SmallActor:
         """Acts with zeros until weights come.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of a network that `sf.nets.fast.numpy_network` has written out.
             entropy: of the random numbers.
         """

@@ -26,7 +26,7 @@ class Carrier(Protocol):
 
 
 class OnHost:
-    """The network computes on the CPU, so that what one group asks need not be copied."""
+    """The network computes on the CPU, so that the observations of a single group need not be copied."""
 
     def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`."""

@@ -30,7 +30,7 @@ class NetworkActor:
         """Builds the network; its weights come with the first publication.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of the run.
             entropy: of the random numbers.
             arena: the memory that observations come from.

@@ -4,8 +4,8 @@ In: requests of the groups it serves, published weights. Out: actions, their log
 that computed them, written in place. It owns a copy of the policy and is woken by requests, or lives in the process of
 the rollout worker whose groups it serves.
 
-Between two forward passes the caches hold little of what follows, so that even a simple operation on an array takes
-several microseconds the first time: what counts is how few different ones there are.
+Between two forward passes the caches lose most of the data for the next one. So even a simple operation on an array
+takes several microseconds the first time, and the number of different operations counts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class InferenceWorker:
             policy_id: the policy it acts for.
             index: among the inference workers of that policy.
             config: of the run, resolved.
-            weights: what the learner of this policy publishes.
+            weights: published by the learner of this policy.
             bells: that it hears or rings.
             incarnation: how many workers have had this place before; a successor draws other actions.
 

@@ -51,7 +51,7 @@ def refused_changes(before: object, now: object) -> list[str]:
 
 
 def notes_on_changes(before: object, now: object) -> Iterator[str]:
-    """A text for each consequence of what differs between two descriptions, with the flags that have it."""
+    """A text for each consequence of differences between two descriptions, with the flags that have it."""
     changed: dict[str, list[str]] = {}
     for (role, name), consequence in TOLD.items():
         earlier, later = _part(before, ("config", role)), _part(now, ("config", role))

@@ -143,7 +143,7 @@ class _Tower:
         return self._results[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Remembers what comes out of each layer, and what goes into the first one, until `backward`."""
+        """Remembers the output of each layer, and the input of the first one, until `backward`."""
         self._results = [x]
         for layer in self._layers:
             x = self._activation(functional.linear(x, layer.weight, layer.bias))

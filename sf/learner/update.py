@@ -88,7 +88,7 @@ class Update:
             config: how.
             num_streams: environment rows that trajectories come from, where their rewards are normalized.
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
-            algorithm: what to do with a batch; PPO if it is left out.
+            algorithm: prepares batches and computes the loss; PPO if it is left out.
             replay: whether transitions are kept and drawn again.
 
         Raises:

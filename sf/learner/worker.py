@@ -67,7 +67,7 @@ class Learner:
             context: of all roles.
             links: to the other roles.
             owner: of the directory of the experiment, where checkpoints are.
-            compute: what it trains on.
+            compute: the cores and device for training.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.
@@ -126,7 +126,7 @@ class Learner:
         if self._batch is None:
             return False
         self.record.lap("batch")
-        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and what was learned so far is saved
+        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and the policy so far is saved
             if self.peers.are_ready():
                 self._train(self._batch)
                 self._batch = None

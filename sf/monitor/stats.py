@@ -1,4 +1,4 @@
-"""The group `stats` of TensorBoard: what inference costs, and memory."""
+"""The group `stats` of TensorBoard: the cost of inference, and memory."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def use_device(accelerator: int | None, arena: Arena) -> torch.device:
 
     Args:
         accelerator: None for the CPU, else a number among all that use accelerators, which are dealt in turn.
-        arena: the memory that trajectories come from.
+        arena: the shared memory that trajectories come from.
 
     Raises:
         ResourceError: there is no accelerator.
@@ -114,7 +114,7 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 
 def note_memory(device: torch.device, record: Record) -> None:
-    """Writes down what tensors of this process take on an accelerator, and what torch has taken for them, in MiB."""
+    """Writes down the memory on an accelerator in MiB: of tensors of this process, and all that torch has taken."""
     if device != CPU:
         module = torch.get_device_module(device)
         record["gpu_mem"] = module.memory_allocated(device) / MEGABYTE

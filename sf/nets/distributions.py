@@ -131,7 +131,7 @@ class _CategoricalEvaluation(torch.autograd.Function):
 
 
 def _evaluated(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-    """Log-probabilities, entropies, and what their gradient needs."""
+    """Log-probabilities, entropies, and the tensors that their gradient needs."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
     entropy = -torch.linalg.vecdot(probs, log_probs)

@@ -26,7 +26,7 @@ POLICY_PREFIX = "policy."
 
 @dataclass(frozen=True)
 class SavedNetwork:
-    """A network and what was saved with it."""
+    """A network and the data saved with it."""
 
     network: ActorCritic
     config: Config

@@ -100,7 +100,7 @@ def path_text(what: str, path: Path) -> str:
 
 
 def _difference(nest: Nest, wanted: Nest, path: Path) -> tuple[Path, str, str] | None:
-    """The first place where the structures differ, what is there and what should be."""
+    """The first place where the structures differ, with the found and the expected part."""
     if is_leaf(nest) != is_leaf(wanted) or (
         not is_leaf(nest) and (_kind(nest) != _kind(wanted) or _keys(nest) != _keys(wanted))
     ):

@@ -30,7 +30,7 @@ class NumpyPolicy:
         dict, as tables of environments need it.
 
         Raises:
-            ValueError, TypeError: what goes in does not fit its spec.
+            ValueError, TypeError: an input does not fit its spec.
         """
         policy = self.policy
         batch = self._to_batch(time_step, self._time_step_fit, policy.time_step_spec, "time_step")

@@ -77,8 +77,8 @@ class Policy(nn.Module):
 
         Raises:
             ValueError: a public method is overridden, or `time_step_spec` is no TimeStep of specs.
-            NotImplementedError: a mask for actions that are not one leaf of choices; a mask for a subclass that
-                implements `_action` and does not say that it masks by itself; a splitter where the network reads the
+            NotImplementedError: a mask for actions that are not one leaf of choices. A mask for a subclass that
+                implements `_action` and does not say that it masks by itself. A splitter where the network reads the
                 mask.
         """
         super().__init__()
@@ -130,7 +130,7 @@ class Policy(nn.Module):
         """Choose an action to execute.
 
         Args:
-            time_step: what the environment shows.
+            time_step: from the environment.
             policy_state: recurrent state before the step; () for a policy without one.
             seed: of the random numbers, or their generator; the same seed gives the same action. None takes the global
                 generator of torch.
@@ -224,7 +224,7 @@ class Policy(nn.Module):
 
     @property
     def time_step_spec(self) -> TimeStep:
-        """Specs of what `action` takes."""
+        """Specs of the input of `action`."""
         return self._time_step_spec
 
     @property
@@ -234,7 +234,7 @@ class Policy(nn.Module):
 
     @property
     def policy_state_spec(self) -> Nest:
-        """Specs of the memory."""
+        """Specs of the recurrent state."""
         return self._policy_state_spec
 
     @property
@@ -244,7 +244,7 @@ class Policy(nn.Module):
 
     @property
     def policy_step_spec(self) -> PolicyStep:
-        """Specs of what `action` gives back."""
+        """Specs of the result of `action`."""
         return PolicyStep(self._action_spec, self._policy_state_spec, self._info_spec)
 
     @property
@@ -365,7 +365,7 @@ class Policy(nn.Module):
     def _reset_state(self, time_step: TimeStep, policy_state: Nest) -> Nest:
         step_type = time_step.step_type
         if step_type.dim() > 1:
-            step_type = step_type[:, 0]  # the memory is that before the first of several steps
+            step_type = step_type[:, 0]  # the recurrent state is that before the first of several steps
         is_first = step_type == StepType.FIRST
         initial = self.get_initial_state(step_type.shape[0] if step_type.dim() else None)
 

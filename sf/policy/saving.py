@@ -61,7 +61,7 @@ class PolicySaver:
         train_step: int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Takes note of what to save.
+        """Takes note of the policy to save.
 
         Args:
             policy: one of sf: trained, collecting, random, or greedy around one of these.

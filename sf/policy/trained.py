@@ -77,7 +77,7 @@ class CollectPolicy(Policy):
         return self._as_specified(PolicyStep(joint, state, CollectInfo((), network.denormalize(values), params)))
 
     def _as_specified(self, step: PolicyStep) -> PolicyStep:
-        """Without what is not asked for; a network without a memory hands on the () that it was given."""
+        """Without what is not asked for; a network without a recurrent state hands on the () that it was given."""
         return step if self.emit_log_probability else step._replace(info=step.info._replace(log_probability=()))
 
 

@@ -114,7 +114,7 @@ def spawned(job: Job, imports_script: bool = True) -> Begun:
 
 
 class Child:
-    """One process, from its start to its reaping, and what it has told so far."""
+    """One process, from its start to its reaping, and its reports so far."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Child:
         Args:
             name: in the process list and in messages.
             function: at the top level of a module; called with a function that sends a message home, and the arguments.
-            arguments: what can be sent to a process, shared memory and pipes included.
+            arguments: anything that can be sent to a process, shared memory and pipes included.
             simulators: keeps watch over what it starts.
             incarnation: of those with this name.
             leads_group: whether it has environments, which may start processes of their own.

@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class DisposableChild:
-    """A child that calls one function, and what keeps watch over what that starts."""
+    """A child that calls one function, and the watch over processes that it starts."""
 
     @refusals_told()
     def __init__(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
@@ -81,7 +81,7 @@ class DisposableChild:
         raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}.")
 
     def kill(self) -> None:
-        """Ends it, whether it has finished or not, and what it has started."""
+        """Ends it, whether it has finished or not, and the processes that it has started."""
         if not self._is_over:
             self._is_over = True
             self._child.kill()

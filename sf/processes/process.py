@@ -177,7 +177,7 @@ def end_with_parent(parent_pid: int) -> None:
 
 
 def lead_group() -> None:
-    """Puts this process and what it will start into a process group of its own.
+    """Puts this process and those that it will start into a process group of its own.
 
     When memory runs out, the kernel takes that of environments first: they can be replaced, and are what leaks.
     """

@@ -75,7 +75,7 @@ def parent() -> int | None:
 def early_signals() -> list[int]:
     """From now on stop signals raise at once, while there is nothing to save; returns the list of them.
 
-    It is not always empty afterwards: what a handler raises is lost if it interrupts a destructor or the like.
+    It is not always empty afterwards: an exception of a handler is lost if it interrupts a destructor or the like.
     """
     received: list[int] = []
     raised: list[BaseException] = []

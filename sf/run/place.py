@@ -38,7 +38,7 @@ class Place:
         Args:
             child: runs the role.
             watch: looks at its progress.
-            work_before: what the place had delivered when it came.
+            work_before: work that the place had delivered when it came.
         """
         self.child, self.watch, self.work_before = child, watch, work_before
         self.hang: Hang | None = None

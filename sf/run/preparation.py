@@ -54,7 +54,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
     Args:
         config: not resolved.
-        fork_server: begins to load torch as soon as only the environment and what goes with it can be refused.
+        fork_server: begins to load torch as soon as only the environment and its settings can be refused.
 
     Raises:
         SfError: the configuration or the environment is refused.
@@ -92,7 +92,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
 
 def _expect_compiler(config: Config) -> None:
-    """Of a new run only: what was trained with one is used without one.
+    """Of a new run only: a policy that was trained with one is used without one.
 
     Raises:
         ConfigError: there is none, and one is needed.

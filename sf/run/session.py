@@ -63,7 +63,7 @@ class Session:
 
         Args:
             config: resolved.
-            shared: what the supervisor keeps in its hands.
+            shared: the objects that the supervisor keeps.
             monitor: shows what is going on.
             callbacks: told what happens.
             take_messages: returns what the roles have told since the last call.
@@ -161,7 +161,7 @@ class Session:
             self.monitor.finish(exit_reason, exit_code, records.seconds(), self.ledger(), records.asked_seconds())
 
     def faults(self) -> dict[str, float]:
-        """For the curves: what was thrown away, by reason, and what could not be saved."""
+        """For the curves: discarded slots by reason, and failed saves."""
         counted = {
             "dropped_nonfinite": sum(record.read()["dropped"] for record in self.records.rollouts.values()),
             "skipped_steps": sum(record.read()["skipped_steps"] for record in self.records.first_learners),

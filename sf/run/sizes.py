@@ -63,7 +63,7 @@ class Sizes:
 
         Args:
             config: decided.
-            info: what the environments look like.
+            info: spaces of the environments.
         """
         topology, trajectories = topology_of(config, info), trajectories_per_dataset(config)
         each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
@@ -110,8 +110,8 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     """The configuration without None: sizes follow from the environment and the cores, a seed is drawn.
 
     Args:
-        config: what the user has given.
-        info: what the environment looks like.
+        config: values of the user.
+        info: its spaces.
         cores: that the run may use.
         step: how long the environment takes for a step and to begin, if sizes are to follow from that.
 
@@ -256,7 +256,7 @@ def _batch_size_problem(config: Config, info: EnvInfo) -> str:
     return (
         f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {float(samples):.10g} transitions "
         f"of a sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
-        f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies), so there is "
+        f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies). So there is "
         f"no default for batch_size. Give --batch_size{other}."
     )
 
@@ -265,7 +265,7 @@ def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
     """The configuration with one environment in each process, because there cannot be a second one.
 
     Raises:
-        ConfigError: what the user has given asks for more than one.
+        ConfigError: values of the user ask for more than one.
     """
     rollout, run, evaluates = config.rollout, config.run, config.evaluation.eval_every_steps > 0
     obstacles = {

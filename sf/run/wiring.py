@@ -96,7 +96,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Everything that is shared, and what each role gets of it."""
+    """Everything that is shared, and the part that each role gets."""
 
     config: Config
     source: EnvSource
@@ -265,10 +265,10 @@ def wire(
 
     Args:
         config: of the run, resolved.
-        info: what the environments look like.
+        info: spaces of the environments.
         source: of the environments.
         experiment: where the run saves.
-        extra_fields: what trajectories store beside the fields of `sf.shared.slots.slot_fields`.
+        extra_fields: fields that trajectories store beside the fields of `sf.shared.slots.slot_fields`.
 
     Raises:
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.

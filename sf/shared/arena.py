@@ -29,7 +29,7 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class Field:
-    """Shape, numpy dtype name and poison of one shared array; what is read before it is written shows the poison."""
+    """Shape, numpy dtype name and poison of one shared array; a value that was never written shows the poison."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -22,7 +22,7 @@ class RunContext:
     info: EnvInfo
     """Spaces and numbers of the environments."""
     seed: int
-    """Of the run; what a role draws follows from it and from the place of the role."""
+    """Of the run; random numbers of a role follow from it and from the place of the role."""
     arena: Arena
     """The shared memory."""
 

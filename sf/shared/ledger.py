@@ -62,7 +62,7 @@ class Ledger:
         return asdict(self)
 
     def scalars(self) -> dict[str, float]:
-        """For the curves: all sides, and what was thrown away by reason."""
+        """For the curves: all sides, and discarded slots by reason."""
         sides = {"allocated": self.allocated, "learned": self.learned, "free": self.free, "in_flight": self.in_flight}
         counts = {f"slots/{side}": count for side, count in sides.items()}
         counts |= {f"faults/discarded_{why}": count for why, count in self.discarded.items()}

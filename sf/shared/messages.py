@@ -17,9 +17,9 @@ import numpy as np
 SaveKind = Literal["periodic", "best", "milestone"]
 
 MOST_BYTES_OF_SCALARS = 800
-"""Of a message below 1 KB; what is around them takes 150."""
+"""Of a message below 1 KB; the rest of the message takes 150."""
 BYTES_PER_SCALAR = 9
-"""Of a value and of what is around a name, when pickled."""
+"""Of a value and of the frame around a name, when pickled."""
 MOST_CHARACTERS = 160
 """Of the name of a curve; each takes up to four bytes."""
 
@@ -46,7 +46,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class EvaluationDone:
-    """To the supervisor: what one policy reached in an evaluation."""
+    """To the supervisor: the result of one policy in an evaluation."""
 
     policy_id: int
     version: int

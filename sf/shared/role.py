@@ -64,7 +64,7 @@ class RoleSpec:
     """Roles that live in the same process and have their turn before it; its doorbell wakes them."""
 
     def successor(self, incarnation: int) -> RoleSpec:
-        """The specification of what takes its place when it has died for the n-th time."""
+        """The specification of its successor when it has died for the n-th time."""
         companions = tuple(companion.successor(incarnation) for companion in self.companions)
         return replace(self, arguments=self.arguments | {"incarnation": incarnation}, companions=companions)
 

@@ -188,8 +188,8 @@ def slot_memory(
 
     Args:
         topology: their sizes.
-        info: what the environments look like.
-        extra_fields: what trajectories store beside the fields of the table, for an algorithm or a policy.
+        info: spaces of the environments.
+        extra_fields: fields that trajectories store beside the fields of the table, for an algorithm or a policy.
 
     Raises:
         ConfigError: an extra field has the name of something else.
@@ -328,7 +328,8 @@ class Slots:
     def waiting_for(self, policy: int, learner: int = 0) -> Array:
         """Indices of the full slots that this learner of the policy has not taken yet, in the order of their rounds.
 
-        A group fills its slots in turn, so what it filled first has to be given back first: it waits for that one.
+        A group fills its slots in turn, so the slot that it filled first has to be given back first: it waits for that
+        one.
         """
         own = self.topology.slots_of_learner(learner)
         filled = self.filled[own.start : own.stop]

@@ -132,7 +132,7 @@ class Experiment:
 
 
 def expect_free(train_dir: str, name: str) -> None:
-    """Refuses early, and leaves no trace, what `Experiment` would refuse later on.
+    """Refuses early, without a trace, a directory that `Experiment` would refuse later on.
 
     Raises:
         ExperimentError: the directory is not an experiment, or cannot be used, or another run uses it.

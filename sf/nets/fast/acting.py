@@ -1,4 +1,4 @@
-"""Acting on small batches with as little as possible around the arithmetic: what inference workers run."""
+"""Acting on small batches in inference workers, with as little as possible around the arithmetic."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def check(program: Program, network: ActorCritic, seed: int = 0) -> None:
 
     Args:
         program: which stands for the network.
-        network: with one leaf of numbers as the observation, and without a memory.
+        network: with one leaf of numbers as the observation, and without recurrent layers.
         seed: of the observations, the random numbers and the weights.
 
     Raises:

@@ -3,9 +3,9 @@
 With two layers of 64 it takes half of the time of torch for 16 rows and two thirds for 64. From `MOST_PRODUCTS` on
 torch is the faster one. It needs no torch at all, so a rollout worker can act for itself.
 
-Only the usual networks on vectors are written out: one vector, one or two towers of linear layers, one choice or
-numbers of a normal distribution. The formulas are those of `sf.nets.networks` and `sf.nets.distributions`. Processes
-that have both compare the results: inference workers, and the learner where rollout workers act.
+Only the usual networks are written out: one vector, one or two towers of linear layers, one choice or numbers of a
+normal distribution. The formulas are those of `sf.nets.networks` and `sf.nets.distributions`. Processes that have both
+compare the results: inference workers, and the learner where rollout workers act.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SmallNetwork:
         """Takes views of the vector.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of the network, which must be written out here.
             flat: [size] float32, in the order of `layout`.
         """
