@@ -33,7 +33,7 @@ class NetworkActor:
             info: spaces of the environments.
             config: of the run.
             entropy: of the random numbers.
-            arena: the memory that observations come from.
+            arena: the shared memory of the observations.
             accelerator: to act on, see `sf.nets.device`.
 
         Raises:
