@@ -1,10 +1,10 @@
-"""What acting on one observation costs, in microseconds, and what loading a policy costs, in milliseconds.
+"""The cost of acting on one observation, in microseconds, and of loading a policy, in milliseconds.
 
     python benchmarks/acting.py [--env CartPole-v1] [--sizes 64 64] [--blocks 60]
 
-The bare network and the policies around it take turns in blocks of a few milliseconds, and medians over the blocks and
-medians of the ratios within a round are printed, because a shared machine is noisy for seconds at a time. A policy is
-loaded in a fresh process each time; what counts begins after torch is imported.
+The bare network and the policies around it take turns in blocks of a few milliseconds, because a shared machine is
+noisy for seconds at a time. Medians over the blocks and medians of the ratios within a round are printed. A policy is
+loaded in a fresh process each time; the measured time begins after torch is imported.
 """
 
 from __future__ import annotations

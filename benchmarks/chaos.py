@@ -1,4 +1,4 @@
-"""Faults by the hundred, and what became of them: the figures behind docs/fault-figures.md.
+"""Faults by the hundred, and their outcomes: the figures behind docs/fault-figures.md.
 
     python benchmarks/chaos.py [--report chaos.md] [PART ...], all of these if none is named:
 
@@ -6,12 +6,12 @@
     acting       the same for rollout workers that act for themselves
     inference    the same for inference workers
     recovery     from the kill of a worker until it is seen, and until its successor delivers
-    supervisor   SIGKILL of the whole command at random moments, start-up included: who is left after a second
+    supervisor   SIGKILL of the whole command at random moments, start-up included: processes left after a second
     saving       SIGKILL at random moments of continuous saving: what can be loaded, and whether it ever goes back
     reading      reading the newest checkpoint while another process saves and prunes
     resume       SIGKILL of a whole run at random moments, and a resume each time: what counts on, and what repeats
     damage       random single-bit flips and truncations of a checkpoint
-    usage        a hundred wrong command lines: code, sentence, what is left behind, and how long the answer takes
+    usage        a hundred wrong command lines: code, sentence, remains, and how long the answer takes
     reactions    from other faults until what must then happen, each beside its limit
     neighbours   rates of a run in which one environment is slow, or stuck, beside one in which all are alike
     steps        environment steps until the target under fire, beside clean runs
@@ -197,8 +197,8 @@ def usage(count: int) -> str:
 def steps(count: int) -> str:
     """Frames until the target, clean and with a kill every five seconds and every second.
 
-    With a kill every second no environment lives long enough, on a slow machine, for an episode of 500 steps, and the
-    mean counts whole episodes only; that is then a shortfall, and told as one.
+    With a kill every second no environment on a slow machine lives long enough for an episode of 500 steps, while the
+    mean counts whole episodes only. That is then a shortfall, and told as one.
     """
     pauses_s = {"clean": math.inf, "a kill every 5 s": 5.0, "a kill every second": 1.0}
     frames: dict[str, list[int]] = {name: [] for name in pauses_s}
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the faults that are made")
     parser.add_argument("--report", type=Path, default=Path("chaos.md"))
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # all that was started is ended
     lines = [f"# Chaos, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores", ""]
     for name in arguments.parts:
         count = STEPS_SEEDS if name == "steps" else max(1, round(FULL[name] * arguments.scale))

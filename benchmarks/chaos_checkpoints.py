@@ -37,7 +37,7 @@ def saving(count: int) -> str:
             reader, writer = os.pipe()
             child = os.fork()
             if child == 0:
-                os.close(reader)  # else nobody would tell it that this process has gone
+                os.close(reader)  # else it would not see that this process has gone
                 _save_forever(directory, tensors, newest, writer)
             os.close(writer)
             time.sleep(random.uniform(0.0, 0.06))

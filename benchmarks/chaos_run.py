@@ -1,4 +1,4 @@
-"""A training in this process that somebody does things to: what `chaos.py` is made of."""
+"""A training in this process that suffers faults: the base of `chaos.py`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Run:
             raise self.error
 
     def state(self) -> str:
-        """Who does what, for the search of a deadlock."""
+        """The activity of each process, for the search of a deadlock."""
         assert self.shared is not None
         slots, arena = self.shared.slots, self.shared.arena
         phases = {name: arena[f"records/{name}/progress"].tolist() for name in ("rollout", "inference", "learner")}

@@ -4,9 +4,9 @@
                                   [--seeds 1 2 3] [--directory results]
 
 Every run stops at the score of its task or at its budget of frames. Finished runs are kept in defaults.jsonl and not
-repeated, so the command can be stopped and started at will. The table has a line for each task, mode and candidate:
-how many seeds reached the score, the median and the most frames, and the median of the seconds. A seed that did not
-reach it counts with the budget. Only in synchronous modes the frames of a seed do not depend on the machine.
+repeated, so the command can be stopped and started at will. The table has a line for each task, mode and candidate. It
+holds how many seeds reached the score, the median and the most frames, and the median of the seconds. A seed that did
+not reach it counts with the budget. Only in synchronous modes the frames of a seed do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """A score to reach, and what may be spent on it."""
+    """A score to reach, and the budget for it."""
 
     score: float
     budget: int

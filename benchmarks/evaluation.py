@@ -2,7 +2,7 @@
 
     python benchmarks/evaluation.py [--peer PYTHON] [--env CartPole-v1] [--episodes 10000] [--rounds 3]
 
-In every round a policy is trained for some seconds, as fast as it goes, then it plays whole episodes, and then a policy
+In every round a policy is trained for some seconds, as fast as it goes, and then it plays whole episodes. Then a policy
 of the same size plays in Stable-Baselines3, in one environment, as its users do, and in 32. PYTHON is an interpreter
 that has Stable-Baselines3; without it that part is left out. The time that the command needs to start counts for
 sf-eval only. On a busy machine the rates per second of CPU time say more.

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--device gpu] [--seconds 60] [--rounds 3]
 
-The environments cost nothing (see `free_images`), so that what is measured is the way of a picture from shared memory
+The environments cost nothing (see `free_images`), so the measured part is the way of a picture from shared memory
 through acting and learning: 84x84x4 bytes, the network of Mnih et al. 2015, one epoch. The aim on one H200 with 16
 cores is 100,000 frames per second. CartPole-v1 is there because small networks may be faster on the CPU, where
 rollout workers act for themselves.

@@ -1,8 +1,8 @@
-"""What a step of the inference worker takes, in microseconds of CPU time per forward pass.
+"""The cost of a step of the inference worker, in microseconds of CPU time per forward pass.
 
     python benchmarks/inference_cost.py [--env CartPole-v1] [--envs-per-group 32] [--groups 2] [--seconds 10]
 
-Real groups of environments step between two forward passes, so that the caches are as cold as in a run; a loop of
+Real groups of environments step between two forward passes, so that the caches are as cold as in a run. A loop of
 nothing but forward passes looks a fifth faster. The network acts with torch and in NumPy, in blocks that take turns,
 because a shared machine is noisy for seconds at a time.
 """

@@ -1,4 +1,4 @@
-"""What one environment that is slow or stuck costs the others: rates beside a run in which all are alike."""
+"""The cost of one slow or stuck environment for the others: rates beside a run in which all are alike."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def neighbours(_: int) -> str:
     rest = (WORKERS - 1) / WORKERS
     missed = "" if slow >= 0.9 * rest * clean and stuck >= 0.9 * rest * clean else "NOT 0.9 of what is left: "
     return (
-        f"{missed}{WORKERS} workers of waiting environments make {clean:,.0f} frames per second, and of the {rest:.2f} "
-        f"that are left of it {slow / clean / rest:.2f} while one environment is {SLOWER} times slower, "
+        f"{missed}{WORKERS} workers of waiting environments make {clean:,.0f} frames per second. Of the {rest:.2f} "
+        f"that are left of it they make {slow / clean / rest:.2f} while one environment is {SLOWER} times slower, "
         f"{stuck / clean / rest:.2f} while one stands still"
     )
 

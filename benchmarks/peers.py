@@ -5,10 +5,10 @@
 Each prints `learned N`, the environment steps that its learner has used, after every training iteration; Sample
 Factory prints its own lines. All of them compute on the CPU, in one thread of torch.
 
-`loop` is a plain synchronous loop over Gymnasium's SyncVectorEnv, `loop-envpool` the same over the C++ environments of
-EnvPool, `pufferlib` the same over its vectoriser (its trainer needs a compiled extension). A step after the end of an
-episode, which only resets, counts for nobody. Where images are learned from, where the time goes into convolutions,
-they compute in as many threads as there are cores.
+`loop` is a plain synchronous loop over Gymnasium's SyncVectorEnv. `loop-envpool` is the same over the C++ environments
+of EnvPool, and `pufferlib` over its vectoriser (its trainer needs a compiled extension). A step after the end of an
+episode, which only resets, counts for no library. On images, where the time goes into convolutions, they compute in as
+many threads as there are cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Workload:
-    """One environment, one amount of learning; everybody has one optimizer, and two layers of 64 or the Nature CNN."""
+    """One environment, one amount of learning, one optimizer, and two layers of 64 or the Nature CNN."""
 
     env_id: str
     """Of Gymnasium, or `atari/Game`, which is learned from images."""

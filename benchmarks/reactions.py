@@ -72,7 +72,7 @@ def any_moment(path: Path) -> float:
 
 
 def learner(path: Path) -> float:
-    """What was saved is no older than the interval between two saves, and the time that one takes."""
+    """The last save is no older than the interval between two saves, and the time that one takes."""
     with running(path, *CARTPOLE, f"--save_every_sec={SAVE_EVERY_S}") as command:
         checkpoints = path / EXPERIMENT / "checkpoint_p0"
         command.wait_for(lambda: list(checkpoints.glob("checkpoint_*")), "a checkpoint")

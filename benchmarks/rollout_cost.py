@@ -1,10 +1,10 @@
-"""What the rollout worker adds to the environments, in microseconds of CPU time per sample.
+"""The cost that the rollout worker adds to the environments, in microseconds of CPU time per sample.
 
     python benchmarks/rollout_cost.py [--env CartPole-v1] [--envs-per-group 32] [--blocks 60] [--vectorization none]
 
 Steps the same environments twice: in a bare loop, and in a rollout worker whose requests are answered at once. The two
-take turns in blocks of a few milliseconds and the medians over the blocks are compared, because a shared machine is
-noisy for seconds at a time.
+take turns in blocks of a few milliseconds, because a shared machine is noisy for seconds at a time. The medians over
+the blocks are compared.
 """
 
 from __future__ import annotations

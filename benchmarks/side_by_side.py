@@ -29,7 +29,7 @@ import peers
 from peers import WORKLOADS, Workload
 
 COMMON = ["torch==2.13.0", "mujoco==3.3.7", "imageio", "packaging", "ale-py==0.12.1", "opencv-python-headless<4.12"]
-"""MuJoCo as old and new Gymnasium accept it, Atari, and what their environments import."""
+"""MuJoCo as old and new Gymnasium accept it, Atari, and the imports of their environments."""
 OLD = [*COMMON, "gymnasium==0.29.1", "numpy<2"]
 NEW = [*COMMON, "gymnasium==1.4.0"]
 REQUIREMENTS = {

@@ -1,4 +1,4 @@
-"""Training from a program: the same run as `sf-train`, with callbacks, and what came out as an object."""
+"""Training from a program: the same run as `sf-train`, with callbacks, and the result as an object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run left behind."""
+    """The result of a run."""
 
     path: Path
     """Directory of the experiment."""
@@ -108,7 +108,7 @@ def train(
         for number, handler in before.items():
             signal.signal(number, handler)
     if code == ExitCode.SIGTERM:
-        sys.exit(code)  # everything is saved, and whoever sent it wants this process to end
+        sys.exit(code)  # everything is saved, and the sender of the signal wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
 
 
@@ -147,6 +147,6 @@ def _expect_a_place_to_train_from() -> None:
         )
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
-            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread, "
-            "because it handles signals and its processes end with the thread that started them."
+            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread. "
+            "It handles signals, and its processes end with the thread that started them."
         )

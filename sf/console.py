@@ -53,7 +53,7 @@ def _write(text: str) -> None:
 
 
 def prefix(now: datetime, pid: int) -> str:
-    """What every line begins with: local time with milliseconds, and the process id."""
+    """The beginning of every line: local time with milliseconds, and the process id."""
     return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] "
 
 

@@ -16,8 +16,8 @@
             └── LearnerLost 7   it was a learner, another one can go on from the last checkpoint (5 for want of memory)
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
-exception has a code as well: 0 when it finished, also where a callback has stopped it, 130 when SIGINT has, 143 when
-SIGTERM or SIGHUP has.
+exception has a code as well. It is 0 when the run finished or a callback stopped it, 130 after SIGINT, and 143 after
+SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit code of a command means."""
+    """The meanings of the exit codes of a command."""
 
     FINISHED = 0
     USAGE = 2
@@ -118,11 +118,11 @@ class WorkerCrashed(InternalError):
 
 
 class LearnerLost(WorkerCrashed):
-    """A learner ended; what it had learned since its last checkpoint is lost."""
+    """A learner ended; its training since its last checkpoint is lost."""
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says, even one that cannot say it."""
+    """The text of an exception, even of one that cannot say it."""
     try:
         return str(error)
     except Exception:

@@ -1,4 +1,4 @@
-"""Where what is printed goes: bounded, so that a flood fills no disk and hides no report, elsewhere, or nowhere."""
+"""The destination of printed text: bounded, so that a flood fills no disk and hides no report, elsewhere, or none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CHARACTERS_PER_SECOND = 2**16
 
 
 class BoundedStream:
-    """Passes on what is written to a stream, up to so many characters in each second, and says how many it left out.
+    """Passes on the text for a stream, up to so many characters in each second, and says how many it left out.
 
-    It sees what Python prints. Compiled code and other processes write past it. What nobody can take any more, because
-    a reader has gone or a disk is full, is lost and no error: the environment that printed it is not to blame.
+    It sees what Python prints. Compiled code and other processes write past it. Text is lost without an error where a
+    reader has gone or a disk is full: the environment that printed it is not to blame.
     """
 
     def __init__(self, stream: TextIO, limit: int = CHARACTERS_PER_SECOND) -> None:

@@ -1,4 +1,4 @@
-"""What users bring along: encoders and algorithms, by a registered name or as ``module:Name``.
+"""Plugins of users: encoders and algorithms, by a registered name or as ``module:Name``.
 
 Torch is not imported here, because rollout workers do without it.
 """
@@ -39,7 +39,7 @@ class Plugins:
         self.registered[name] = make
 
     def to_send(self) -> Mapping[str, Any]:
-        """What is registered, for child processes.
+        """The registered plugins, for child processes.
 
         Raises:
             ConfigError: something cannot be sent to another process.
@@ -146,16 +146,16 @@ def register_model(name: str, make: Callable[..., Any]) -> None:
 
     Args:
         name: of the encoder. A name that is registered again gets the new function.
-        make: a function or class that returns a torch module which turns the prepared observations, a dict from leaf to
-            floats [B, *shape], into features [B, n]. `shapes` has the shape of each leaf: ``(size,)`` of a vector,
-            ``(channels, height, width)`` of an image. It is called in several processes, so it must be at the top
-            level of a module, and it must build the same network each time.
+        make: a function or class that returns a torch module. The module turns the prepared observations, a dict from
+            leaf to floats [B, *shape], into features [B, n]. `shapes` has the shape of each leaf: ``(size,)`` of a
+            vector, ``(channels, height, width)`` of an image. It is called in several processes, so it must be at the
+            top level of a module. It must build the same network each time.
     """
     ENCODERS.register(name, make)
 
 
 def name_of_algorithm(algorithm: type | str) -> str:
-    """What the flag says of a class, which is registered with that; a text is taken as it is.
+    """The value of the flag for a class, which is registered under it; a text is taken as it is.
 
     A class of the main script is named after the file of that script, so that other scripts can import it.
     """
@@ -174,7 +174,7 @@ Sent = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def plugins_to_send() -> Sent:
-    """What is registered in this process, for `receive_plugins` in a child.
+    """The plugins registered in this process, for `receive_plugins` in a child.
 
     Raises:
         ConfigError: something cannot be sent to another process.

@@ -1,7 +1,7 @@
 """Gymnasium spaces as flat tables: the facts about an environment that every process needs.
 
-An observation is a dict of arrays, one per *leaf* of the observation space; an entry of nested Dict and Tuple spaces is
-named by its path, such as ``"camera/0"``, and a space that is neither has the one leaf ``"obs"``. An action is a row of
+An observation is a dict of arrays, one per *leaf* of the observation space. An entry of nested Dict and Tuple spaces is
+named by its path, such as ``"camera/0"``. A space that is neither has the one leaf ``"obs"``. An action is a row of
 numbers, one per *column*: the choices of a Discrete, MultiDiscrete or MultiBinary space, and the components of a Box.
 The facts are plain numbers and texts, so that they travel to spawned processes and into checkpoints without Gymnasium.
 """
@@ -48,7 +48,7 @@ WHITE = 255
 """Of most pictures."""
 
 SMALLEST_IMAGE_SIDE = 36
-"""What the larger convolutions need; smaller grids are read as vectors."""
+"""Smallest side for the larger convolutions; smaller grids are read as vectors."""
 
 SMALLEST_SIDES = {"resnet_impala": 16, "convnet_microrts": 4}
 """The same for `encoder_conv_architecture`, where the convolutions read smaller ones than usual."""
@@ -62,7 +62,7 @@ BOUNDLESS = 1e18
 
 
 def scale_of(low: Any, high: Any) -> tuple[Any, Any]:
-    """What maps -1 to 1 to bounds by ``middle + half * number``; 0 and 1 for a number without finite bounds.
+    """Middle and half that map -1 to 1 to bounds, by ``middle + half * number``; 0 and 1 without finite bounds.
 
     Args:
         low, high: of the same shape.
@@ -86,7 +86,7 @@ class LeafSpec:
     categories: tuple[int, ...] = ()
     """Number of categories of each element of a Discrete or MultiDiscrete leaf, in C order; empty for numbers."""
     starts: tuple[int, ...] = ()
-    """What the environment calls the first category of each element; they are stored as they come."""
+    """The first category of each element in the environment; categories are stored as they come."""
     path: tuple[str | int, ...] = ()
     """Keys and indices that lead from the observation to the leaf."""
     brightest: int = field(default=WHITE, compare=False)
@@ -122,7 +122,7 @@ class ActionColumn:
     num_choices: int = 0
     """0 for a component of a Box."""
     start: int = 0
-    """What the environment calls the first choice; stored actions count from 0."""
+    """The first choice in the environment; stored actions count from 0."""
     low: float = -inf
     high: float = inf
     """Bounds of a component, infinite where there is none."""
@@ -192,7 +192,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvInfo:
-    """What the processes need to know of an environment before one of them makes it."""
+    """The facts about an environment that processes need before one of them makes it."""
 
     env_id: str
     num_agents: int
@@ -340,7 +340,7 @@ def _leaf(space: gymnasium.Space[Any], path: tuple[str | int, ...]) -> LeafSpec:
 
 
 def _brightest(space: gymnasium.Space[Any]) -> int:
-    """What the bounds say of a picture of uint8 or of booleans; `WHITE` for everything else."""
+    """The upper bound of a picture of uint8 or of booleans; `WHITE` for everything else."""
     dtype = np.dtype(space.dtype)
     if dtype not in (np.uint8, np.bool_) or len(space.shape or ()) not in (2, 3):
         return WHITE
@@ -431,7 +431,7 @@ def image_layout(leaf: LeafSpec, architecture: str = "") -> Literal["HW", "CHW",
         )
     if channels == 1:
         raise EnvError(
-            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle: move them to "
+            f"The observation {leaf.name!r} has shape {shape}, an image with its channels in the middle. Move them to "
             f"the end with gymnasium.wrappers.TransformObservation, so that the shape is {(first, last, middle)}."
         )
     return "CHW" if channels == 0 else "HWC"

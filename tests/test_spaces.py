@@ -104,8 +104,8 @@ def test_three_long_axes_are_no_image(shape: tuple[int, ...]) -> None:
 
 def test_image_with_channels_in_the_middle_is_refused_before_training() -> None:
     sentence = (
-        r"'obs' has shape \(84, 3, 84\), an image with its channels in the middle: "
-        r"move them to the end with .*, so that the shape is \(84, 84, 3\)\.$"
+        r"'obs' has shape \(84, 3, 84\), an image with its channels in the middle\. "
+        r"Move them to the end with .*, so that the shape is \(84, 84, 3\)\.$"
     )
     with pytest.raises(EnvError, match=sentence):
         EnvInfo("Odd-v0", 1, {"obs": LeafSpec((84, 3, 84), "uint8")}, ActionSpec.discrete(2))

@@ -26,7 +26,7 @@ NOOP, FIRE, SECOND = 0, 1, 2
 
 
 def action_meanings(env: Any) -> list[str]:
-    """What the choices of a game are called."""
+    """The names of the choices of a game."""
     meanings: list[str] = env.unwrapped.get_action_meanings()
     return meanings
 

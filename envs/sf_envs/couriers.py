@@ -21,10 +21,10 @@ class Couriers(gymnasium.Env[Observation, Any]):
     """Couriers on a square grid each walk to their own destination; all of them move in every step.
 
     An action is a MultiDiscrete with one of five moves for each courier. Moves off the grid are illegal, and so is
-    everything but staying once a courier has arrived; the observation ``action_mask``, [5 · num_couriers], has a 1 for
-    what is legal, courier after courier. Every arrival is worth 1 and every step costs 0.02, so the best return of an
-    episode is num_couriers - 0.02 · (the longest of the distances, in rows plus columns), 1.90 on average for two.
-    An episode is cut after 40 steps.
+    everything but staying once a courier has arrived. The observation ``action_mask``, [5 · num_couriers], has a 1 for
+    each legal move, courier after courier. Every arrival is worth 1 and every step costs 0.02. So the best return of an
+    episode is num_couriers - 0.02 · (the longest of the distances, in rows plus columns), 1.90 on average for two. An
+    episode is cut after 40 steps.
 
     The observation ``positions``, [4 · num_couriers], has row and column of each courier and its destination, 0 to 1.
 

@@ -17,7 +17,7 @@ EPISODE_STEPS = 16
 class TwoAgentEcho:
     """Each agent sees a symbol as a one-hot vector and earns 1 for naming it; the optimum is 16 per episode.
 
-    Half of the reward depends on the partner: an agent that names its symbol earns 0.5, and 0.5 more if the other agent
+    Half of the reward depends on the partner. An agent that names its symbol earns 0.5, and 0.5 more if the other agent
     names its own. A random policy reaches about 4. Follows the multi-agent protocol of `sf.envs`.
     """
 

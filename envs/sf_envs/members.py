@@ -18,9 +18,9 @@ def unknown_member(family: str, kind: str, name: str, known: Iterable[str]) -> E
     """The refusal of a name that a family does not have; says which ones come near.
 
     Args:
-        family: what ids begin with.
-        kind: what a member is called in a sentence.
-        name: what was asked for.
+        family: the beginning of its ids.
+        kind: the word for a member in a sentence.
+        name: the requested member.
         known: the names that there are.
     """
     by_lower = {candidate.lower(): candidate for candidate in sorted(known)}

@@ -31,7 +31,7 @@ class Single(gymnasium.Env[Any, Any]):
             self._pool.close()
             self._pool = _make_pool(self._name, seed, self._kwargs)
         elif self._game_goes_on:
-            # After a lost life the step of a pool goes on with the game, whatever the action; its reset would not.
+            # After a lost life the step of a pool goes on with the game, for any action; its reset would not.
             action = np.zeros((1, *(self.action_space.shape or ())), self.action_space.dtype)
             self._game_goes_on = False
             return self._pool.step(action)[0][0], {}

@@ -1,4 +1,4 @@
-"""A task that needs a memory."""
+"""A task that needs a recurrent policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Remember(gymnasium.Env[Vector, Any]):
     """Shows one of some cues in the first observation, then nothing, and at last asks which one it was.
 
     The reward is 1 for the right answer in the last step and 0 otherwise, so the best return is 1. At the question all
-    observations are alike, hence no policy without memory can expect more than 1 / num_cues.
+    observations are alike, hence no policy without recurrent layers can expect more than 1 / num_cues.
 
     Observations are [num_cues + 1]: the cue, one-hot, in the first one; a 1 at the end of the one that asks.
 

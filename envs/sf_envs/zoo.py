@@ -64,7 +64,7 @@ class Parallel:
         truncated: dict[str, Any],
         infos: dict[str, Any],
     ) -> tuple[Any, Any, Any, Any, Any]:
-        """What one agent gets; after its end, see `sf.envs`, only its reward is looked at."""
+        """The results for one agent; after its end, see `sf.envs`, only its reward is looked at."""
         if agent in self._over:
             return None, rewards.get(agent, 0.0), False, False, {}
         ended, cut = terminated.get(agent, False), truncated.get(agent, False)

@@ -1,1 +1,1 @@
-"""What `sf-bench` measures, one file per subject."""
+"""The measurements of `sf-bench`, one file per subject."""

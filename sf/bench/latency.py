@@ -1,8 +1,8 @@
 """The latencies of a run as percentiles.
 
-Publication → first use: from the moment when a learner begins to publish weights to the first forward pass with them or
-with newer ones; every inference worker counts for itself. Request → action: from the moment when a group asks for
-actions to the one when they are written and its rollout worker has been woken.
+Publication → first use: from the begin of a publication of weights to the first forward pass with them or with newer
+ones. Every inference worker counts for itself. Request → action: from the request of a group to the moment when its
+actions are written and its rollout worker has been woken.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Stopwatch:
 
 
 def percentile_lines(found: Mapping[Kind, Percentiles]) -> list[str]:
-    """What the user reads."""
+    """The lines for the user."""
     width = max(map(len, TITLES.values()))
     table = ["".join([f"{'milliseconds':<{width}}", *(f"{name:>10}" for name in Percentiles._fields)])]
     for kind, row in found.items():

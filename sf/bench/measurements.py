@@ -26,14 +26,14 @@ SLOWEST_ROOFLINE_S = 600.0
 
 
 def roofline(config: Config) -> list[str]:
-    """What a sample costs, and the limit."""
+    """The cost of a sample, and the limit."""
     prepared = prepare(config)
     blocks = _blocks(prepared, min(ROOFLINE_SECONDS, config.run.time_limit_s))
     return cost_lines(costs(blocks, cores_of(prepared.config)), len(blocks))
 
 
 def train(config: Config) -> list[str]:
-    """How fast a run is beside the limit, what it does with its time, and what would make it faster."""
+    """The speed of a run beside the limit, the use of its time, and a remedy."""
     prepared = prepare(config)
     seconds = min(ROOFLINE_SECONDS, config.run.time_limit_s)
     blocks = _blocks(prepared, seconds / 2)

@@ -1,11 +1,11 @@
-"""What one sample costs in isolation, and the limit that follows from it.
+"""The cost of one sample in isolation, and the limit that follows from it.
 
     limit = cores / (t_env + t_inference + t_update)
 
-The real parts of a configuration take turns in one process: the environments of one group step and write into their
-slot, the policy acts on the batch of an inference worker, the update trains on one dataset. A block is one slot and
+The real parts of a configuration take turns in one process. The environments of one group step and write into their
+slot. The policy acts on the batch of an inference worker, and the update trains on one dataset. A block is one slot and
 one dataset. Blocks repeat and medians of CPU time are taken, because a shared machine is noisy for seconds at a time.
-What the processes spend on talking to each other, on copying and on waiting is left out: that is what the limit is for.
+The time for communication, copies and waits is left out, because the limit is meant to be without it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def measure(config: Config, source: EnvSource, info: EnvInfo, plugins: Sent, sec
     Args:
         config: resolved.
         source: makes the environments.
-        info: what they look like.
+        info: their spaces.
         plugins: encoders and algorithms that the user has registered.
         seconds: of wall time.
     """
@@ -219,7 +219,7 @@ def _repeated(array: Array, count: int) -> Array:
 
 
 def cost_lines(found: Costs, num_blocks: int) -> list[str]:
-    """What the user reads."""
+    """The lines for the user."""
     costs_us = found.env_us, found.inference_us, found.update_us
     names = "environment step and write", "forward", "update, all epochs"
     terms = " + ".join(f"{cost:.2f}" for cost in costs_us)

@@ -1,8 +1,8 @@
 """How long things take on their way between processes, written down by the processes themselves.
 
-Whoever starts something leaves a time stamp in shared memory before it does, whoever ends it keeps the difference. The
-monotonic clock is the same for all processes of a machine. Every array has one writer per row. No torch is imported
-here, because rollout workers do without it.
+The process that starts something leaves a time stamp in shared memory before it. The process that ends it keeps the
+difference. The monotonic clock is the same for all processes of a machine. Every array has one writer per row. No torch
+is imported here, because rollout workers do without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who used the machine for what, between two moments of a run."""
+"""The use of the machine by each process, between two moments of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Usage:
     samples: float
     """Learned from."""
     machine: float
-    """CPU time of the cores that the run may use, by whatever program."""
+    """CPU time of the cores that the run may use, by any program."""
     cpu: Mapping[str, float]
     """CPU time by process."""
     activities: Seconds
@@ -112,7 +112,7 @@ def machine_cpu() -> float:
 
 
 def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
-    """What the verdict needs to know."""
+    """The shares that the verdict is based on."""
     own, available = sum(usage.cpu.values()), usage.wall * cores
     busy = {role: _busy(usage, role) for role in ROLES if _work(usage, role)}
     in_envs, acting = _in_envs(usage), _acting(usage)
@@ -128,8 +128,8 @@ def shares_of(usage: Usage, cores: int, mode: Mode) -> Shares:
 
 
 def usage_lines(usage: Usage, shares: Shares) -> list[str]:
-    """A table with a line for each process, and what the rollout workers and the cores did."""
-    own = sum(usage.cpu.values()) or 1.0  # nobody may have had a whole tick of the clock
+    """A table with a line for each process, and the work of the rollout workers and the cores."""
+    own = sum(usage.cpu.values()) or 1.0  # perhaps no process has had a whole tick of the clock
     names = [*usage.activities, *(name for name in usage.cpu if name not in usage.activities)]
     width = max(len(name) for name in names)
     table = [f"{'process':<{width}}  of a core  of the run's CPU time  its time"]
@@ -163,7 +163,7 @@ def _work(usage: Usage, role: Role) -> dict[str, dict[str, float]]:
 
 
 def _busy(usage: Usage, role: Role) -> float:
-    """Share of the time; what a process has not reported when the window ends is a wait that lasts."""
+    """Share of the time; time that a process has not reported when the window ends is a wait that lasts."""
     work = _work(usage, role)
     return min(1.0, sum(sum(own.values()) for own in work.values()) / (usage.wall * len(work)))
 

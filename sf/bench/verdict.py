@@ -1,4 +1,4 @@
-"""One sentence that says what holds a run back and what to change."""
+"""One sentence that names the limit of a run and a remedy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Shares:
 
 
 def verdict(shares: Shares) -> str:
-    """What is the limit, why, and what helps."""
+    """A sentence that names the limit, its reason, and a remedy."""
     if shares.mode == "serial":
         parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.cpu.items())
         return f"one process does everything ({parts}); --serial_mode=False uses all cores"

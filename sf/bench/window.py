@@ -25,7 +25,7 @@ class Instrument(Protocol[Reading]):
         """Other specifications for the roles of the run, which let it look into them."""
 
     def read(self) -> Reading:
-        """What it has seen so far."""
+        """The reading so far."""
 
 
 class Window(Generic[Reading]):

@@ -1,7 +1,7 @@
 """Command lines from dataclasses: every field is a flag ``--name=value`` or ``--name value``.
 
-tyro parses and shows the help. Before it does, the arguments are compared with the fields here, because a user who
-mistypes deserves a sentence that names the flag, all of them at once, and because tyro lets a flag be given twice.
+tyro parses and shows the help. Before it does, the arguments are compared with the fields here. So a mistyped flag gets
+a sentence that names it, all of them at once. And tyro would let a flag be given twice.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def parse(
         prog: name of the program.
         description: what it does, for the help.
         required: an argument that must be there, as an example: ``--env=CartPole-v1``; or several, of which one must.
-        defaults: returns what is not given, from the values that are, among them ``help`` if that was asked for;
-            without it the class has the defaults.
+        defaults: returns the missing values from the given ones, among them ``help`` if that was asked for. Without it
+            the class has the defaults.
 
     Raises:
         UsageError: with everything that is wrong.
@@ -76,7 +76,7 @@ def parse(
             config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
             use_underscores=True,
         )
-    except BrokenPipeError:  # whoever reads the help has seen enough, such as `head`
+    except BrokenPipeError:  # the reader of the help has seen enough, such as `head`
         discard_output()
         sys.exit(ExitCode.SIGPIPE)
     return parsed
@@ -155,7 +155,7 @@ def _converts(plain: Any, text: str) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """What values a type has, to follow "must be"."""
+    """The values of a type in words, to follow "must be"."""
     words = []
     for member in alternatives(hint):
         plain, _ = strip(member)

@@ -1,4 +1,4 @@
-"""``sf-bench``: what a sample costs, how near a run comes to the limit of the machine, and how long things take."""
+"""``sf-bench``: the cost of a sample, the distance of a run from the limit of the machine, and latencies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _bench(arguments: Sequence[str]) -> int:
 
 
 def _config(command: str, flags: Sequence[str]) -> Config:
-    """What the flags say; a run ends after some seconds."""
+    """The configuration from the flags; a run ends after some seconds."""
     from sf.cli.train import parse_config
     from sf.config import check
 

@@ -11,7 +11,7 @@ from sf.machine.limits import one_thread_each
 
 
 def run_command(command: Callable[[], int]) -> int:
-    """Runs a command and returns its exit code, whatever happens in it."""
+    """Runs a command and returns its exit code, also after an exception."""
     if "" not in sys.path and not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, "")  # so that flags can name modules of the working directory, as with `python -m`
     try:
@@ -24,8 +24,8 @@ def run_command(command: Callable[[], int]) -> int:
             print(_message(error), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        # Python ends `python -m` by the signal if this was raised in text given to exec(), as dataclasses do, however
-        # the program ends afterwards; the next text clears that.
+        # Python ends `python -m` by the signal if this was raised in text given to exec(), as dataclasses do. That
+        # holds however the program ends afterwards; the next text clears it.
         exec("")
         return ExitCode.SIGINT
     except Exception:

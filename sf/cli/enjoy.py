@@ -98,7 +98,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
 
 
 def _problems(config: EnjoyConfig) -> list[str]:
-    """What contradicts itself or cannot be shown here."""
+    """Flags that contradict each other or cannot be shown here."""
     problems = []
     if (config.experiment is None) == (config.policy is None):
         problems.append("Give either --experiment or --policy, the name of a run or the directory of a saved policy.")

@@ -70,7 +70,7 @@ def environment(
         longest: steps of an episode where there is no other limit.
 
     Raises:
-        UsageError: nobody has named an environment, or a file names a module.
+        UsageError: no environment is named, or a file names a module.
         EnvError: there is no such environment.
     """
     from sf.envs import find_env

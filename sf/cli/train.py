@@ -40,7 +40,7 @@ def _train(arguments: Sequence[str]) -> int:
 
 
 def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: str = DESCRIPTION) -> Config:
-    """What the arguments of ``sf-train`` say, and of commands that take the same ones.
+    """The configuration from the arguments of ``sf-train``, and of commands that take the same ones.
 
     Raises:
         UsageError: with everything that is wrong with them.
@@ -72,7 +72,7 @@ def _defaults(given: Mapping[str, str]) -> Config:
 
 
 def _better_id(env: str) -> str:
-    """A hint for who names a game without the wrappers that its preset counts on."""
+    """A hint for a game that is named without the wrappers that its preset counts on."""
     from sf.config.presets import preset_for
     from sf.envs.registry import own_name
 
@@ -98,7 +98,7 @@ def _next_steps(run: RunConfig, encoder: str) -> str:
 
 
 def _player() -> str:
-    """What starts `sf-eval`; if a script of the user's called us, with what it may have registered."""
+    """The command that starts `sf-eval`; if a script of the user called us, with the names it may have registered."""
     script = sys.modules["__main__"]
     spec, path = script.__spec__, Path(getattr(script, "__file__", None) or "sf-train")
     module = path.stem if spec is None else spec.name

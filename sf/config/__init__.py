@@ -1,4 +1,4 @@
-"""Configuration: the dataclasses, their checks, and what follows from them. Imports neither torch nor gymnasium."""
+"""Configuration: the dataclasses, their checks, and derived values. Imports neither torch nor gymnasium."""
 
 from __future__ import annotations
 

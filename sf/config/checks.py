@@ -202,7 +202,7 @@ def _shares(config: Config) -> list[str]:
 
 
 def _memory(config: Config) -> list[str]:
-    """Minibatches of a policy with memory are whole trajectories (row C35 of the PPO details)."""
+    """Minibatches of a recurrent policy are whole trajectories (row C35 of the PPO details)."""
     learners, parts = config.learner.num_learners, config.learner.num_minibatches
     trajectories = trajectories_per_dataset(config) // learners
     if not config.model.use_rnn or trajectories % parts == 0:
@@ -229,9 +229,9 @@ def _replay(config: Config, info: EnvInfo) -> list[str]:
     if 0 <= replay.max_staleness < steps - 1:
         problems.append(
             f"max_staleness={replay.max_staleness} leaves nothing to draw: a batch is trained on for num_epochs="
-            f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, before "
-            f"the last of which its freshest transitions are {steps - 1} steps old. Use --max_staleness={steps - 1} or "
-            "more, or fewer epochs or minibatches."
+            f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps. "
+            f"Before the last one its freshest transitions are {steps - 1} steps old. Use "
+            f"--max_staleness={steps - 1} or more, or fewer epochs or minibatches."
         )
     if learner.num_learners > 1:
         problems.append(
@@ -296,7 +296,7 @@ def _acting(config: Config, info: EnvInfo | None) -> list[str]:
 
 
 def _images(config: Config, info: EnvInfo) -> None:
-    """What is an image depends on the convolutions."""
+    """The convolutions decide which leaves are images."""
     from sf.spaces import image_layout  # imports numpy, which is there since there is `info`
 
     for leaf in info.observations.values():

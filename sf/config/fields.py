@@ -1,4 +1,4 @@
-"""Walks over the fields of configuration dataclasses and over their types, whatever the dataclass."""
+"""Walks over the fields of configuration dataclasses and over their types, for any dataclass."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Known sets of hyperparameters: what `--preset` puts in the place of the defaults.
+"""Known sets of hyperparameters, which `--preset` puts in the place of the defaults.
 
-The first group follows "The 37 implementation details of PPO" (Huang et al. 2022) and the PPO of OpenAI Baselines: few
-environments, synchronous updates, no value after a truncation. The `_fast` ones are for less wall time, with many
-environments and asynchronous updates. Plain values only, so that the help can show them.
+The first group follows "The 37 implementation details of PPO" (Huang et al. 2022) and the PPO of OpenAI Baselines. It
+has few environments, synchronous updates, and no value after a truncation. The `_fast` ones are for less wall time,
+with many environments and asynchronous updates. Plain values only, so that the help can show them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAPER: Values = {
     "action_bounds": "clip",
     "statistics_initial_count": 1e-4,
 }
-"""What all presets of the paper share."""
+"""Common to all presets of the paper."""
 
 VECTORS: Values = {"encoder_mlp_layers": (64, 64), "nonlinearity": "tanh", "actor_critic_share_weights": False}
 IMAGES: Values = {

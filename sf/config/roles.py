@@ -1,4 +1,4 @@
-"""What can be set: a frozen dataclass per role; each field is a flag of ``sf-train``, the sentence below it its help.
+"""The configuration: a frozen dataclass per role. A field is a flag of ``sf-train``, the sentence below it its help.
 
 None as a default means that `sf.run.sizes` chooses the value from the environment and the number of cores.
 """
@@ -17,7 +17,7 @@ from sf.config.storage import dump, load, without
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is trained, where it is kept, and when it ends."""
+    """The training: its environment, its directory, and its end."""
 
     env: str
     """Environment: a Gymnasium id such as CartPole-v1, or module:Id to import the module first."""
@@ -115,8 +115,8 @@ class RolloutConfig:
     reward_clip: Annotated[float, ABOVE_0] | None = None
     """Scaled rewards are limited to plus and minus this; None limits nothing."""
     action_bounds: Literal["scale", "clip", "tanh"] = "scale"
-    """How Box actions are kept in their bounds. scale maps -1 to 1 to finite bounds and clips; clip only clips; tanh
-    squashes, which needs finite bounds."""
+    """How Box actions are kept in their bounds: scale maps -1 to 1 to finite bounds and clips, clip only clips,
+    and tanh squashes into finite bounds."""
 
     @property
     def frames_per_step(self) -> int:
@@ -134,7 +134,7 @@ class InferenceConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The network and what happens to its inputs."""
+    """The network and the preparation of its inputs."""
 
     encoder: str = "auto"
     """Network from observations to features: auto, a name given to sf.register_model, or module:Name."""
@@ -153,7 +153,7 @@ class ModelConfig:
     actor_critic_share_weights: bool = True
     """Use one network for actions and values, with two heads."""
     use_rnn: bool = False
-    """Give the policy a memory."""
+    """Make the policy recurrent."""
     rnn_type: Literal["gru", "lstm"] = "gru"
     """Kind of the recurrent layers."""
     rnn_size: Annotated[int, AT_LEAST_1] = 128
@@ -179,7 +179,7 @@ class ModelConfig:
 
     @property
     def memory_size(self) -> int:
-        """Numbers in the memory of one agent; 0 without a memory."""
+        """Numbers in the recurrent state of one agent; 0 without recurrent layers."""
         if not self.use_rnn:
             return 0
         networks = 1 if self.actor_critic_share_weights else 2
@@ -219,8 +219,8 @@ class LearnerConfig:
     ppo_dual_clip: Annotated[float, AT_LEAST_0] = 0.0
     """Where the advantage is negative, limit the loss to this multiple of it (Ye et al. 2020); 0 for no limit."""
     objective: Literal["ppo", "decoupled", "truncated"] = "ppo"
-    """How stale data is corrected for: clipped ratios to the policy that acted; clipped ratios to the policy at the
-    start of the iteration, weighted by how likely that one finds the action; or truncated importance weights."""
+    """Correction for stale data. ppo clips ratios to the policy that acted. decoupled clips ratios to the policy at the
+    start of the iteration, weighted by how likely that one finds the action. truncated limits importance weights."""
     proximal_policy: Literal["evaluated", "interpolated"] = "evaluated"
     """Where the decoupled objective gets that policy from: one pass over the batch, or interpolation by version."""
     importance_weight_max: Annotated[float, ABOVE_0] = 2.0
@@ -324,7 +324,7 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class FaultConfig:
-    """What happens when a part of the run breaks."""
+    """The reactions when a part of the run breaks."""
 
     max_restarts: Annotated[int, AT_LEAST_0] = 10
     """Restarts of one rollout or inference worker within a minute; after that the run goes on without it or ends."""
@@ -333,7 +333,7 @@ class FaultConfig:
     on_nonfinite: Literal["raise", "drop"] = "raise"
     """If a reward or an observation is NaN or infinite: end the run, or reset that environment and drop its steps."""
     env_init_timeout: Annotated[float, ABOVE_0] = 120.0
-    """Longest construction of one environment in seconds; who takes longer hangs and is restarted."""
+    """Longest construction of one environment in seconds; a worker that takes longer hangs and is restarted."""
     env_reset_timeout: Annotated[float, ABOVE_0] = 120.0
     """Longest reset of one environment in seconds."""
     env_step_timeout: Annotated[float, ABOVE_0] = 60.0

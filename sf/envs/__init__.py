@@ -16,7 +16,7 @@ One agent is the special case of the *multi-agent protocol*. An environment with
 
 where every item is a list with one entry per agent. An agent ends with its own flags, `terminated` or `truncated`. The
 episode goes on until every agent has ended, and then the caller resets. Until then the list keeps an entry for an agent
-that has ended before the others: it is acted for, and whatever comes for it is ignored. Such an environment comes from
+that has ended before the others: it is acted for, and its values are ignored. Such an environment comes from
 `register_env` or from a package's table.
 
 Imports neither torch nor, until an environment is looked up, gymnasium.

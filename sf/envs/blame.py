@@ -1,4 +1,4 @@
-"""Whose fault an exception is: what an environment raises becomes an EnvCrashed with its own traceback."""
+"""The origin of an exception: one of an environment becomes an EnvCrashed with its own traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN_FILES = os.path.dirname(__file__) + os.sep
 
 @contextmanager
 def blamed_on(env_id: str, call: str) -> Iterator[None]:
-    """Turns whatever an environment raises in `call` into an EnvCrashed that holds the environment's traceback."""
+    """Turns any exception of an environment in `call` into an EnvCrashed that holds the environment's traceback."""
     try:
         yield
     except SfError:

@@ -1,6 +1,6 @@
 """Observations outside the bounds of their space: told at the first look, and neither refused nor clipped.
 
-Environments that everybody uses leave their bounds, as LunarLander does at high speed, and no part of `sf` computes
+Widely used environments leave their bounds, as LunarLander does at high speed, and no part of `sf` computes
 with them. But where the bounds are meant, a number far outside is an error that is hard to find later.
 """
 

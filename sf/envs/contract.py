@@ -1,4 +1,4 @@
-"""What an environment promises, checked on what it really returns. Every failure is an EnvError that shows both."""
+"""The promises of an environment, checked on its real return values. Every failure is an EnvError that shows both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def describe(env: Any, env_id: str, num_agents: int | None = None) -> EnvInfo:
 
 
 def without_mask(info: EnvInfo) -> EnvInfo:
-    """What an environment promises of its final observations: the end of an episode has no next move, so no mask."""
+    """The spaces of final observations: the end of an episode has no next move, so no mask."""
     leaves = {name: leaf for name, leaf in info.observations.items() if name != ACTION_MASK}
     return replace(info, observations=leaves) if leaves else info
 
@@ -86,7 +86,7 @@ def nonfinite_reward(reward: float, info: EnvInfo) -> str:
 
 
 def counts_as_infinite(values: Array | float) -> str:
-    """What to add to non-finite numbers that are finite."""
+    """A note on numbers that are finite but count as infinite."""
     return f" (anything from {LARGEST:g} counts as infinite)" if np.isfinite(values).all() else ""
 
 
@@ -133,8 +133,8 @@ def leaf_array(value: Any, leaf: LeafSpec, what: str) -> Array:
     """The value as an array that can be stored in the leaf without losing anything but digits of float64.
 
     Args:
-        value: what the environment returned.
-        leaf: what its observation space promised.
+        value: returned by the environment.
+        leaf: promised by its observation space.
         what: beginning of the sentence that says what is wrong.
 
     Raises:
@@ -213,7 +213,7 @@ def any_array(value: Any) -> Array:
 def _fits(array: Array, stored: np.dtype[Any]) -> bool:
     """Floats of any width are exchangeable; all other casts must be exact, for integers value by value.
 
-    True is exactly 1.0, but whoever returns it where a float is promised has mixed something up.
+    True is exactly 1.0, but an environment that returns it where a float is promised has mixed something up.
     """
     found = array.dtype
     if found.kind + stored.kind == "bf":
@@ -233,7 +233,7 @@ def check_tuple(result: Any, call: str, subject: str = "it") -> None:
 
 
 def flag(value: Any, name: str, subject: str = "it") -> bool:
-    """What may stand for True or False: a bool of Python or numpy, or one of the integers 0 and 1.
+    """True or False, from a bool of Python or numpy, or one of the integers 0 and 1.
 
     Raises:
         EnvError: it is something else, of which Python would have an opinion as well: "False" is true, and so is nan.
@@ -285,7 +285,7 @@ def is_nonzero(reward: Any) -> bool:
 
 
 class Step(NamedTuple):
-    """What a step has returned, one entry per agent."""
+    """The return values of a step, one entry per agent."""
 
     observations: list[Any]
     """Not yet checked."""
@@ -299,9 +299,9 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     """Refuse what `step` may not return.
 
     Args:
-        result: what it has returned.
+        result: the return value of `step`.
         info: of the environment.
-        gone: agents that have ended before; whatever comes for them reads as None, 0 and False.
+        gone: agents that have ended before; their values read as None, 0 and False.
     """
     subject = info.env_id
     check_tuple(result, "step", subject)

@@ -15,7 +15,7 @@ from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, EnvInfo
 
 FAR = 2.0**16
-"""Numbers below this are told apart to 1/128, and what a few of them show may be rounding alone."""
+"""Numbers below this are told apart to 1/128, and a few of them may show rounding alone."""
 NO_INTEGERS = 2.0**24
 """From here on float32 does not have every integer."""
 COARSE = 0.1

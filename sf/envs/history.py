@@ -48,7 +48,7 @@ class History:
         return int(np.random.SeedSequence([first, number]).generate_state(1)[0]) % 2**31
 
     def add(self, actions: Array) -> None:
-        """One step of each environment; what it ends by begins anew later in the same step."""
+        """One step of each environment; episodes that it ends begin anew later in the same step."""
         self._dtype, self._shape = actions.dtype, actions.shape[1:]
         for index, (own, action) in enumerate(zip(self._actions, actions, strict=True)):
             if own is None:

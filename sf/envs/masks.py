@@ -23,7 +23,7 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     A run does so by itself, and its policy needs the same around an environment that it plays elsewhere. The
     observation becomes a Dict with the entries `obs` (a Dict keeps its own) and `action_mask`, int8[total number of
-    choices]; in the last one of an episode everything is allowed.
+    choices]. In the last observation of an episode everything is allowed.
 
     The mask is one vector over all choices, or a sequence of vectors with one for each choice, as Gymnasium's own
     `MultiDiscrete.sample` takes it.

@@ -1,4 +1,4 @@
-"""What environments return, checked and copied into shared memory row by row."""
+"""Observations of environments, checked and copied into shared memory row by row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sf.spaces import ACTION_MASK, EnvInfo
 class ObservationWriter:
     """Copies one observation into its row after comparing shape and dtype of every leaf.
 
-    So nothing is broadcast or cast silently. What the numbers say is for `RangeCheck`, when all rows are written.
+    So nothing is broadcast or cast silently. The numbers themselves are for `RangeCheck`, when all rows are written.
     """
 
     def __init__(self, info: EnvInfo):
@@ -85,7 +85,7 @@ class EntryCheck:
 
         Args:
             observation: a nest, or anything where the space is none.
-            kind: what to call it.
+            kind: its name in messages.
 
         Raises:
             EnvError: a dict or a tuple in it has more entries than its space, or is none.
@@ -106,7 +106,7 @@ class BadRow(NamedTuple):
 
 
 class RangeCheck:
-    """What shape and dtype do not tell: categories in their range, masks that allow something.
+    """Checks beyond shape and dtype: categories in their range, masks that allow something.
 
     Looks at all rows at once, because that costs little more than looking at one (2 to 7 microseconds).
     """
@@ -150,7 +150,7 @@ class RangeCheck:
 
 
 class FinalObservations:
-    """Those of truncated episodes, which are only valued: no move follows, so whatever comes as a mask is ignored."""
+    """Those of truncated episodes, which are only valued: no move follows, so their masks are ignored."""
 
     def __init__(self, info: EnvInfo):
         self.has_mask, self.info = ACTION_MASK in info.observations, without_mask(info)

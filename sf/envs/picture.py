@@ -32,7 +32,7 @@ def make_rendering(source: EnvSource, mode: Literal["human", "rgb_array"]) -> An
 
 
 def _objects_to_mode(source: EnvSource, error: EnvError) -> bool:
-    """Whether the constructor has raised because there is no such argument, at whatever depth that was found."""
+    """Whether the constructor has raised because there is no such argument, at any depth of causes."""
     cause: BaseException = error
     while cause.__cause__ is not None:  # Gymnasium adds all arguments to the text, and so names this one in any case
         cause = cause.__cause__
@@ -58,7 +58,7 @@ def look_at_first_picture(source: EnvSource) -> None:
 
 
 def picture_of(env: Any, env_id: str) -> Array:
-    """uint8[height, width, 3], what `render` returns.
+    """uint8[height, width, 3], the result of `render`.
 
     Raises:
         EnvError: it raises, or returns something else.
@@ -82,7 +82,7 @@ def picture_of(env: Any, env_id: str) -> Array:
 
 
 def _hint() -> str:
-    """What to do where MuJoCo has no display."""
+    """Advice for MuJoCo without a display."""
     if "mujoco" not in sys.modules or os.environ.get("MUJOCO_GL") not in (None, "", "glfw"):
         return ""
     return " Where there is no display, MuJoCo draws with MUJOCO_GL=egl or, without a graphics card, MUJOCO_GL=osmesa."

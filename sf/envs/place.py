@@ -2,12 +2,12 @@
 
 An environment asks by a parameter of its factory or constructor:
 
-    sf_worker   of the process: rollout-3 has 3, the evaluator of a run the first number that no rollout worker has, and
-                the processes of sf-eval count from 0
+    sf_worker   of the process: rollout-3 has 3. The evaluator of a run has the first number that no rollout worker has.
+                The processes of sf-eval count from 0
     sf_index    of the environment in its process, from 0; of the first one where many step as one
 
-No two environments that live at the same time in one run or command have the same pair. The first look, which ends
-before the others are made, gives 0 and 0 to an environment, and 0 and 1 to a second one that it makes beside it.
+No two environments that live at the same time in one run or command have the same pair. The first look ends before the
+others are made. It gives 0 and 0 to its environment, and 0 and 1 to a second one beside it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SEED = 0
 
 
 class FirstLook(NamedTuple):
-    """What was found."""
+    """The findings of the first look."""
 
     info: EnvInfo
     step_time: StepTime
@@ -53,7 +53,7 @@ class FirstLook(NamedTuple):
     refutes_vectorization: bool = False
     """Whether environments should not step as one, although they could, because those that did have broken."""
     refuses_second: str = ""
-    """What a second environment has raised beside the first one; "" if it could be made and reset."""
+    """The exception of a second environment beside the first one; "" if it could be made and reset."""
 
 
 def probe(source: EnvSource) -> EnvInfo:
@@ -75,9 +75,9 @@ def probe_and_time(
 
     Args:
         source: of the environment.
-        seconds: to play on after the first steps, or a function that says so of what the environment is like; an
-            exception of the environment in this time ends the look, no more.
-        drop_nonfinite: what a step returns may be non-finite; after such an observation a new episode begins.
+        seconds: to play on after the first steps, or a function that computes them from the spaces. An exception of the
+            environment in this time ends the look, no more.
+        drop_nonfinite: return values of a step may be non-finite; after such an observation a new episode begins.
         tries_second: make and reset a second one as well, if single ones are what the run would have.
     """
     env, made_in_s = _timed(source.make)
@@ -106,10 +106,10 @@ def probe_and_time(
 
 
 class _Second(NamedTuple):
-    """What was found of a second environment beside the first one."""
+    """The findings about a second environment beside the first one."""
 
     refusal: str = ""
-    """What its constructor or its first reset has raised; "" if it works, or was not tried."""
+    """The exception of its constructor or first reset; "" if it works, or was not tried."""
     made_in_s: float = math.inf
     """As in `FirstLook`; nothing is imported any more."""
 
@@ -134,13 +134,13 @@ def _try_second(source: EnvSource) -> _Second:
 
 
 def _shown(error: Exception) -> str:
-    """What an environment has raised."""
+    """The exception of an environment, as text."""
     found = error.__cause__ or error
     return f"{type(found).__name__}: {text_of(found)}"
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds without those in which others had the core."""
+    """The result of a call, and its seconds without those in which others had the core."""
     start_s, queued_before_s = time.monotonic(), queued_s()
     result = call()
     return result, time.monotonic() - start_s - (queued_s() - queued_before_s)
@@ -158,12 +158,12 @@ class _Player:
     """Plays random legal actions, and looks at everything that the environment returns."""
 
     def __init__(self, env: Any, info: EnvInfo, drop_nonfinite: bool) -> None:
-        """Begins an episode; what it costs does not count.
+        """Begins an episode; its time does not count.
 
         Args:
             env: the environment.
-            info: what it promises.
-            drop_nonfinite: what a step returns may be non-finite.
+            info: the spaces that it promises.
+            drop_nonfinite: return values of a step may be non-finite.
         """
         self.env, self.info, self.drop_nonfinite = env, info, drop_nonfinite
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
@@ -205,7 +205,7 @@ class _Player:
             raise EnvError(f"{problem} It is the first one of an episode. Correct or clip it in the environment.")
 
     def _look(self, ignored: Set[int] = frozenset(), final: Set[int] = frozenset()) -> str:
-        """At the present observations; what is non-finite in them.
+        """At the present observations, and their non-finite leaves.
 
         Args:
             ignored: agents whose observations are thrown away.
@@ -226,7 +226,7 @@ class _Player:
 
 
 def _with_agents(env: Any, env_id: str) -> tuple[EnvInfo, Any]:
-    """What the environment is like and returns from its first reset.
+    """The spaces of the environment, and the result of its first reset.
 
     An ordinary Gymnasium environment may have a field `num_agents` of its own; it is known by its info, which is one.
     """
@@ -261,7 +261,7 @@ def _reset(env: Any, info: EnvInfo, **kwargs: Any) -> tuple[Any, Any]:
 
 
 def _refuse_ignored_mask(infos: Any, info: EnvInfo, call: str) -> None:
-    """Refuse a mask where nobody looks for it, because illegal actions would reach the environment."""
+    """Refuse a mask where no code reads it, because illegal actions would reach the environment."""
     has_mask = isinstance(infos, (list, tuple)) and any(
         isinstance(one, Mapping) and ACTION_MASK in one for one in infos
     )

@@ -1,4 +1,4 @@
-"""Which environments there are, and what the user may have meant by a name that is none."""
+"""The known environments, and suggestions for a name that is none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
     """How to make the environment of this id, see the order in `sf.envs`.
 
     Args:
-        env_id: what the user calls it.
+        env_id: the name that the user gives.
         kwargs: its arguments.
         max_episode_steps: longest episode.
 
@@ -178,7 +178,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def own_name(env_id: str) -> str | None:
-    """What one of our families calls a game or world that Gymnasium knows by `env_id`; None if there is none."""
+    """The name in one of our families of a game or world that Gymnasium knows by `env_id`; None if there is none."""
     name = env_id.rpartition(":")[2]
     if game := re.fullmatch(r"ALE/(\w+)-v\d|(\w+)(?:NoFrameskip|Deterministic)-v\d", name):
         return f"atari/{game[1] or game[2]}"

@@ -79,7 +79,7 @@ class EnvSource:
             return limited(env, self.max_episode_steps)
 
     def maker(self) -> Callable[..., Any] | None:
-        """What is called to make an environment: the factory, or the entry point of Gymnasium; None if unknown."""
+        """The callable that makes an environment: the factory, or the entry point of Gymnasium; None if unknown."""
         return self.factory or entry_point(self.env_id)
 
     @property
@@ -94,7 +94,7 @@ class EnvSource:
 
     @property
     def limits_vector(self) -> bool:
-        """Whether copies that step at once keep to `max_episode_steps`, because what makes them takes it."""
+        """Whether copies that step at once keep to `max_episode_steps`, because their maker takes it."""
         return self.max_episode_steps is None or self._limit_of_vector() is not None
 
     def _limit_of_vector(self) -> int | None:
@@ -173,7 +173,7 @@ class EnvSource:
             f"Gymnasium does not know {self.env_id} in the processes of the run, although it does in the program that "
             "started it. They import that program anew, without what stands in a function, in a notebook or below "
             'if __name__ == "__main__". Call gymnasium.register at the top level of a module and name that module, '
-            f"--env=my_module:{self.env_id}, or call sf.register_env({self.env_id!r}, MyEnv) in its place, with a "
+            f"--env=my_module:{self.env_id}. Or call sf.register_env({self.env_id!r}, MyEnv) in its place, with a "
             "class or function at the top level of a module."
         )
 

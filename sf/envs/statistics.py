@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 EPISODE_CONTINUES = "episode_continues"
-"""True at the end of a trajectory that is not the end of the episode, as at a lost life: the next reset goes on with
-the same game, unless it has a seed: that begins a new game. If the game ends within the reset, no step reports it, so
-the info of that reset has False here."""
+"""True at the end of a trajectory that is not the end of the episode, as at a lost life. The next reset goes on with
+the same game, but a reset with a seed begins a new game. If the game ends within the reset, no step reports it, so the
+info of that reset has False here."""
 EPISODE = "episode"
 """Raw return ``r`` and length ``l`` of an episode that is over, as Gymnasium's RecordEpisodeStatistics gives them."""

@@ -54,8 +54,9 @@ class Stopwatch:
     def result(self) -> StepTime:
         """The means so far.
 
-        How long this thread was kept from its core is read at both ends only: a look at it around every call would take
-        the caches from the environment. What passed between the calls without being computed was no part of them.
+        The time for which this thread was kept from its core is read at both ends only. A look at it around every call
+        would take the caches from the environment. Time that passed between the calls without computation is no part of
+        them.
         """
         wall_s, cpu_s, queued = time.perf_counter(), time.process_time(), queued_s()
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)

@@ -1,7 +1,7 @@
 """The environments of one group, stepped one after another and written row by row into shared memory.
 
-What the environment returns is checked here, at the boundary, on every step, so that nothing is broadcast, cast or
-taken for true silently; numbers are copied at once, because an environment may use its arrays again. An environment
+Return values of the environment are checked here, at the boundary, on every step. So nothing is broadcast, cast or
+taken for true silently. Numbers are copied at once, because an environment may use its arrays again. An environment
 that ends is reset in the same step; its final observation is kept where a value may have to be computed from it.
 """
 
@@ -101,7 +101,7 @@ def make_env_batch(
 
     Args:
         source: makes the environments.
-        info: what they must look like.
+        info: the spaces that they must have.
         seeds: of the first reset of each environment.
         final_observations: [rows, ...] per leaf; receives the final observation of truncated rows.
         has_final_observation: [rows] bool; set for these rows, cleared by their reader.
@@ -117,7 +117,7 @@ def make_env_batch(
 
 
 class _Batch:
-    """What both kinds share: making, checking, seeding and closing."""
+    """Common to both kinds: making, checking, seeding and closing."""
 
     def __init__(
         self,
@@ -176,9 +176,9 @@ class _Batch:
             self.fail("reset", index, error)
 
     def reset_one(self, index: int, seed: int | None = None) -> tuple[Any, Any]:
-        """What `reset` of one environment returns; with a history its seed comes from there.
+        """The result of `reset` of one environment; with a history its seed comes from there.
 
-        A simulator that raises is asked once more: its predecessor may still hold a port or a file. What raises twice
+        A simulator that raises is asked once more: its predecessor may still hold a port or a file. A second exception
         is passed on.
         """
         if self.history is not None:
@@ -241,7 +241,7 @@ class _Batch:
         """Takes note of a step that an environment has repeated."""
 
     def env_action(self, action: Array) -> Any:
-        """What one environment takes, from the stored actions of its agents."""
+        """The action for one environment, from the stored actions of its agents."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class _Batch:
 
 
 def _told(call: str, error: Exception) -> str:
-    """What it raised, with the stack."""
+    """The exception, with the stack."""
     stack = "".join(traceback.format_exception(error)).rstrip()
     return f"{call}() raised {type(error).__name__}: {text_of(error)}\n{stack}"
 
@@ -342,8 +342,8 @@ class SingleAgentBatch(_Batch):
 class MultiAgentBatch(_Batch):
     """Environments with several agents; agent a of environment i is row i * num_agents + a.
 
-    The episode of an environment is over when all of its agents have ended. What comes for an agent that has ended
-    before the others is not looked at: its row shows a blank observation, and its steps are fillers.
+    The episode of an environment is over when all of its agents have ended. Values for an agent that has ended before
+    the others are not looked at: its row shows a blank observation, and its steps are fillers.
     """
 
     def __init__(self, *args: Any):

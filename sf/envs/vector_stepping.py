@@ -1,13 +1,13 @@
 """The environments of one group as one `gymnasium.vector.VectorEnv`, which steps all of them at once.
 
-What happens where an episode ends depends on the `autoreset_mode` of the environment:
+The end of an episode depends on the `autoreset_mode` of the environment:
 
     SAME_STEP   the step returns the first observation of the next episode, and the final one in `infos`
-    DISABLED    the step returns the final observation, and whoever steps resets these environments
+    DISABLED    the step returns the final observation, and the caller resets these environments
     NEXT_STEP   the step returns the final observation, and the *next* step resets instead of acting
 
-In the last mode that next step is no transition of anybody: its action was ignored. It is a *filler*, which the group
-marks so that nobody trains on it.
+In the last mode that next step is no transition of any agent: its action was ignored. It is a *filler*, which the group
+marks so that no learner trains on it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class VectorBatch:
             )
 
     def _info(self, infos: Any, row: int) -> dict[str, Any]:
-        """What the last step of an episode said; after a reset in the same step that is below a key of its own."""
+        """The info of the last step of an episode; after a reset in the same step it is below a key of its own."""
         if not isinstance(infos, Mapping):
             raise EnvError(f"{self.info.env_id} returned infos of type {type(infos).__name__}, expected one dict.")
         info = _of_row(infos, row)
@@ -207,7 +207,7 @@ def _with_rows(values: Any, rows: Array, value: Array) -> Any:
 
 
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The info of one environment: what a mask ``_key`` says is not its own is left out."""
+    """The info of one environment, without entries that a mask ``_key`` denies to it."""
     found: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") or not (f"_{key}" not in infos or infos[f"_{key}"][row]):

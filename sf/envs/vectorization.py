@@ -18,7 +18,7 @@ PAYS_FROM = 16
 def choose_vectorization(
     wanted: Vectorization, source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int
 ) -> tuple[Vectorization, EnvSource]:
-    """What to do, never "auto", and the source that can do it.
+    """The way to step, never "auto", and the source that can do it.
 
     Args:
         wanted: by the user.

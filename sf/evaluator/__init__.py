@@ -1,1 +1,1 @@
-"""Evaluation: episodes that nobody trains on, after training or beside it."""
+"""Evaluation: episodes that no learner trains on, after training or beside it."""

@@ -1,4 +1,4 @@
-"""What can be evaluated: the policies of an experiment at one checkpoint, or one saved policy."""
+"""Candidates for an evaluation: the policies of an experiment at one checkpoint, or one saved policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Candidate:
     paths: tuple[Path, ...]
     greedy: bool
     is_folder: bool = False
-    """What PolicySaver wrote, no checkpoint."""
+    """A folder of PolicySaver, no checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Film:
 
 
 def _expect_possible(frame: Array, seconds: float) -> None:
-    """What a GIF can hold.
+    """Refuses frames that a GIF cannot hold.
 
     Raises:
         ExportError: it cannot hold frames of this size for so long.

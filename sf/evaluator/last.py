@@ -21,7 +21,7 @@ LAST_EVALUATION_S = 60.0
 
 
 def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
-    """What the evaluator says of the last policy; nothing if it fails, takes too long, or a signal cuts it short.
+    """The evaluation of the last policy; nothing if it fails, takes too long, or a signal cuts it short.
 
     Args:
         spec: of the evaluator, which has ended.

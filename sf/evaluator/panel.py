@@ -1,4 +1,4 @@
-"""What a policy thinks, drawn beside the picture: its value over time and the probabilities of its actions."""
+"""The numbers of a policy, drawn beside the picture: its value over time and the probabilities of its actions."""
 
 from __future__ import annotations
 

@@ -25,15 +25,15 @@ from sf.spaces import ActionBounds, EnvInfo
 LONGEST_EPISODE = 27_000
 """Steps after which an evaluation cuts an episode where no other limit is given: that of Atari, 108,000 frames."""
 MAX_ENVS = 64
-"""That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32; the more there
-are, the more of them wait at the end for the last one to complete its episodes."""
+"""That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32. But the more
+there are, the more of them wait at the end for the last one to complete its episodes."""
 
 PROGRESS_S = 10.0
 
 
 @dataclass
 class Episodes:
-    """What one policy reached."""
+    """The episodes of one policy."""
 
     rewards: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Play:
     policies than agents, each policy has a block of environments in which it comes first.
 
     An emulator may exist once per process. So if making several environments raises, or resetting them for the first
-    time, they are closed and one of them plays all episodes; what that one raises is raised.
+    time, they are closed and one of them plays all episodes. An exception of that one is raised.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Play:
         Args:
             policies: by policy id; they act on stored observations and are not checked, see `CollectPolicy`.
             source: makes the environments.
-            info: what they look like.
+            info: their spaces.
             num_episodes: of one evaluation, in total.
             seed: of the environments and of the actions, the same for each evaluation.
             action_bounds: how Box actions are kept in their bounds.
@@ -92,7 +92,7 @@ class Play:
         self._generator = torch.Generator()
         self.tally: Tally
         self.last_step = PolicyStep(())
-        """What the first policy has chosen; a film shows it beside the picture."""
+        """The last choice of the first policy; a film shows it beside the picture."""
 
     def _make(self) -> None:
         """`num_envs` environments for each block, and room for what they show."""
@@ -179,7 +179,7 @@ def play(
     action_bounds: ActionBounds = "scale",
     tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
-    """What each policy reached in one evaluation.
+    """The episodes of each policy in one evaluation.
 
     Args:
         policies, source, info, num_episodes, seed, action_bounds: as for `Play`.

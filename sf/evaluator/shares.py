@@ -35,7 +35,7 @@ def evaluate(
     num_workers: int,
     tell: Callable[[str], object] = lambda _: None,
 ) -> list[Episodes]:
-    """What each policy reached; this process plays the first share.
+    """The episodes of each policy; this process plays the first share.
 
     The same seed and number of processes give the same episodes.
 
@@ -43,7 +43,7 @@ def evaluate(
         candidate: to be loaded by the other processes.
         loaded: the same, in this process.
         source: makes the environments.
-        info: what they look like.
+        info: their spaces.
         num_episodes: in total.
         seed: of environments and actions.
         num_workers: number of processes.

@@ -73,7 +73,7 @@ def cut_note(num_cut: int, longest: int | None) -> str:
 
 
 def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence[str]:
-    """What the command says of one policy; `longest` episodes were cut."""
+    """The lines of the command on one policy; episodes were cut at `longest` steps."""
     quantiles = ", ".join(
         f"{quantile:.0%} {rounded(x)}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True)
     )

@@ -157,7 +157,7 @@ class Evaluator:
     def _finish(self) -> None:
         self.is_playing = False
         self.record["evaluations"] += 1
-        self.record.publish()  # whoever hears of it may look
+        self.record.publish()  # before the message, so that its receiver may look
         for policy_id, episodes in enumerate(self.play.tally.episodes):
             version, frames = self.versions[policy_id], self.frames[policy_id]
             scores = episodes.rewards, episodes.lengths, episodes.num_cut

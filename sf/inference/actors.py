@@ -1,4 +1,4 @@
-"""What an inference worker computes with, and the actor that needs no torch.
+"""The actors that an inference worker computes with, and the one that needs no torch.
 
 The other one is in `sf.inference.network_actor`.
 """
@@ -50,7 +50,7 @@ class Actor(Protocol):
 
         Args:
             observations: the rows of each group, by leaf.
-            memory: the rows of each group; nothing without a memory.
+            memory: the rows of each group; nothing without a recurrent state.
             stream: a number whose random numbers are its own; None for those of the whole actor.
         """
 
@@ -58,7 +58,7 @@ class Actor(Protocol):
         """Writes down what is taken on an accelerator."""
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs beside the weights, in plain JSON types."""
+        """The state that a resumed run needs beside the weights, in plain JSON types."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
@@ -71,7 +71,7 @@ class SmallActor:
         """Acts with zeros until weights come.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of a network that `sf.nets.fast.numpy_network` has written out.
             entropy: of the random numbers.
         """

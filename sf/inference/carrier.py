@@ -1,4 +1,4 @@
-"""What brings observations from shared memory to the network and its answers back."""
+"""Brings observations from shared memory to the network, and its answers back."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Carrier(Protocol):
         """Rows of several groups as one batch on the device."""
 
     def bring(self, step: PolicyStep) -> Answers:
-        """What a policy says, on the host."""
+        """The answer of a policy, on the host."""
 
 
 class OnHost:
-    """The network computes on the CPU, so that what one group asks need not be copied."""
+    """The network computes on the CPU, so that the observations of a single group need not be copied."""
 
     def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`."""
@@ -51,7 +51,7 @@ class ToDevice:
         self._words = torch.empty(0, dtype=torch.int32)
 
     def take(self, parts: Sequence[Array]) -> Tensor:
-        """See `Carrier`; does not wait. Nobody writes there before the answer, and the answer waits for it."""
+        """See `Carrier`; does not wait. No process writes there before the answer, and the answer waits for it."""
         tensors = [torch.from_numpy(part) for part in parts]
         shape, sizes = tensors[0].shape[1:], [len(tensor) for tensor in tensors]
         there = torch.empty((sum(sizes), *shape), dtype=tensors[0].dtype, device=self._device)
@@ -60,7 +60,7 @@ class ToDevice:
         return there
 
     def bring(self, step: PolicyStep) -> Answers:
-        """See `Carrier`. Side by side as words of 32 bits, whatever they mean; good until the next answers."""
+        """See `Carrier`. Side by side as words of 32 bits, of any meaning; good until the next answers."""
         info, memory = step.info, step.state
         columns = [step.action, info.log_probability, info.value_prediction]
         columns += [memory] if isinstance(memory, Tensor) else []

@@ -30,10 +30,10 @@ class NetworkActor:
         """Builds the network; its weights come with the first publication.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of the run.
             entropy: of the random numbers.
-            arena: the memory that observations come from.
+            arena: the shared memory of the observations.
             accelerator: to act on, see `sf.nets.device`.
 
         Raises:
@@ -55,7 +55,7 @@ class NetworkActor:
         pin(weights, self.device)
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
-        """See `Actor`. The memory is that of the inference worker, which knows where episodes begin."""
+        """See `Actor`. The recurrent state is that of the inference worker, which knows where episodes begin."""
         generator = self.generator if stream is None else self._generator_of(stream)
         take = self._carrier.take
         leaves = {key: take(parts) for key, parts in observations.items()}

@@ -4,8 +4,8 @@ In: requests of the groups it serves, published weights. Out: actions, their log
 that computed them, written in place. It owns a copy of the policy and is woken by requests, or lives in the process of
 the rollout worker whose groups it serves.
 
-Between two forward passes the caches hold little of what follows, so that even a simple operation on an array takes
-several microseconds the first time: what counts is how few different ones there are.
+Between two forward passes the caches lose most of the data for the next one. So even a simple operation on an array
+takes several microseconds the first time, and the number of different operations counts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class InferenceWorker:
             policy_id: the policy it acts for.
             index: among the inference workers of that policy.
             config: of the run, resolved.
-            weights: what the learner of this policy publishes.
+            weights: published by the learner of this policy.
             bells: that it hears or rings.
             incarnation: how many workers have had this place before; a successor draws other actions.
 
@@ -131,7 +131,7 @@ class InferenceWorker:
         """Nothing to close: all that it holds is memory."""
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs beside shared memory."""
+        """The state that a resumed run needs beside shared memory."""
         return self.actor.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -216,7 +216,7 @@ class InferenceWorker:
         self.record["samples"] += num_samples
 
     def _leave_memory(self, tasks: list[Task], following: Array) -> None:
-        """What the next request takes; a request for values only has taken no step."""
+        """Leaves the recurrent state for the next request; a request for values only has taken no step."""
         start = 0
         for task in tasks:
             memory, taken, left = self.slots.memory[task.group], task.request % 2, (task.request + 1) % 2

@@ -1,10 +1,10 @@
-"""The seam for another algorithm: what a batch is made into, and the loss of a minibatch.
+"""The seam for another algorithm: the transitions made of a batch, and the loss of a minibatch.
 
     batch [T, B] -> prepare -> transitions [T*B] -> minibatches [N] -> loss -> gradient -> optimizer
 
-`sf.learner.update.Update` is the loop around it: it deals minibatches, evaluates them under the present weights, clips
-the gradient, steps, counts versions and lag, and shares every step with the other learners. An algorithm is two pure
-functions in that loop; `sf.learner.ppo.PPO` is the default one.
+`sf.learner.update.Update` is the loop around it. It deals minibatches, evaluates them under the present weights, clips
+the gradient and steps. It counts versions and lag, and shares every step with the other learners. An algorithm is two
+pure functions in that loop; `sf.learner.ppo.PPO` is the default one.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Algorithm:
         """The loss of N transitions, with gradient.
 
         Args:
-            evaluation: what the policy says of them now; N rows in each of its tensors.
-            minibatch: what `prepare` made of them.
+            evaluation: of them by the present policy; N rows in each of its tensors.
+            minibatch: made by `prepare`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method loss(evaluation, minibatch) -> Losses.")
 

@@ -1,4 +1,4 @@
-"""What a learner receives."""
+"""The batch that a learner receives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Batch:
 
     @property
     def initial_memory(self) -> Tensor:
-        """[B, S] memory of the policy before the first step; S is 0 for a policy without one."""
+        """[B, S] recurrent state before the first step; S is 0 for a policy without one."""
         return self.by_trajectory["initial_memory"]
 
     @property

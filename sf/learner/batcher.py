@@ -2,10 +2,10 @@
 
 A dataset has a fixed number of trajectories, taken in the order in which slots became full. It may begin or end inside
 a slot; a slot is given back when its last trajectory has been trained on. Copying into [T, B] happens here and nowhere
-else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted,
-so that its dataset varies in size but no slot can wait for ever.
+else. With several policies a learner looks at the trajectories of all of them and keeps those in which its own acted.
+So its dataset varies in size, but no slot can wait for ever.
 
-What trains on an accelerator gets one transfer per field, from buffers of the host in which they were gathered; only
+A learner on an accelerator gets one transfer per field, from buffers of the host in which the rows were gathered. Only
 observations, which are large, go there slot by slot. A slot is given back when the transfers out of it are over.
 """
 
@@ -71,7 +71,7 @@ class Batcher:
         self._by_trajectory: dict[str, Tensor] = {}
         """Room for one dataset of the other fields."""
         self._on_host = {name for name, field in slots.fields.items() if field.training is Training.ON_HOST}
-        # What `_gather` copies and where to, by the axes of the field.
+        # Sources and destinations of `_gather`, by the axes of the field.
         self._of_steps: list[tuple[Array, Array]] = []
         self._of_steps_to_device: list[tuple[Array, Tensor]] = []
         self._of_trajectories: list[tuple[Array, Array]] = []

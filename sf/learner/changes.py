@@ -20,8 +20,8 @@ REFUSED = (
 """Flags behind the meaning of weights and statistics; other values would make a policy that was never trained."""
 
 _OTHER_VALUES = (
-    "Values and the statistics of returns and rewards were learned as it was: advantages are off until they have "
-    "adapted, and curves of losses show a step."
+    "Values and the statistics of returns and rewards were learned as it was. Until they have adapted, advantages are "
+    "off, and curves of losses show a step."
 )
 _OTHER_FRAMES = (
     "Frames that were counted before stay as they are: --train_for_env_steps, schedules and curves add up both kinds."
@@ -51,7 +51,7 @@ def refused_changes(before: object, now: object) -> list[str]:
 
 
 def notes_on_changes(before: object, now: object) -> Iterator[str]:
-    """A text for each consequence of what differs between two descriptions, with the flags that have it."""
+    """A text for each consequence of differences between two descriptions, with the flags that have it."""
     changed: dict[str, list[str]] = {}
     for (role, name), consequence in TOLD.items():
         earlier, later = _part(before, ("config", role)), _part(now, ("config", role))
@@ -64,7 +64,7 @@ def notes_on_changes(before: object, now: object) -> Iterator[str]:
 
 
 def _meaning(name: str, value: Any) -> Any:
-    """What is compared of a flag."""
+    """The form of a flag that is compared."""
     return json.loads(value) if name == "env_kwargs" else value
 
 

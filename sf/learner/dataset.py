@@ -128,7 +128,7 @@ def _ends_without_value(batch: Batch, config: LearnerConfig) -> Tensor:
 
 @torch.no_grad()
 def evaluate_batch(batch: Batch, policy: ActorCritic, num_parts: int = 1) -> tuple[Tensor, Tensor]:
-    """What the present weights say of a batch, without gradients.
+    """Evaluates a batch under the present weights, without gradients.
 
     Args:
         batch: [T, B].

@@ -18,7 +18,7 @@ from sf.policy import ActorCritic, Sequences
 
 @dataclass(frozen=True)
 class Minibatch:
-    """What one optimizer step is taken on."""
+    """The transitions of one optimizer step."""
 
     transitions: Transitions
     """[N] that the network goes through."""

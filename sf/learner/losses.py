@@ -22,7 +22,7 @@ def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE
 
 
 def clip_range(config: LearnerConfig) -> tuple[float, float]:
-    """What the probability ratio is clipped to."""
+    """Lower and upper limit of the probability ratio."""
     width = config.ppo_clip_ratio
     high = 1.0 + (width if config.ppo_clip_ratio_high is None else config.ppo_clip_ratio_high)
     return (1.0 / (1.0 + width) if config.ppo_clip_form == "reciprocal" else 1.0 - width), high
@@ -36,8 +36,8 @@ def limited(ratios: Tensor, config: LearnerConfig) -> Tensor:
 def clipped_gains(advantages: Tensor, ratios: Tensor, low: float, high: float, dual_clip: float = 0.0) -> Tensor:
     """[N] min(A·r, A·clip(r, low, high)) (Schulman et al. 2017, arXiv:1707.06347, equation 7).
 
-    With a dual clip c, max(that, c·A) where A < 0, so that a large ratio does not drive the policy away without bound
-    (Ye et al. 2020, arXiv:1912.09729, equation 3).
+    With a dual clip c it is max(that, c·A) where A < 0 (Ye et al. 2020, arXiv:1912.09729, equation 3). So a large ratio
+    does not drive the policy away without bound.
     """
     gains = torch.minimum(advantages * ratios, advantages * ratios.clamp(low, high))
     if dual_clip > 0:

@@ -115,8 +115,8 @@ MEANS = (
     "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "clipfrac",
 )  # fmt: skip
 SHARED = LEAST + MOST + MEANS
-"""Numbers that each learner computes from its own share, beside the terms of the loss, which are means too; all others
-are the same for all learners."""
+"""Numbers that each learner computes from its own share; all others are the same for all learners. The terms of the
+loss are means too."""
 
 
 TAKEN = frozenset(SHARED) | {
@@ -161,8 +161,8 @@ class Summary:
     def read(self, peers: Peers = ALONE) -> dict[str, float]:
         """Everything collected; ``clipfrac`` is the average of ``fraction_clipped`` over all minibatches.
 
-        Where a policy has several learners, each gets what the shares of all of them say: their smallest and largest
-        values, and the means weighted with the sizes of the shares.
+        Where a policy has several learners, the shares of all of them count. Smallest and largest values are over all
+        shares, and means are weighted with the sizes of the shares.
         """
         tensors, weights = dict(self._tensors), dict(self._weights)
         if self._clip_fractions:

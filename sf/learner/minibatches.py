@@ -1,7 +1,6 @@
 """Which transitions of a dataset train, and in which optimizer step.
 
-That is decided on the host. What it comes to goes to the device that trains once per epoch, so that no optimizer step
-waits for its rows.
+The host decides it. The row indices go to the device once per epoch, so no optimizer step waits for its rows.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class MinibatchRows:
     trained: Tensor | None
     """[m] those of them that are young enough to train on; None for the whole dataset in its own order."""
     columns: Tensor | None = None
-    """[b] trajectories of a policy with memory, which has to go through all of their steps to train on some."""
+    """[b] trajectories of a recurrent policy, which has to go through all of their steps to train on some."""
     kept: Tensor | None = None
     """[m] where `trained` is among the steps of `columns` in the order of time; None if it is all of them."""
     ages: Ages = NO_AGES

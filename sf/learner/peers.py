@@ -1,10 +1,10 @@
-"""What the learners of one policy compute together, so that they stay copies of each other.
+"""The exchange between the learners of one policy, so that they stay copies of each other.
 
-Each learner of a policy holds the same weights and optimizer and trains on its share of every dataset. Whatever decides
-how a step turns out (gradient, moments, divergences, counts) is averaged over the transitions of all of them, in the
-same order everywhere, so they do together what one learner does with the whole dataset and get the same bits. All must
-make the same exchanges in the same order: whether there is one may depend on the configuration and on what was
-exchanged before, and on nothing else.
+Each learner of a policy holds the same weights and optimizer and trains on its share of every dataset. Every number
+that decides a step (gradient, moments, divergences, counts) is averaged over the transitions of all learners, in the
+same order everywhere. So the step is that of one learner with the whole dataset, and all get the same bits. All must
+make the same exchanges in the same order. An exchange may depend on the configuration and on earlier exchanges, and on
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sf.shared.progress import Progress
 __all__ = ["ALONE", "PeerLost", "Peers", "SeveralLearners", "peers_of"]
 
 READY, LEAVING = 1.0, 0.0
-"""What a learner says before a dataset: that it has its share, or that it will not come again."""
+"""The word of a learner before a dataset: it has its share, or it will not come again."""
 
 
 class Peers:
-    """Those of a learner that has none: all there is, is its own. And the interface of those of several learners."""
+    """The peers of a learner that is alone, and the interface for several learners."""
 
     def are_ready(self) -> bool:
         """Says that this learner has its share of a dataset, and whether all have; then all train. Never blocks."""
@@ -65,9 +65,9 @@ ALONE = Peers()
 class SeveralLearners(Peers):
     """Several learners, each in a process of its own.
 
-    Not torch.distributed with gloo, whose all_reduce takes 430 µs between two processes on two cores where this takes
-    50 to 160, and as long as this for 7 MB (8 to 15 ms). Gloo also wants ports and four more threads in each process,
-    and an order to stop does not reach who waits in it.
+    The exchange goes through shared memory and not through torch.distributed with gloo. Between two processes on two
+    cores an all_reduce of gloo takes 430 µs, and this exchange 50 to 160. For 7 MB both take 8 to 15 ms. Gloo also
+    wants ports and four more threads in each process, and an order to stop does not reach a process that waits in it.
     """
 
     def __init__(self, exchange: Exchange) -> None:

@@ -64,7 +64,7 @@ class PPO(Algorithm):
         return transitions.with_columns(**self._proximal)
 
     def _proximal_column(self, batch: Batch, policy: ActorCritic) -> dict[str, Tensor]:
-        """What the loss needs to know of the policy before the first step on this batch."""
+        """The column that the loss needs of the policy before the first step on this batch."""
         if self.config.proximal_policy == "interpolated":
             return {"acted": batch.policy_version.flatten().to(policy.flat.device)}
         log_probs, _ = evaluate_batch(batch, policy, self.config.num_minibatches)

@@ -1,8 +1,8 @@
-"""What a minibatch says of the network, and how the loss changes with its parameters.
+"""The evaluation of a minibatch, and the gradient of its loss.
 
-Torch records every operation and goes the way back by itself. For the networks that most people train on vectors that
-way is written out here: with two layers of 64 the recorded one takes half of an optimizer step, most of it for nodes,
-checks and calls rather than for numbers.
+Torch records every operation and goes the way back by itself. For the usual networks on vectors the way back is written
+out here. With two layers of 64 the recorded one takes half of an optimizer step, most of it for nodes, checks and
+calls.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _with_gradients(evaluation: Evaluation, gradients: LossGradients) -> Tensor:
 class WrittenOut:
     """For one vector, one or two towers of linear layers, and one choice or numbers of a normal distribution.
 
-    What it evaluates are the numbers of `ActorCritic.evaluate`, by the same operations.
+    It evaluates the numbers of `ActorCritic.evaluate`, by the same operations.
     """
 
     def __init__(self, policy: ActorCritic, algorithm: Algorithm) -> None:
@@ -143,7 +143,7 @@ class _Tower:
         return self._results[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Remembers what comes out of each layer, and what goes into the first one, until `backward`."""
+        """Remembers the output of each layer, and the input of the first one, until `backward`."""
         self._results = [x]
         for layer in self._layers:
             x = self._activation(functional.linear(x, layer.weight, layer.bias))

@@ -118,7 +118,7 @@ def weight_function(replay: ReplayConfig, config: LearnerConfig) -> WeightFuncti
 
 
 def _columns(transitions: Transitions, policy: ActorCritic) -> dict[str, Any]:
-    """What the buffer keeps of transitions, [N, ...] each, nested as they are."""
+    """The columns of transitions that the buffer keeps, [N, ...] each, nested as they are."""
     columns = {each.name: getattr(transitions, each.name) for each in fields(transitions)}
     return {name: column for name, column in columns.items() if name not in IN_UNITS_OF_THE_REWARD} | {
         "values": policy.denormalize(transitions.old_values)

@@ -1,7 +1,7 @@
 """Advantages and value targets from trajectories: generalized advantage estimation and V-trace.
 
-Time runs along the first axis. `terminated` and `truncated` belong to the step that raised them: no value follows the
-first, the value of the final observation follows the second, and neither lets later rewards through.
+Time runs along the first axis. `terminated` and `truncated` belong to the step that raised them. No value follows the
+first, and the value of the final observation follows the second. Neither lets later rewards through.
 """
 
 from __future__ import annotations

@@ -20,11 +20,10 @@ REWARD_LIMIT = 10.0
 class RewardScaling:
     """Keeps one discounted sum per environment row, and the variance of all of them.
 
-    For each step ret <- gamma·ret + r, the variance takes in ret, and the reward becomes r / sqrt(variance + 1e-8), no
-    mean subtracted, limited to plus and minus 10; where an episode ends ret <- 0 (rows C30 and C31 of the 37 details).
-    What the policy did not choose, such as an episode of another policy or a filler between two episodes, is not part
-    of the variance, and ret <- 0 there. Each learner of a policy keeps the sums of its own rows, and the variance is
-    that of the rows of all.
+    For each step ret <- gamma·ret + r, and the variance takes in ret. The reward becomes r / sqrt(variance + 1e-8), no
+    mean subtracted, limited to plus and minus 10. Where an episode ends ret <- 0 (rows C30 and C31 of the 37 details).
+    Episodes of another policy, and fillers between two episodes, are not part of the variance, and ret <- 0 there. Each
+    learner of a policy keeps the sums of its own rows, and the variance is that of the rows of all.
     """
 
     def __init__(self, num_streams: int, gamma: float, peers: Peers = ALONE, initial_count: float = 0.0) -> None:

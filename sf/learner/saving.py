@@ -1,4 +1,4 @@
-"""What a learner puts into a checkpoint and takes out of it again."""
+"""The checkpoints of a learner: written by one run, read by the next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Saver:
         self.collect_resume_point: Callable[[], Mapping[str, torch.Tensor]] = dict
         """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.resume_point`."""
         self.resume_point: dict[str, torch.Tensor] = {}
-        """What it returned when the checkpoint was written that this learner goes on from."""
+        """Its tensors in the checkpoint that this learner goes on from."""
         self.has_resumed = False
 
     def ensure_room(self) -> None:
@@ -135,8 +135,9 @@ class Saver:
         data = self.description | {"reward": request.reward, "is_trained": version > 0}
         try:
             self._owner.expect_unchanged()
-            # One of this name may be there: a serial run that was stopped before it learned anything new is further
-            # than the checkpoint that it went on from, and a run that went back to an older one comes by once more.
+            # A checkpoint of this name may be there already. A serial run that was stopped before it learned anything
+            # new is further than the checkpoint that it went on from. A run that went back to an older one comes by
+            # once more.
             again = bool(resume_point) or request.kind != "periodic"
             path = checkpoint.save(directory, version, frames, tensors | resume_point, data, keep, replace=again)
         except CheckpointError as error:

@@ -28,7 +28,7 @@ class BatchSource(Protocol):
         """
 
     def state(self) -> Any:
-        """What a resumed run needs of it between two batches, in plain JSON types."""
+        """The state that a resumed run needs of it between two batches, in plain JSON types."""
 
     def load_state(self, state: Any) -> None:
         """Goes on where `state` was taken."""

@@ -88,7 +88,7 @@ class Update:
             config: how.
             num_streams: environment rows that trajectories come from, where their rewards are normalized.
             peers: the other learners of the policy; all run `steps` at the same time, from the same state.
-            algorithm: what to do with a batch; PPO if it is left out.
+            algorithm: prepares batches and computes the loss; PPO if it is left out.
             replay: whether transitions are kept and drawn again.
 
         Raises:
@@ -136,9 +136,9 @@ class Update:
         """Trains on a dataset; one item after each optimizer step.
 
         Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
-        when the dataset begins count for the lag but train nothing, and the learning rate is multiplied by the share
-        of the others. Those that would be older than `bound_policy_lag` at its last step are left out altogether. A
-        dataset with nothing to train on is skipped, and no statistics take in one of which a step was skipped.
+        when the dataset begins count for the lag but train nothing. The learning rate is multiplied by the share of the
+        others. Those that would be older than `bound_policy_lag` at its last step are left out altogether. A dataset
+        with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
         """
         self._summary = metrics.Summary(self._loss_terms)
         first_version, skipped_before = self.version, self.num_skipped
@@ -233,7 +233,7 @@ class Update:
             self._schedule.value = float(state["learning_rate"])
 
     def _evaluate(self, minibatch: Minibatch) -> tuple[Evaluation, Transitions]:
-        """What the policy now says of the transitions that train, and those."""
+        """The transitions that train, and their evaluation by the present policy."""
         rows = minibatch.transitions
         if not len(rows):  # only other learners have some; not every network takes none
             nothing = torch.empty(0, device=self.policy.flat.device)
@@ -337,8 +337,8 @@ class Update:
         tolerance = max(RATIO_TOLERANCE, ROUNDING * evaluation.log_probs.abs().max().item())
         if (error := (ratios - 1.0).abs().max().item()) > tolerance:
             raise InternalError(
-                f"strict=True: at version {self.version} the policy has not changed since it acted, so that all "
-                f"probability ratios should be 1, but one is off by {error:.3g}. What acts and what trains differ."
+                f"strict=True: at version {self.version} the policy has not changed since it acted. So all probability "
+                f"ratios should be 1, but one is off by {error:.3g}. The acting and the training network differ."
             )
 
     def _summarize_data(self, report: StepReport, selection: Selection) -> None:

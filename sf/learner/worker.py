@@ -68,7 +68,7 @@ class Learner:
             context: of all roles.
             links: to the other roles.
             owner: of the directory of the experiment, where checkpoints are.
-            compute: what it trains on.
+            compute: the cores and device for training.
 
         Raises:
             CheckpointError: there are checkpoints and none can be used.
@@ -132,7 +132,7 @@ class Learner:
         if self._batch is None:
             return False
         self.record.lap("batch")
-        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and what was learned so far is saved
+        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and the policy so far is saved
             if self.peers.are_ready():
                 self._train(self._batch)
                 self._batch = None
@@ -158,7 +158,7 @@ class Learner:
         self.record.publish()
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs beside shared memory and a checkpoint, if it goes on in the middle of episodes."""
+        """The state beside shared memory and a checkpoint that a run needs to resume in the middle of episodes."""
         scaling = self.update.reward_scaling
         return {"slots": self.source.state(), "sums": [] if scaling is None else scaling.sums}
 
@@ -227,7 +227,7 @@ class Learner:
     def _progress(self, now: float) -> float:
         """The part of the run, 0 to 1, that lies before this iteration, by the limit that ends it first.
 
-        By frames it is (u - 1) / U for iteration u of U, and one that comes after the U-th is like it. By time it is
+        By frames it is (u - 1) / U for iteration u of U, and later iterations count as the U-th. By time it is
         counted from the moment when all roles were ready, by the first learner, because all learners must agree.
         """
         by_frames = 0.0

@@ -17,7 +17,7 @@ CGROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 @dataclass(frozen=True)
 class Compute:
-    """What a role computes with."""
+    """The cores and device that a role computes with."""
 
     num_threads: int = 1
     accelerator: int | None = None

@@ -1,4 +1,4 @@
-"""What the operating system allows this process, compared with what a run needs before anything is started."""
+"""The limits of the operating system for this process, compared with the needs of a run before it starts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SHARED_MEMORY = Path("/dev/shm")
 IN_STORE_ORDER = "x86_64", "AMD64"
 """Names of the processors on which stores become visible in order, and words of 64 bits as a whole."""
 THREADS_PER_PROCESS = 2
-"""One that computes, and what libraries start beside it."""
+"""One that computes, and one for those that libraries start beside it."""
 OTHERS = 64
 """Standard streams, shared memory, curves, checkpoints, libraries."""
 MEMORY_WITH_TORCH, MEMORY_WITHOUT_TORCH = 150 * 2**20, 30 * 2**20
-"""Bytes that a process takes at least, whatever the run is like."""
+"""Bytes that a process takes at least, in any run."""
 NOTHING_LEFT = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
-"""What the kernel says when it gives no more files, processes or memory."""
+"""Errors of the kernel when it gives no more files, processes or memory."""
 
 
 def as_refusal(error: BaseException) -> ResourceError | None:
-    """What the user is told if the kernel had nothing left to give; None of another error."""
+    """The error for the user if the kernel had nothing left to give; None for another error."""
     if not (isinstance(error, OSError) and error.errno in NOTHING_LEFT):
         return None
     told = ResourceError(
@@ -43,7 +43,7 @@ def as_refusal(error: BaseException) -> ResourceError | None:
 
 @contextlib.contextmanager
 def refusals_told() -> Iterator[None]:
-    """Around whatever starts processes.
+    """Around code that starts processes.
 
     Raises:
         ResourceError: the kernel has refused something.
@@ -114,7 +114,7 @@ def ensure_store_order() -> None:
     """
     if (machine := platform.machine()) not in IN_STORE_ORDER:
         raise ResourceError(
-            f"A run of several processes needs an x86-64 processor, and this one is {machine or 'unknown'}: words in "
+            f"A run of several processes needs an x86-64 processor, and this one is {machine or 'unknown'}. Words in "
             "shared memory have to become visible in the order in which they are written. Use --serial_mode=True, or "
             "another machine."
         )
@@ -124,8 +124,8 @@ def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     """Compares shared memory, which is a file for the kernel, with the largest that this process may make.
 
     Args:
-        num_bytes: in one piece.
-        advice: what else to do if that is too much.
+        num_bytes: of the whole block.
+        advice: another remedy if that is too much.
 
     Raises:
         ResourceError: it is too large.
@@ -133,8 +133,8 @@ def ensure_file_size(num_bytes: int, advice: str = "") -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and num_bytes > limit:
         raise ResourceError(
-            f"The run needs {math.ceil(num_bytes / 2**20):,} MiB of shared memory in one piece, and the limit on the "
-            f"size of files, which holds for it too, is {limit / 2**20:,.3g} MiB. Raise it (ulimit -f){advice}."
+            f"The run needs {math.ceil(num_bytes / 2**20):,} MiB of shared memory in one piece, but the limit on the "
+            f"size of files is {limit / 2**20:,.3g} MiB and holds for it too. Raise it (ulimit -f){advice}."
         )
 
 

@@ -12,7 +12,7 @@ from sf.errors import text_of
 
 
 def available_memory() -> tuple[int, str]:
-    """Bytes that can be had without anybody being killed for them, and whether the machine or a container says so."""
+    """Bytes that can be had without a process being killed for them, and whether the machine or a container says so."""
     import psutil
 
     machine = psutil.virtual_memory().available
@@ -64,7 +64,7 @@ JUST_NOW_S = 3.0
 class MemoryKills:
     """Whether the kernel kills processes to get their memory.
 
-    Version 2 counts them for the control group of this process and those below it; where that says nothing, those of
+    Version 2 counts them for the control group of this process and those below it. Where that says nothing, those of
     the whole machine count, containers included.
     """
 
@@ -96,7 +96,7 @@ def _count_of_memory_kills() -> int:
 
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
-"""What torch says on the CPU; the CUDA runtime; its libraries."""
+"""Words of torch on the CPU, of the CUDA runtime, and of its libraries."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -112,8 +112,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 def keep_freed_memory() -> None:
     """Has this process keep large blocks that it frees, for a loop that allocates the same ones again and again.
 
-    The C library gives them back to the kernel, which clears every page when it is touched next: a sixth of the time of
-    training a convolutional network on 84x84 images.
+    The C library would give them back to the kernel, which clears every page when it is touched next. That took a sixth
+    of the time of training a convolutional network on 84x84 images.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # of glibc only

@@ -1,4 +1,4 @@
-"""What a run shows and leaves behind: console lines, curves, and the summary at the end. Imports no torch."""
+"""The output of a run: console lines, curves, and the summary at the end. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says while there is nothing to report yet: no batch is complete, or no episode has ended."""
+"""The lines of a run without anything to report yet: no batch is complete, or no episode has ended."""
 
 from __future__ import annotations
 

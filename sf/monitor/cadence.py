@@ -13,7 +13,7 @@ class Timer:
         self._next_s = -math.inf
 
     def is_due(self, now_s: float) -> bool:
-        """Whether the moment has come; says so once. What was missed meanwhile is left out."""
+        """Whether the moment has come; says so once. Missed times are left out."""
         if now_s < self._next_s:
             return False
         first = self._next_s == -math.inf

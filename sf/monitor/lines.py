@@ -1,6 +1,6 @@
 """The lines on the console, to the character, and the windows behind their numbers.
 
-Pure functions and counters without a clock: who calls them knows the time. They read nothing and print nothing, so that
+Pure functions and counters without a clock: the caller knows the time. They read nothing and print nothing, so that
 any process can use them.
 """
 

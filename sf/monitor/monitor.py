@@ -2,7 +2,7 @@
 
 In: snapshots of the shared counters, finished episodes, and the learners' summaries. Out: lines and a bar on the
 console, TensorBoard files, metrics.jsonl, summary.json. The supervisor calls `poll` as often as it likes, at least once
-a second; the time comes from the snapshots, so nothing here looks at a clock. Nothing here stops a run.
+a second. The time comes from the snapshots, so nothing here looks at a clock. Nothing here stops a run.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Monitor:
         self._console = console or Console()
         self._bar: ProgressBar | None = None
         if console is None and sys.stdout.isatty():
-            from sf.monitor.progress import ProgressBar  # rich, which nobody needs off a terminal
+            from sf.monitor.progress import ProgressBar  # rich, which is needed on a terminal only
 
             self._bar = ProgressBar(config.run)
             self._console.print_with(self._bar.print_above)

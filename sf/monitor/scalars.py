@@ -35,7 +35,7 @@ class ScalarLog:
         self._works = True
 
     def begin(self, frames: Sequence[int]) -> None:
-        """Says where the curves of each policy go on; what a run that was killed wrote beyond that is forgotten."""
+        """Says where the curves of each policy go on; points that a killed run wrote beyond that are forgotten."""
         self._first_frames = dict(enumerate(frames))
         path = self._directory / METRICS
         try:

@@ -1,4 +1,4 @@
-"""What the monitor is told: the shared counters of all processes at one moment."""
+"""The input of the monitor: the shared counters of all processes at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group `stats` of TensorBoard: what inference costs, and memory."""
+"""The group `stats` of TensorBoard: the cost of inference, and memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_scalars(pids: Mapping[str, int], policy_id: int) -> dict[str, float]:
     rollout = [pid for name, pid in pids.items() if name.startswith("rollout-")]
     groups = {
         "stats/memory_learner": [pid for name, pid in pids.items() if name == f"learner-{policy_id}"],
-        "stats/memory_policy_worker": inference or rollout,  # who act for themselves if nobody else does
+        "stats/memory_policy_worker": inference or rollout,  # which act for themselves without inference workers
     }
     scalars = {"stats/master_process_memory_mb": psutil.Process().memory_info().rss / MEGABYTE}
     for tag, group in groups.items():

@@ -26,9 +26,9 @@ def _has_fast_tanh() -> bool:
 def _tanh_by_sigmoid(x: Tensor) -> Tensor:
     """tanh(x) = 2·sigmoid(2x) - 1, to 2e-7.
 
-    On a processor of AMD torch takes three times as long for tanh as for sigmoid (3.2 against 1.0 ns per number), and
-    with two layers of 64 tanh is the largest part of a forward pass. On one of Intel it takes 0.3 ns, a third of this.
-    Python numbers as operands would cost 2 µs each.
+    On a processor of AMD torch takes three times as long for tanh as for sigmoid (3.2 against 1.0 ns per number). With
+    two layers of 64 tanh is then the largest part of a forward pass. On one of Intel tanh takes 0.3 ns, a third of
+    this. Python numbers as operands would cost 2 µs each.
     """
     return torch.add(_MINUS_ONE, torch.add(x, x).sigmoid_(), alpha=2.0)
 

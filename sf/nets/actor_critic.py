@@ -32,10 +32,11 @@ class ActorCritic(nn.Module):
     probability ratio is 1 up to rounding. Statistics that scale observations and returns are buffers: they change only
     when the learner changes them, and they travel with the weights in `flat`.
 
-    Actions are neither clipped or squashed to the bounds of a Box nor shifted to the first choice of a Discrete space;
-    whoever steps the environment does both, because the log-probability belongs to the action as it was drawn.
+    Actions are neither clipped or squashed to the bounds of a Box nor shifted to the first choice of a Discrete space.
+    The code that steps the environment does both, because the log-probability belongs to the action as it was drawn.
 
-    With a memory each row has a state, which `act` takes and returns; who acts sets it to 0 where an episode begins.
+    Each row of a recurrent policy has a state, which `act` takes and returns. The caller sets it to 0 where an episode
+    begins.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class ActorCritic(nn.Module):
         """Makes a network with random weights.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of the network.
             device: that holds and computes it.
-            bf16: compute the encoders in bfloat16; parameters, heads and memories stay float32.
+            bf16: compute the encoders in bfloat16; parameters, heads and recurrent layers stay float32.
         """
         super().__init__()
         self.info, self.config, self.bf16 = info, config, bf16
@@ -55,8 +56,8 @@ class ActorCritic(nn.Module):
         with self._device:
             self._build(info, config)
         self._variables = FlatVariables(self, self._device)
-        # Looking up a submodule, parameter or buffer costs a microsecond each time and calling a module another, which
-        # would be a third of acting on a small batch. So modules here call what is kept in plain attributes.
+        # Looking up a submodule, parameter or buffer costs a microsecond each time, and calling a module another. That
+        # would be a third of acting on a small batch. So modules here call functions that are kept in plain attributes.
         self._read_inputs = self.inputs.forward
         self._encode = self._encoding(self.encoder)
         self._further_heads = getattr(self.encoder, "heads", None)
@@ -90,7 +91,7 @@ class ActorCritic(nn.Module):
         self._masked = ACTION_MASK in info.observations
 
     def _encoding(self, encoder: nn.Module) -> Encode:
-        """What calls an encoder."""
+        """The function that calls an encoder."""
         return in_bfloat16(encoder.forward, self._device.type) if self.bf16 else encoder.forward
 
     @property
@@ -105,7 +106,7 @@ class ActorCritic(nn.Module):
 
     @property
     def flat_gradient(self) -> Tensor:
-        """What `backward` adds the gradients of all parameters to, as one vector; zero it in place."""
+        """The vector to which `backward` adds the gradients of all parameters; zero it in place."""
         return self._variables.gradient
 
     @property
@@ -118,7 +119,7 @@ class ActorCritic(nn.Module):
         return {name: variable.detach() for name, variable in named_variables(self)}
 
     def get_initial_state(self, batch_size: int) -> Tensor:
-        """[B, S] memory at the beginning of an episode: zeros; S is 0 without a memory."""
+        """[B, S] recurrent state at the beginning of an episode: zeros; S is 0 without one."""
         return torch.zeros(batch_size, self.state_size, device=self.flat.device)
 
     @torch.inference_mode()
@@ -144,7 +145,7 @@ class ActorCritic(nn.Module):
         return self._noise(next(iter(observations.values())).shape[0], generator, self._device)
 
     def act_with(self, observations: Observations, state: Tensor | None, noise: Tensor | None) -> PolicyStep:
-        """What `act` gives, as a function of tensors; without noise the mode."""
+        """The result of `act`, as a function of tensors; without noise the mode."""
         action_params, normalized_values, state = self.forward(observations, state)
         if noise is None:
             actions, log_probs = self._mode(action_params)
@@ -160,7 +161,7 @@ class ActorCritic(nn.Module):
 
         Args:
             observations: [B, *shape] per leaf.
-            state: [B, size of the policy's own memory].
+            state: [B, size of the policy's own recurrent state].
             generator: of the random numbers.
             greedy: take the mode.
         """
@@ -178,7 +179,7 @@ class ActorCritic(nn.Module):
         Args:
             observations: [N, *shape] per leaf.
             actions: [N] or [N, D].
-            sequences: of a policy with memory; then N = T·B in the order of time.
+            sequences: of a recurrent policy; then N = T·B in the order of time.
         """
         state, resets = (None, None) if sequences is None else sequences
         features, normalized_values, _ = self._features_and_values(observations, state, resets)

@@ -1,7 +1,7 @@
 """Where networks compute: on the CPU, or on accelerators that learners and inference workers share.
 
-Trajectories stay in shared memory of the host, whatever computes. On CUDA the processes register that memory with the
-driver, so that what they transfer goes straight from where observations were written to the device.
+Trajectories stay in shared memory of the host on every device. On CUDA the processes register that memory with the
+driver, so a transfer goes straight from the place where observations were written to the device.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def accelerators() -> list[str]:
 
 
 def use_device(accelerator: int | None, arena: Arena) -> torch.device:
-    """What this process computes on from now on.
+    """The device that this process computes on from now on.
 
     Args:
         accelerator: None for the CPU, else a number among all that use accelerators, which are dealt in turn.
-        arena: the memory that trajectories come from.
+        arena: the shared memory that trajectories come from.
 
     Raises:
         ResourceError: there is no accelerator.
@@ -85,7 +85,7 @@ def pin(owner: Arena | PublishedWeights, device: torch.device) -> None:
 
 
 def to_host(vector: Tensor) -> Callable[[Array], None]:
-    """What copies a vector to an array of the host, and returns when it is there."""
+    """A function that copies a vector to an array of the host, and returns when it is there."""
     if not vector.is_cpu:
         return lambda array: _copy(torch.from_numpy(array), vector)
     own = vector.detach().numpy()
@@ -97,7 +97,7 @@ def to_host(vector: Tensor) -> Callable[[Array], None]:
 
 
 def from_host(vector: Tensor) -> Callable[[Array], None]:
-    """What copies an array of the host to a vector, and returns when nobody looks at the array any more."""
+    """A function that copies an array of the host to a vector, and returns when the array is no longer read."""
     if not vector.is_cpu:
         return lambda array: _copy(vector, torch.from_numpy(array))
     own = vector.detach().numpy()
@@ -114,7 +114,7 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 
 def note_memory(device: torch.device, record: Record) -> None:
-    """Writes down what tensors of this process take on an accelerator, and what torch has taken for them, in MiB."""
+    """Writes down the memory on an accelerator in MiB: of tensors of this process, and all that torch has taken."""
     if device != CPU:
         module = torch.get_device_module(device)
         record["gpu_mem"] = module.memory_allocated(device) / MEGABYTE

@@ -2,7 +2,7 @@
 
 All kinds have the same methods: `draw` and `best` give actions, `sample` and `mode` the same ones and their
 log-probabilities. `sample` and `evaluate` use the same formula for the log-probability, so that the ratio of an action
-under unchanged weights is 1 up to rounding. What is random comes from `noise`, and everything else is a function of
+under unchanged weights is 1 up to rounding. Randomness comes from `noise`, and everything else is a function of
 tensors.
 """
 
@@ -33,7 +33,7 @@ GradientOfParams = Callable[[Tensor, Tensor], Tensor]
 class Categorical(nn.Module):
     """Independent choices; the parameters are the logits of all of them side by side, [B, total number of choices].
 
-    The actions are [B] for the one choice of a Discrete space and [B, D] for D choices; log-probabilities and entropies
+    The actions are [B] for the one choice of a Discrete space and [B, D] for D choices. Log-probabilities and entropies
     of several choices are sums (row C37 of "The 37 implementation details of PPO" by Huang et al. 2022).
     """
 
@@ -59,8 +59,8 @@ class Categorical(nn.Module):
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         """Actions, int64.
 
-        A race: choice i arrives after an exponential time of rate p_i, so it is the first one with probability p_i, and
-        one of probability 0 never arrives (a time of exactly 0 could let it; that has a probability of 2^-53). With
+        A race: choice i arrives after an exponential time of rate p_i, so it is the first one with probability p_i. A
+        choice of probability 0 never arrives (a time of exactly 0 could let it; that has a probability of 2^-53). With
         logarithms, which turn the division of times by rates into a difference, probabilities need not be computed.
         """
         times = noise if self._is_scalar else noise.reshape(-1, *self._grid)
@@ -86,7 +86,7 @@ class Categorical(nn.Module):
         return self._sum(log_probs), self._sum(entropy)
 
     def evaluate_by_hand(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, GradientOfParams]:
-        """What `evaluate` gives for one choice, and the gradient of it."""
+        """The result of `evaluate` for one choice, and its gradient."""
         assert self._is_scalar
         log_probs, entropy, kept = _evaluated(params, actions)
         return log_probs, entropy, lambda *gradients: _gradient_of_logits(kept, *gradients)
@@ -112,7 +112,7 @@ class Categorical(nn.Module):
 
 
 class _CategoricalEvaluation(torch.autograd.Function):
-    """Log-probabilities of actions and entropies H along the last axis, with their gradient in one piece.
+    """Log-probabilities of actions and entropies H along the last axis, with their gradient in one operation.
 
         d log p_a / d logit_i = [i = a] - p_i            d H / d logit_i = -p_i (log p_i + H)
 
@@ -131,7 +131,7 @@ class _CategoricalEvaluation(torch.autograd.Function):
 
 
 def _evaluated(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-    """Log-probabilities, entropies, and what their gradient needs."""
+    """Log-probabilities, entropies, and the tensors that their gradient needs."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
     entropy = -torch.linalg.vecdot(probs, log_probs)
@@ -190,7 +190,7 @@ class DiagonalGaussian(nn.Module):
         return self._log_probs(mean, log_std, actions), self._entropy(params, log_std)
 
     def evaluate_by_hand(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, GradientOfParams]:
-        """What `evaluate` gives, and the gradient of it; that of free deviations is added to theirs.
+        """The result of `evaluate`, and its gradient; that of free deviations is added to theirs.
 
         With z = (action - mean) / std, d log p / d mean = z / std and d log p / d log_std = z² - 1.
         """

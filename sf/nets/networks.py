@@ -173,7 +173,7 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
         module = make(dict(shapes), config)
     if not isinstance(module, nn.Module):
         raise ConfigError([f"encoder={name} made a {type(module).__name__}, expected a torch.nn.Module. Return one."])
-    module.to(torch.get_default_device())  # whatever was not made there
+    module.to(torch.get_default_device())  # for parts that were not made there
     other = [
         f"{key} ({variable.dtype})" for key, variable in named_variables(module) if variable.dtype != torch.float32
     ]

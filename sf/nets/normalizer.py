@@ -12,7 +12,8 @@ class Normalizer(nn.Module):
     """Maps numbers to mean 0 and deviation 1, and back.
 
     The statistics are float32 buffers, so they are published and saved with the weights, and they stay as they are from
-    one version to the next: what acted is what trains. The exact running moments live with the learner.
+    one version to the next: the acting and the training network are the same. The exact running moments live with the
+    learner.
     """
 
     mean: Tensor
@@ -24,7 +25,7 @@ class Normalizer(nn.Module):
 
         Args:
             shape: of one sample.
-            unit: what the epsilon of the variance is measured in.
+            unit: of the epsilon of the variance.
             is_wide: whether float32 may lose digits of the numbers. Then they are shifted in float64, by a mean with
                 the digits that `mean` has lost in `mean_rest`.
         """

@@ -1,4 +1,4 @@
-"""What a network says of observations, and what it is asked about recorded ones."""
+"""The outputs of a network for observations, and its inputs for recorded ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CollectInfo(NamedTuple):
 
 
 class PolicyStep(NamedTuple):
-    """What a policy gives back: an action or its distribution, the memory afterwards, and side information."""
+    """The answer of a policy: an action or its distribution, the recurrent state afterwards, and side information."""
 
     action: Any
     state: Any = ()
@@ -28,10 +28,10 @@ class PolicyStep(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """How recorded steps hang together, for a policy with memory."""
+    """How recorded steps hang together, for a recurrent policy."""
 
     initial_state: Tensor
-    """[B, S] memory before the first step."""
+    """[B, S] recurrent state before the first step."""
     resets: Tensor
     """[T, B] bool, whether an episode begins with the step."""
 

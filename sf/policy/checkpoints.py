@@ -21,12 +21,12 @@ from sf.storage import checkpoint
 from sf.storage.differences import tensor_differences
 
 POLICY_PREFIX = "policy."
-"""What the names of the policy's variables begin with in a checkpoint."""
+"""Beginning of the names of the policy's variables in a checkpoint."""
 
 
 @dataclass(frozen=True)
 class SavedNetwork:
-    """A network and what was saved with it."""
+    """A network and the data saved with it."""
 
     network: ActorCritic
     config: Config
@@ -87,7 +87,7 @@ def _network_of(saved: checkpoint.Checkpoint) -> SavedNetwork:
 
 
 def _description(saved: checkpoint.Checkpoint) -> tuple[Config, EnvInfo]:
-    """What the checkpoint says about itself, checked like any other input."""
+    """The configuration and spaces in the checkpoint, checked like any other input."""
     try:
         config, info = Config.from_json(saved.data["config"]), EnvInfo.from_json(saved.data["env"])
         check(config)

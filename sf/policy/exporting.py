@@ -4,9 +4,9 @@
     outputs   action leaves [B, ...], next state leaves, and for each action leaf its logits or its mean and std
 
 The batch size is free. Normalization of observations, masks and the bounds of actions are inside. The action is the
-most likely one. Logits [B, number of choices, column after column], means and standard deviations [B, ...] of numbers
-before they are brought into their bounds are there for those who want to draw. The state is zeros at the beginning of
-an episode, and after that what came out of the last step.
+most likely one. Programs that draw actions find logits [B, number of choices, column after column]. For numbers they
+find means and standard deviations [B, ...] before the bounds. The state is zeros at the beginning of an episode, and
+after that the next state of the last step.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Program(nn.Module):
         shapes = (tuple({0: batch} for _ in self.input_specs),)
         try:
             return torch.export.export(self, self.example(), dynamic_shapes=shapes)
-        except Exception as error:  # whatever the encoder of a user does that a graph cannot
+        except Exception as error:  # the encoder of a user may do anything that a graph cannot
             raise ExportError(
                 f"The policy cannot be written as a graph: {_first_line(error)}. An encoder must not decide what it "
                 "computes from the values of its inputs or the size of the batch."

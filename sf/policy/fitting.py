@@ -21,7 +21,7 @@ Collect = Callable[[Nest, list[Nest]], bool]
 
 
 class Fit:
-    """What there is to know about a nest of specs before tensors come."""
+    """All that is known about a nest of specs before tensors come."""
 
     def __init__(self, specs: Nest) -> None:
         self._specs = specs
@@ -48,7 +48,7 @@ class Fit:
         return map_leaves(lambda _: next(remaining), self._specs)
 
     def outer_shape(self, nest: Nest) -> tuple[int, ...] | None:
-        """What `check_tensors` returns; None where it or `check_structure` has the last word."""
+        """The result of `check_tensors`; None where it or `check_structure` has the last word."""
         found: list[Nest] = []
         if not self._collect(nest, found):
             return None

@@ -14,7 +14,7 @@ from sf.policy.steps import TimeStep
 
 
 class GreedyPolicy(Policy):
-    """Takes the mode of each leaf of the distribution of another policy, whose specs, memory and info it has."""
+    """Takes the mode of each leaf of the distribution of another policy, whose specs, state and info it has."""
 
     masks_in_network = True
 

@@ -39,7 +39,7 @@ class Choices(Categorical):
 class SquashedNormal(Distribution):
     """A normal distribution squashed into [low, high] by tanh; event dimensions are the last `num_event_dims`.
 
-    What counts as its mode is the squashed mean: what the policy does when it does not explore.
+    The squashed mean counts as its mode: the action of the policy when it does not explore.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}

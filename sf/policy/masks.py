@@ -30,7 +30,7 @@ def split_action_mask(observation: Mapping[str, Any]) -> tuple[dict[str, Any], T
 def choose_splitter(
     wanted: Splitter | None, observation_spec: Nest, action_spec: Nest, network_reads_masks: bool
 ) -> Splitter | None:
-    """The splitter of a policy: what the user wants, that of the key ``action_mask`` if there is one, or None.
+    """The splitter of a policy: that of the user, that of the key ``action_mask`` if there is one, or None.
 
     Raises:
         NotImplementedError: a mask for actions that are not one leaf of choices, or a splitter of the user where the

@@ -1,7 +1,7 @@
 """Nests: a leaf, or a tuple, list, dict or named tuple of nests.
 
 A leaf is one tensor, array, spec or distribution. The empty tuple means "nothing here". Dicts are alike if they have
-the same keys, in whatever order; tuples and lists are alike if they have the same type and length.
+the same keys, in any order. Tuples and lists are alike if they have the same type and length.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def path_text(what: str, path: Path) -> str:
 
 
 def _difference(nest: Nest, wanted: Nest, path: Path) -> tuple[Path, str, str] | None:
-    """The first place where the structures differ, what is there and what should be."""
+    """The first place where the structures differ, with the found and the expected part."""
     if is_leaf(nest) != is_leaf(wanted) or (
         not is_leaf(nest) and (_kind(nest) != _kind(wanted) or _keys(nest) != _keys(wanted))
     ):

@@ -26,11 +26,11 @@ class NumpyPolicy:
     def action(self, time_step: TimeStep, policy_state: Nest = (), seed: Seed = None) -> PolicyStep:
         """Choose an action, see `Policy.action`; arrays and numbers have no batch dimension.
 
-        A choice without a shape, as of a Discrete space, is a NumPy integer: a key of a dict, as tables of environments
-        need it, which an array is not.
+        A choice without a shape, as of a Discrete space, is a NumPy integer. Unlike an array it can be the key of a
+        dict, as tables of environments need it.
 
         Raises:
-            ValueError, TypeError: what goes in does not fit its spec.
+            ValueError, TypeError: an input does not fit its spec.
         """
         policy = self.policy
         batch = self._to_batch(time_step, self._time_step_fit, policy.time_step_spec, "time_step")
@@ -39,7 +39,7 @@ class NumpyPolicy:
         return step
 
     def get_initial_state(self) -> Nest:
-        """The memory at the beginning of an episode."""
+        """The recurrent state at the beginning of an episode."""
         return map_leaves(lambda tensor: tensor.numpy(), self.policy.get_initial_state(None))
 
     def _to_batch(self, value: Nest, fit: Fit, spec: Nest, what: str) -> Nest:

@@ -31,8 +31,8 @@ FINAL_METHODS = ("action", "distribution", "get_initial_state", "update")
 class Policy(nn.Module):
     """Turns time steps into actions; subclasses say how in `_distribution` or `_action`.
 
-    The public methods check what goes in and comes out, start the memory of each episode anew, and clip. They are the
-    same for all policies, so a subclass that overrides one cannot be built.
+    The public methods check what goes in and comes out, start each episode with a new recurrent state, and clip. They
+    are the same for all policies, so a subclass that overrides one cannot be built.
 
     A subclass implements `_distribution`, and where needed `_action` and `_get_initial_state`, and calls this
     constructor. Tensors may have a batch dimension before the shape of their spec. Where observations carry a mask of
@@ -65,7 +65,7 @@ class Policy(nn.Module):
         Args:
             time_step_spec: a `TimeStep` whose fields are nests of specs.
             action_spec: nest of specs of one action; the leaves with limits can be clipped.
-            policy_state_spec: nest of specs of the memory; () for a policy without one.
+            policy_state_spec: nest of specs of the recurrent state; () for a policy without one.
             info_spec: nest of specs of the side information.
             clip: clamp the leaves of an action to the limits of their specs in `action`.
             emit_log_probability: add the log-probability of the sampled action, before clipping, to the info.
@@ -77,8 +77,9 @@ class Policy(nn.Module):
 
         Raises:
             ValueError: a public method is overridden, or `time_step_spec` is no TimeStep of specs.
-            NotImplementedError: a mask for actions that are not one leaf of choices, or for a subclass that implements
-                `_action` and does not say that it masks by itself, or a splitter where the network reads the mask.
+            NotImplementedError: a mask for actions that are not one leaf of choices. A mask for a subclass that
+                implements `_action` and does not say that it masks by itself. A splitter where the network reads the
+                mask.
         """
         super().__init__()
         kind = type(self)
@@ -116,9 +117,9 @@ class Policy(nn.Module):
         self._time_step_fit, self._state_fit = Fit(time_step_spec), Fit(policy_state_spec)
         self._action_fit, self._step_fit = Fit(action_spec), Fit(self.policy_step_spec)
         self.train_step = -1
-        """Optimizer steps after which the policy was saved; -1 if nobody has said."""
+        """Optimizer steps after which the policy was saved; -1 if it is unknown."""
         self.metadata: dict[str, Any] = {}
-        """What was saved beside the policy."""
+        """Metadata that was saved beside the policy."""
         self.batch_size: int | None = None
         """The only size of a batch that is accepted, if it was saved with one."""
         self._is_built = True
@@ -129,8 +130,8 @@ class Policy(nn.Module):
         """Choose an action to execute.
 
         Args:
-            time_step: what the environment shows.
-            policy_state: memory before the step; () for a policy without one.
+            time_step: from the environment.
+            policy_state: recurrent state before the step; () for a policy without one.
             seed: of the random numbers, or their generator; the same seed gives the same action. None takes the global
                 generator of torch.
 
@@ -181,7 +182,7 @@ class Policy(nn.Module):
         return step
 
     def get_initial_state(self, batch_size: int | None = None) -> Nest:
-        """The memory at the beginning of an episode.
+        """The recurrent state at the beginning of an episode.
 
         Args:
             batch_size: number of elements of the batch; None for a single one without a batch dimension.
@@ -223,7 +224,7 @@ class Policy(nn.Module):
 
     @property
     def time_step_spec(self) -> TimeStep:
-        """Specs of what `action` takes."""
+        """Specs of the input of `action`."""
         return self._time_step_spec
 
     @property
@@ -233,7 +234,7 @@ class Policy(nn.Module):
 
     @property
     def policy_state_spec(self) -> Nest:
-        """Specs of the memory."""
+        """Specs of the recurrent state."""
         return self._policy_state_spec
 
     @property
@@ -243,7 +244,7 @@ class Policy(nn.Module):
 
     @property
     def policy_step_spec(self) -> PolicyStep:
-        """Specs of what `action` gives back."""
+        """Specs of the result of `action`."""
         return PolicyStep(self._action_spec, self._policy_state_spec, self._info_spec)
 
     @property
@@ -258,7 +259,7 @@ class Policy(nn.Module):
         return self.trajectory_spec
 
     def get_train_step(self) -> int:
-        """Optimizer steps after which the policy was saved; -1 if nobody has said."""
+        """Optimizer steps after which the policy was saved; -1 if it is unknown."""
         return self.train_step
 
     # --------------------------------------------------------------------------------------------------- subclasses
@@ -285,7 +286,7 @@ class Policy(nn.Module):
         return map_leaves(lambda spec: spec.zeros(outer, self.device), self._policy_state_spec)
 
     def _masked_distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
-        """What `_distribution` says of the part of the observation that is for it, without what the mask forbids.
+        """The distribution that `_distribution` gives for its part of the observation, without forbidden choices.
 
         Raises:
             ValueError: the mask has another number of choices than the action.
@@ -356,7 +357,7 @@ class Policy(nn.Module):
         for field, part, spec in zip(TimeStep._fields, time_step, self._time_step_spec, strict=True):
             check_structure(part, spec, field)
         if self._has_state and policy_state == ():
-            raise ValueError(f"policy_state is missing: {self.name} has a memory. Begin with get_initial_state.")
+            raise ValueError(f"policy_state is missing: {self.name} is recurrent. Begin with get_initial_state.")
         check_structure(policy_state, self._policy_state_spec, "policy_state")
         outer = check_tensors(time_step, self._time_step_spec, "time_step")
         return outer, check_tensors(policy_state, self._policy_state_spec, "policy_state")
@@ -364,7 +365,7 @@ class Policy(nn.Module):
     def _reset_state(self, time_step: TimeStep, policy_state: Nest) -> Nest:
         step_type = time_step.step_type
         if step_type.dim() > 1:
-            step_type = step_type[:, 0]  # the memory is that before the first of several steps
+            step_type = step_type[:, 0]  # the recurrent state is that before the first of several steps
         is_first = step_type == StepType.FIRST
         initial = self.get_initial_state(step_type.shape[0] if step_type.dim() else None)
 

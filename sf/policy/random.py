@@ -20,7 +20,7 @@ from sf.policy.steps import TimeStep
 class RandomPolicy(Policy):
     """Draws actions from their specs: uniformly between limits, and never one that the mask forbids.
 
-    Where a float has one limit the distance to it is exponential with mean 1, and where it has none it is standard
+    Where a float has one limit, the distance to it is exponential with mean 1. Where it has none, the float is standard
     normal, as Gymnasium samples a Box.
     """
 

@@ -1,7 +1,7 @@
 """Policies as folders that need neither the training configuration nor the environment.
 
     <folder>/
-        policy.json             which kind of policy, its specs, what was saved beside it
+        policy.json             which kind of policy, its specs, its metadata
         variables.safetensors   parameters and buffers by name
         manifest.json           sizes and SHA-256 sums of both
 
@@ -61,7 +61,7 @@ class PolicySaver:
         train_step: int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Takes note of what to save.
+        """Takes note of the policy to save.
 
         Args:
             policy: one of sf: trained, collecting, random, or greedy around one of these.
@@ -144,7 +144,7 @@ def load_policy(path: str | Path, checkpoint: str | Path | None = None, policy_i
 
 
 def describe(policy: Policy) -> dict[str, Any]:
-    """What is needed to build a policy again, apart from its variables; for JSON.
+    """All that is needed to build a policy again, apart from its variables; for JSON.
 
     Raises:
         TypeError: a class that could not be built again.

@@ -23,7 +23,7 @@ def seeded(seed: Seed, device: torch.device) -> Iterator[None]:
         number = int(seed)  # which may be one of NumPy
     if device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(number)  # and not those of accelerators, which nobody would put back
+            torch.default_generator.manual_seed(number)  # and not those of accelerators, which would not be put back
             yield
         return
     generators, index = torch.get_device_module(device), torch.empty(0, device=device).device.index

@@ -214,7 +214,7 @@ def spec_of_action_space(space: gymnasium.Space[Any]) -> Nest:
 
 
 def spec_of_action(action: ActionSpec) -> Nest:
-    """The nest of specs of what the environment takes."""
+    """The nest of specs of actions for the environment."""
     specs: dict[tuple[str | int, ...], TensorSpec] = {}
     for part, columns in columns_of_parts(action):
         dtype, name = getattr(torch, part.dtype), "/".join(map(str, part.path)) or None
@@ -241,7 +241,7 @@ def columns_of_parts(action: ActionSpec) -> list[tuple[ActionPart, tuple[Any, ..
 
 
 def spec_of_observation(info: EnvInfo) -> Nest:
-    """The nest of specs of what the environment shows; limits of numbers are not known."""
+    """The nest of specs of observations of the environment; limits of numbers are not known."""
     return nest_of({leaf.path: leaf_spec(leaf) for leaf in info.observations.values()})
 
 

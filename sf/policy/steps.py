@@ -1,4 +1,4 @@
-"""What goes into a policy, what it gives back when it acts, and what training keeps of it."""
+"""The inputs of a policy, its answer when it acts, and the part that training keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StepType(IntEnum):
 
 
 class TimeStep(NamedTuple):
-    """What an environment gives to a policy; tensors with or without a batch dimension, or specs of them."""
+    """The input of a policy from an environment; tensors with or without a batch dimension, or specs of them."""
 
     step_type: Any
     """int32, see `StepType`."""
@@ -31,14 +31,14 @@ class TimeStep(NamedTuple):
 
     @classmethod
     def first(cls, observation: Nest, batch_size: int | None = None) -> TimeStep:
-        """What `reset` of an environment gives; with a batch size one for each element."""
+        """The time step of a `reset`; with a batch size one for each element."""
         outer = () if batch_size is None else (batch_size,)
         step_type = torch.full(outer, StepType.FIRST, dtype=torch.int32)
         return cls(step_type, torch.zeros(outer), torch.ones(outer), observation)
 
     @classmethod
     def after(cls, observation: Nest, reward: Any, terminated: Any, truncated: Any) -> TimeStep:
-        """What `step` of an environment gives; numbers, or arrays [B] of a vectorised environment.
+        """The time step of a `step`; numbers, or arrays [B] of a vectorised environment.
 
         The observation is the one that the step led to, also where the episode ended with it.
         """

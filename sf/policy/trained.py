@@ -34,9 +34,10 @@ from sf.spaces import ActionBounds, ActionColumn, ActionPart, EnvInfo, scale_of
 class CollectPolicy(Policy):
     """The policy under training: it acts with what the trajectories store.
 
-    Observations are a dict of leaves, actions are rows of columns as they are drawn (see `sf.spaces`), and the memory
-    is one row of numbers. Nothing is clipped, because the log-probability belongs to what was drawn; whoever steps the
-    environment brings actions into its bounds. The info holds what training needs, see `CollectInfo`.
+    Observations are a dict of leaves, actions are rows of columns as they are drawn (see `sf.spaces`). The
+    recurrent state is one row of numbers. Nothing is clipped, because the log-probability belongs to the action as
+    drawn. The code that steps the environment brings actions into its bounds. The info holds what training needs, see
+    `CollectInfo`.
     """
 
     masks_in_network = True
@@ -76,15 +77,15 @@ class CollectPolicy(Policy):
         return self._as_specified(PolicyStep(joint, state, CollectInfo((), network.denormalize(values), params)))
 
     def _as_specified(self, step: PolicyStep) -> PolicyStep:
-        """Without what is not asked for; a network without a memory hands on the () that it was given."""
+        """Without what is not asked for; a network without a recurrent state hands on the () that it was given."""
         return step if self.emit_log_probability else step._replace(info=step.info._replace(log_probability=()))
 
 
 class TrainedPolicy(Policy):
     """The policy for use: observations as the environment gives them, actions as it takes them.
 
-    Numbers of a Box are scaled to its bounds, clipped to them or squashed into them, as in training. The memory is a
-    dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
+    Numbers of a Box are scaled to its bounds, clipped to them or squashed into them, as in training. The recurrent
+    state is a dict of ``hidden``, and for an LSTM ``cell``, each [layers, size]. There is no side information unless
     `emit_log_probability` asks for it. Takes one time step, or a batch of them.
     """
 
@@ -201,7 +202,7 @@ class TrainedPolicy(Policy):
         return observations, self._join_memory(policy_state)
 
     def _join_memory(self, policy_state: Nest) -> Nest:
-        """[B, S], layer after layer, each with its hidden state and cell; without a memory what is given."""
+        """[B, S], layer after layer, each with its hidden state and cell; the input if there is no such state."""
         if not self._has_state:
             return policy_state
         return torch.stack([policy_state[name] for name in self._memory_names], 2).flatten(1)

@@ -1,4 +1,4 @@
-"""A child process: started, watched, ended and reaped by one class, whatever it does.
+"""A child process: started, watched, ended and reaped by one class, for any work.
 
 Python's own ways of starting a process hand it what it is given through a pipe, and wait until that is read. A process
 that was killed or stopped as it was born never reads it, and a pipe takes 64 KiB. So here a file without a name has the
@@ -114,7 +114,7 @@ def spawned(job: Job, imports_script: bool = True) -> Begun:
 
 
 class Child:
-    """One process, from its start to its reaping, and what it has told so far."""
+    """One process, from its start to its reaping, and its reports so far."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Child:
         Args:
             name: in the process list and in messages.
             function: at the top level of a module; called with a function that sends a message home, and the arguments.
-            arguments: what can be sent to a process, shared memory and pipes included.
+            arguments: anything that can be sent to a process, shared memory and pipes included.
             simulators: keeps watch over what it starts.
             incarnation: of those with this name.
             leads_group: whether it has environments, which may start processes of their own.
@@ -172,7 +172,7 @@ class Child:
         return f"{self.name} (pid {self.pid})"
 
     def waitables(self) -> list[Any]:
-        """What becomes readable when it reports or ends: what it has forked may hold the pipe open."""
+        """Readable when it reports or ends: processes that it has forked may hold the pipe open."""
         return [self.reports, self.pidfd]
 
     def hear(self) -> list[Any]:

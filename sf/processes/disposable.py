@@ -26,13 +26,13 @@ Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
-    """What the function returned."""
+    """The value that the function returned."""
 
     value: Any
 
 
 class DisposableChild:
-    """A child that calls one function, and what keeps watch over what that starts."""
+    """A child that calls one function, and the watch over processes that it starts."""
 
     @refusals_told()
     def __init__(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
@@ -55,11 +55,11 @@ class DisposableChild:
             raise
 
     def waitables(self) -> list[Any]:
-        """What becomes readable when there is a result, or never will be."""
+        """Readable when there is a result, or never will be."""
         return self._child.waitables()
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """What the function returned.
+        """The value that the function returned.
 
         Raises:
             EnvError: it took longer than `timeout_s` or the process died.
@@ -81,7 +81,7 @@ class DisposableChild:
         raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}.")
 
     def kill(self) -> None:
-        """Ends it, whether it has finished or not, and what it has started."""
+        """Ends it, whether it has finished or not, and the processes that it has started."""
         if not self._is_over:
             self._is_over = True
             self._child.kill()

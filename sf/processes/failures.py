@@ -1,4 +1,4 @@
-"""What goes wrong in a child, as text: an exception may not survive pickling. The exit code says it a second time."""
+"""Failures of a child, as text: an exception may not survive pickling. The exit code says it a second time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sf.errors import (
 from sf.machine.memory import is_out_of_memory
 
 MOST_BYTES = 7500
-"""Of each text of a failure, of which there are two: below 16 KiB a message is written in one piece."""
+"""Of each text of a failure, of which there are two. A message below 16 KiB is written at once."""
 
 LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "
     "(--num_workers, --num_envs_per_worker)."
 )
 DEVICE_LOST = re.compile(r"CUDA error: .*(uncorrectable|no CUDA-capable device|busy or unavailable|unknown error)")
-"""What the CUDA runtime says of an accelerator that is broken, gone, or in use by another program."""
+"""Sentences of the CUDA runtime about an accelerator that is broken, gone, or in use by another program."""
 OTHER_DEVICE = (
     "The accelerator cannot be used any more. Look at it with nvidia-smi. The same command goes on from the last "
     "checkpoint, on another accelerator with CUDA_VISIBLE_DEVICES, or with --device=cpu."

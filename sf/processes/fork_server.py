@@ -84,7 +84,7 @@ class ForkServer:
             )
 
     def waitables(self) -> list[Any]:
-        """What becomes readable when it is ready or has ended; nothing if there is none."""
+        """Readable when it is ready or has ended; nothing if there is none."""
         return [] if self.child is None else self.child.waitables()
 
     def look(self) -> None:

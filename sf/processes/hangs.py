@@ -12,7 +12,7 @@ LONGEST_GAP_S = 1.0
 
 
 class Hang(NamedTuple):
-    """What a process has been doing for too long."""
+    """An activity that takes a process too long."""
 
     phase: Phase
     environment: int
@@ -39,7 +39,7 @@ class HangWatch:
         return now_s - self._since_s
 
     def look(self, now_s: float) -> Hang | None:
-        """Whether the process hangs, by what it has done since the last look."""
+        """Whether the process hangs, by its progress since the last look."""
         self._since_s += max(0.0, now_s - self._looked_s - LONGEST_GAP_S)
         self._looked_s = now_s
         if self.word[0] != self._seen:

@@ -1,4 +1,4 @@
-"""What runs in a child: its ties to its parent, one main function, and what that reports.
+"""The inside of a child: its ties to its parent, one main function, and the reports of that function.
 
 A child does one function, for most of them the loop of a role, see `sf.shared.role`. Reports travel over a pipe:
 messages of the function, `Ready` before a loop, and a `Failure` at an end in disorder.
@@ -38,7 +38,7 @@ RUNNING, STOPPING = 0, 1
 
 
 class Stopped(BaseException):
-    """A role has seen STOPPING within a long piece of work and leaves it; no exception that others handle."""
+    """A role has seen STOPPING within long work and leaves it; no exception that others handle."""
 
 
 NEVER_STOPPED = memoryview(bytes(8)).cast("q")
@@ -71,7 +71,7 @@ class Ready:
 
 
 class Job(SpawnProcess):
-    """What a child is given. The standard library unpickles it in the new process and calls `_bootstrap`."""
+    """The order to a child. The standard library unpickles it in the new process and calls `_bootstrap`."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ def end_with_parent(parent_pid: int) -> None:
 
 
 def lead_group() -> None:
-    """Puts this process and what it will start into a process group of its own.
+    """Puts this process and those that it will start into a process group of its own.
 
     When memory runs out, the kernel takes that of environments first: they can be replaced, and are what leaks.
     """

@@ -1,8 +1,8 @@
 """When a worker that died may be started again: at once, later, or never.
 
 A worker that had delivered something is replaced at once. One that dies again before it delivers waits, twice as long
-each time, because whatever killed it is likely to be there still. Deaths that come too fast use up the budget, and so
-do deaths in vain, however slow they come.
+each time, because the cause of its death is likely to be there still. Deaths that come too fast use up the budget, and
+so do deaths in vain, however slow they come.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Signals:
         """The handler."""
         self.received.append(number)
         if len(self.received) > (1 if self.second_one_exits else 2):
-            # What hangs is in this process; the kernel and the watchdog do the rest.
+            # This process itself hangs; the kernel and the watchdog do the rest.
             os._exit(ExitCode.SIGINT if self.received[0] == signal.SIGINT else ExitCode.SIGTERM)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def parent() -> int | None:
 def early_signals() -> list[int]:
     """From now on stop signals raise at once, while there is nothing to save; returns the list of them.
 
-    It is not always empty afterwards: what a handler raises is lost if it interrupts a destructor or the like.
+    It is not always empty afterwards: an exception of a handler is lost if it interrupts a destructor or the like.
     """
     received: list[int] = []
     raised: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What children start: simulators, servers, compilers, which must not outlive the process that they belong to.
+"""Processes that children start: simulators, servers, compilers. They must not outlive the child they belong to.
 
 Every child is born with a mark among its environment variables, or takes it when it is forked; all that it starts
 inherits it. A child with environments leads a process group as well. When a child ends, its group is killed, and so is
@@ -27,7 +27,7 @@ from sf.processes import watchdog
 from sf.processes.process import MARK, stop_signals_blocked
 
 QUIET_LOOKS = 2
-"""In a row that find no process; a single one can miss what is being born."""
+"""In a row that find no process; a single one can miss a process that is being born."""
 LEAST_PASSES = 3
 """Allowed however long a machine that stands still takes for them; more while there is time."""
 LONGEST_CLEANING_S = 2.0
@@ -61,7 +61,7 @@ class Simulators:
             return subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def mark_of(self, name: str, incarnation: int) -> str:
-        """What all that one child starts has in its environment."""
+        """The mark in the environment of every process that one child starts."""
         return f"{self.run}/{incarnation}/{name}."
 
     def watch(self, group: int) -> None:

@@ -83,8 +83,8 @@ class ReplayBuffer:
         """Draws rows.
 
         Returns:
-            The rows, tensors [batch_size, ...] nested as they were added, and facts about them: ``index``, and what the
-            sampler says, such as ``staleness``.
+            The rows, tensors [batch_size, ...] nested as they were added, and facts about them: ``index``, and facts of
+            the sampler, such as ``staleness``.
 
         Raises:
             ValueError: no batch size is known.

@@ -154,7 +154,7 @@ class StalenessAwareSampler:
         return weights
 
     def state_dict(self) -> dict[str, int]:
-        """What a resumed loop needs; the weight function is not part of it."""
+        """The state that a resumed loop needs; the weight function is not part of it."""
         return {"consumer_version": self.consumer_version, "max_staleness": self.max_staleness}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -189,7 +189,7 @@ def draw(weights: Tensor, num: int, generator: torch.Generator | None = None) ->
     """Indices [num], one draw after the other in proportion to the weights.
 
     Without replacement where `num` weights are above 0, else with replacement. Successive draws without replacement are
-    draws with replacement whose repeats are passed over, which takes one sum over the weights and no random number per
+    draws with replacement whose repeats are passed over. That takes one sum over the weights and no random number per
     row.
 
     Args:
@@ -206,7 +206,7 @@ def draw(weights: Tensor, num: int, generator: torch.Generator | None = None) ->
             drawn = _first_of_each(torch.cat([drawn, _with_replacement(sums, num, generator)]))
             if len(drawn) >= num:
                 return drawn[:num]
-    # Many repeats, because few rows carry most of the weight: an exponential race among those that are left, whose
+    # Many repeats, because few rows carry most of the weight. So the rows that are left run an exponential race, whose
     # order of arrival has the same distribution.
     rest = weights.to(torch.float64).index_fill(0, drawn, 0.0)
     arrivals = torch.empty_like(rest).exponential_(generator=generator).div_(rest)

@@ -1,4 +1,4 @@
-"""What a replay buffer holds: rows of named tensors, nested as the data is.
+"""The content of a replay buffer: rows of named tensors, nested as the data is.
 
 A *key* names a column: a text, or a tuple of texts for a nested one. Rows lie in a ring: once the storage is full, the
 oldest ones make room.

@@ -58,7 +58,7 @@ class FiniteCheck:
                 self._drop_or_refuse(named("final observation", key), slot, t + 1, seen)
 
     def refuse_first(self, slot: int, t: int, agents: slice) -> None:
-        """Raises an error if what an episode of these rows begins with is not finite, so that dropping never ends."""
+        """Raises an error if the first values of an episode of these rows are not finite: dropping would never end."""
         for key, array in self.float_observations:
             if not (np.abs(array[slot, t, agents]) < LARGEST).all():
                 complaint = self._complaint(named("observation", key), array[slot, t], agents.start)
@@ -101,5 +101,5 @@ def _sum_of_squares(values: Array) -> float:
 
 
 def named(what: str, key: str) -> str:
-    """What a message calls a leaf."""
+    """The name of a leaf in a message."""
     return what if key == "obs" else f"{what}[{key!r}]"

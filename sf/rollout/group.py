@@ -1,8 +1,8 @@
 """One group of environments and the trajectory it is writing.
 
-A group is always in one of three places: it waits for a free slot, for the actions of step t, or, after the last step,
-for the values of the observation it ended on. `advance` does what is possible and never blocks, so that the worker can
-step another group meanwhile (double buffering).
+A group always waits for one of three things: a free slot, the actions of step t, or the values of its last observation.
+`advance` does what is possible and never blocks, so that the worker can step another group meanwhile (double
+buffering).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sf.shared.slots import NO_POLICY, SlotState
 
 @dataclass(frozen=True)
 class Listeners:
-    """What a group calls when something has happened."""
+    """The functions that a group calls after an event."""
 
     on_request: Callable[[], None]
     """It asks for actions or values."""
@@ -150,7 +150,7 @@ class Group:
         self._ask(slot)
 
     def _mark_fillers(self, slot: int, t: int, rows: Array) -> None:
-        """Steps that are no transitions belong to no policy: no learner trains on them. The memory begins anew then."""
+        """Steps that are no transitions belong to no policy: no learner trains on them. Recurrent states begin anew."""
         self.slots.policy_id[slot, t, rows] = NO_POLICY
         self.slots.terminated[slot, t, rows] = True
         self.scores.skip(rows)
@@ -211,7 +211,7 @@ class Group:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
 
     def _restart_episodes(self, slot: int, t: int, rows: Array) -> None:
-        """New episodes instead of those of `rows`, for all agents of their environments; the memory begins anew."""
+        """New episodes and recurrent states instead of those of `rows`, for all agents of their environments."""
         for index in sorted({row // self.agents_per_env for row in rows.tolist()}):
             agents = slice(index * self.agents_per_env, (index + 1) * self.agents_per_env)
             if t > 0:

@@ -142,7 +142,7 @@ class RolloutWorker:
             group.close()
 
     def state(self) -> dict[str, Any] | None:
-        """What a resumed run needs beside shared memory; None if that would not be enough."""
+        """The state that a resumed run needs beside shared memory; None if that would not be enough."""
         states = [group.state() for group in self.groups]
         return None if None in states else {"groups": states}
 

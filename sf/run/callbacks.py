@@ -1,4 +1,4 @@
-"""What a program that trains hears while the run goes on."""
+"""Callbacks: the reports that a program gets while its run goes on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Callbacks:
     """Functions that are called in the main process, never from a handler or a thread.
 
     At most ten times a second, or after each iteration of a serial run with `stop_at_reward`. One that returns True
-    stops the run in order. What one raises ends the run and is raised by `train`.
+    stops the run in order. An exception in one ends the run and is raised by `train`.
     """
 
     on_iteration: Callable[[Iteration], object] | None = None

@@ -1,9 +1,9 @@
 """The child processes of a run: started, watched, replaced where that is possible, stopped, never left behind.
 
 Death is seen through pidfds, within milliseconds; hanging through the progress words, see `sf.processes.hangs`.
-Only this module has them started, kills and waits for them. All but the learners are replaced by
-successors, which get the same place in shared memory and go on with its counters; what the dead was writing is
-discarded first. The end of a learner is the end of the run.
+Only this module has them started, kills and waits for them. All but the learners are replaced by successors, which get
+the same place in shared memory and go on with its counters. The unfinished slots of the dead process are discarded
+first. The end of a learner is the end of the run.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class Processes:
                 self.console.line(told)
 
     def take_messages(self) -> list[Any]:
-        """What the children have told the session since the last call."""
+        """Messages of the children to the session since the last call."""
         messages, self.messages = self.messages, []
         return messages
 
     @property
     def simulators(self) -> Simulators | None:
-        """What keeps watch over what environments start; None before the start."""
+        """The watch over processes that environments start; None before the start."""
         return self.fork_server.simulators
 
     @property
@@ -261,7 +261,7 @@ class Processes:
         self.console.line(f"{cause}\n{spent} and is given up; the run goes on with {left} rollout workers.")
 
     def _work_of(self, spec: RoleSpec) -> int:
-        """What its place has delivered so far: slots filled, requests answered, evaluations, or any optimizer step."""
+        """The work its place has delivered: slots filled, requests answered, evaluations, or any optimizer step."""
         if spec.kind == "rollout":
             groups = self.shared.topology.groups_of_worker(spec.index)
             each = self.shared.topology.slots_per_group

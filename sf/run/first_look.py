@@ -1,7 +1,7 @@
 """A first look at the environments of a run, in a process that they may end, hang or break.
 
-One environment is always looked at. Where the sizes of the run follow from the time of a step, and the run would step
-64 environments as one, it is that time which counts: 64 copies of Gymnasium's CartPole take 60 us for a step together,
+One environment is always looked at. Where sizes follow from the time of a step, and the run would step 64 environments
+as one, the time of such a step counts. For instance, 64 copies of Gymnasium's CartPole take 60 us for a step together,
 and 9 us each on their own.
 """
 
@@ -29,7 +29,7 @@ LEAST_STEPS = 8
 
 
 def first_look(config: Config, source: EnvSource) -> FirstLook:
-    """What the environment is like, and how long a step takes if sizes follow from that.
+    """Looks at the environment, and measures how long a step takes if sizes follow from that.
 
     Args:
         config: with what the user has left open.
@@ -59,7 +59,7 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
 
 
 def _many_as_one(config: Config, source: EnvSource, info: EnvInfo) -> EnvSource | None:
-    """What makes as many environments as a run has that step as one; None where single ones step."""
+    """The source of as many environments as a run has that step as one; None where single ones step."""
     try:
         vectorization, many = vectorization_of(config, source, info, DEFAULT_NUM_ENVS)
     except (ConfigError, EnvError):
@@ -70,15 +70,15 @@ def _many_as_one(config: Config, source: EnvSource, info: EnvInfo) -> EnvSource 
 def vectorization_of(
     config: Config, source: EnvSource, info: EnvInfo, group_size: int
 ) -> tuple[Vectorization, EnvSource]:
-    """How groups of this many environments step, and what makes them.
+    """How groups of this many environments step, and their source.
 
     Raises:
         EnvError: the environment does not offer what is wanted.
         ConfigError: it does not fit the run.
     """
     wanted, run = config.rollout.vectorization, config.run
-    # What steps as one cannot be brought back to where it was; and Gymnasium's own vector environments reset in the
-    # next step, which would leave the minibatches of a synchronous run short.
+    # Environments that step as one cannot be brought back to where they were. Gymnasium's own vector environments also
+    # reset in the next step, which would leave the minibatches of a synchronous run short.
     if wanted == "auto" and (run.serial_mode or (not run.async_rl and source.vector_factory is None)):
         wanted = "none"
     return choose_vectorization(wanted, source, info, group_size, run.num_policies)
@@ -128,5 +128,5 @@ def _rooms(info: EnvInfo, num_envs: int) -> dict[str, Array]:
 
 
 def _row(observations: dict[str, Array], row: int) -> dict[str, Array]:
-    """What a random legal action depends on."""
+    """The leaves that a random legal action depends on."""
     return {name: array[row] for name, array in observations.items() if name == ACTION_MASK}

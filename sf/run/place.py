@@ -38,7 +38,7 @@ class Place:
         Args:
             child: runs the role.
             watch: looks at its progress.
-            work_before: what the place had delivered when it came.
+            work_before: work that the place had delivered when it came.
         """
         self.child, self.watch, self.work_before = child, watch, work_before
         self.hang: Hang | None = None
@@ -97,7 +97,7 @@ def may_be_luck(child: Child) -> bool:
 
 
 def how_it_hangs(hang: Hang, spec: RoleSpec) -> str:
-    """What a process has been doing for too long, as a part of a sentence, with the flag that allows it more time."""
+    """The activity that took a process too long, as a part of a sentence, with the flag that allows it more time."""
     limit = f"longer than {hang.deadline_s:g} s"
     if hang.phase is Phase.WAIT:
         return f"did nothing at all for {limit}"

@@ -1,6 +1,6 @@
 """Before a run: refuses what can be refused, looks at the environment, and fills in what follows from it.
 
-Whatever may hang, crash or take torch is looked at in a process of its own. Nothing is written yet.
+Anything that may hang, crash or take torch is looked at in a process of its own. Nothing is written yet.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
     Args:
         config: not resolved.
-        fork_server: begins to load torch as soon as only the environment and what goes with it can be refused.
+        fork_server: begins to load torch as soon as only the environment and its settings can be refused.
 
     Raises:
         SfError: the configuration or the environment is refused.
@@ -93,7 +93,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
 
 
 def _expect_compiler(config: Config) -> None:
-    """Of a new run only: what was trained with one is used without one.
+    """Of a new run only: a policy that was trained with one is used without one.
 
     Raises:
         ConfigError: there is none, and one is needed.
@@ -231,7 +231,7 @@ def _look_for_accelerators() -> list[str]:
 
 
 def _step_time(step: StepTime, num_envs: int) -> str:
-    """What was measured."""
+    """The measurement, as a sentence."""
     waits = f", {1e6 * step.cpu_s * num_envs:.3g} of them computing" if step.waits else ""
     who = "One environment takes" if num_envs == 1 else f"{num_envs} environments that step as one take"
     return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."

@@ -1,8 +1,8 @@
-"""Where a whole run is, so that a resumed one goes on as if it had never stopped, bit for bit: in serial mode only.
+"""The state of a whole serial run, so that a resumed one goes on bit for bit as if it had never stopped.
 
-There all roles are between two steps when a checkpoint is written, so that the shared memory and what each role keeps
-beside it say everything; environments are brought back by their history, see `sf.envs.history`. With several
-processes there is no such moment, and a resumed run begins new episodes.
+There all roles are between two steps when a checkpoint is written. So the shared memory and the state of each role say
+everything, and environments are brought back by their history, see `sf.envs.history`. With several processes there is
+no such moment, and a resumed run begins new episodes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ROLES, _RANDOM = f"{RESUME_POINT}roles", f"{RESUME_POINT}random"
 
 
 def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
-    """The roles of a run, in the moment of the checkpoint that they go on from; new checkpoints have theirs."""
+    """The roles of a run in the state of the checkpoint that they go on from; new checkpoints store their state."""
     roles = [spec.build() for spec in specs]
     if not _go_on(roles, arena):
         for role in roles:
-            if not isinstance(role, Learner):  # which would save what it has not learned
+            if not isinstance(role, Learner):  # which would save weights that it has not trained
                 role.close()
         roles = [spec.build() for spec in specs]
     if sum(arena[name].nbytes for name in _fields(arena)) <= MOST_BYTES:
@@ -40,7 +40,7 @@ def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
 
 
 def drop_half_done(roles: dict[str, Role], failed: Role) -> None:
-    """After a step that raised: nobody goes on in the middle of it, and a learner does not save what is half done."""
+    """After a step that raised: no run goes on in the middle of it, and a learner does not save half of it."""
     _saver(list(roles.values())).collect_resume_point = dict
     for name in [name for name, role in roles.items() if role is failed and isinstance(role, Learner)]:
         del roles[name]

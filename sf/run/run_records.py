@@ -60,7 +60,7 @@ class RunRecords:
 
 
 def _add_acting(own: dict[str, float], acting: dict[str, float]) -> None:
-    """What its own inference worker does counts as a wait of the rollout worker; here it becomes an activity."""
+    """The work of its own inference worker counts as a wait of the rollout worker; here it becomes an activity."""
     seconds = sum(acting.values()) - acting[WAIT]
     own[ACT] = own.get(ACT, 0.0) + seconds
     own[WAIT] = max(0.0, own[WAIT] - seconds)

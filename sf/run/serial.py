@@ -33,7 +33,7 @@ class SerialRoles:
         """Whose step has not come back."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
-        """Builds the roles, and goes on where a resumed run was; what goes wrong is raised as it is."""
+        """Builds the roles, and goes on where a resumed run was; exceptions are raised as they are."""
         from sf.run.resume_point import build_where_it_was  # with torch, which a supervisor of processes does without
 
         self.simulators = Simulators()
@@ -48,7 +48,7 @@ class SerialRoles:
         return ""
 
     def take_messages(self) -> list[Any]:
-        """What the roles have told the session since the last call."""
+        """Messages of the roles to the session since the last call."""
         messages = self.messages.copy()
         self.messages.clear()
         return messages

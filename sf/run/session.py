@@ -1,7 +1,7 @@
-"""What the main process sees and decides while a run lasts: reports, checkpoints' schedule, and when it ends.
+"""The decisions of the main process while a run lasts: reports, the schedule of checkpoints, and the end.
 
-It reads the records that the roles keep and talks to the learners; it knows nothing of processes, so that the same
-session serves a run with many processes and a run with one.
+It reads the records that the roles keep and talks to the learners. It knows nothing of processes, so the same session
+serves a run with many processes and a run with one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Session:
 
         Args:
             config: resolved.
-            shared: what the supervisor keeps in its hands.
+            shared: the objects that the supervisor keeps.
             monitor: shows what is going on.
             callbacks: told what happens.
             take_messages: returns what the roles have told since the last call.
@@ -90,7 +90,7 @@ class Session:
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
         self._summaries: list[dict[str, float]] = [{} for _ in range(topology.num_policies)]
-        """What has arrived of the newest summary of each policy."""
+        """The newest summary of each policy, as far as it has arrived."""
 
     def poll(self) -> ExitReason | None:
         """Reads everything once and does what is due; returns the reason to stop, if there is one."""
@@ -161,7 +161,7 @@ class Session:
             self.monitor.finish(exit_reason, exit_code, records.seconds(), self.ledger(), records.asked_seconds())
 
     def faults(self) -> dict[str, float]:
-        """For the curves: what was thrown away, by reason, and what could not be saved."""
+        """For the curves: discarded slots by reason, and failed saves."""
         counted = {
             "dropped_nonfinite": sum(record.read()["dropped"] for record in self.records.rollouts.values()),
             "skipped_steps": sum(record.read()["skipped_steps"] for record in self.records.first_learners),
@@ -172,7 +172,7 @@ class Session:
         return self.ledger().scalars() | {f"faults/{name}": number for name, number in counted.items()}
 
     def ledger(self) -> Ledger:
-        """What became of the trajectories so far."""
+        """The account of the trajectories so far."""
         return Ledger.of(self.shared.slots, self.has_ended)
 
     def snapshot(self, now: float) -> Snapshot:

@@ -29,13 +29,13 @@ from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 
 DEFAULT_NUM_ENVS = 64
-"""Environments over all workers, whatever the machine: learning must not depend on the number of cores."""
+"""Environments over all workers, on any machine: learning must not depend on the number of cores."""
 MOST_MINIBATCHES, LEAST_MINIBATCH = 8, 256
-"""What was searched for, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
+"""Found by a search, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
 MAX_DEFAULT_WORKERS = 32
 LONGEST_FIRST_ROUND_S = 10.0
-"""In which all environments are to be made, reset and stepped once through a trajectory; where 64 of them take longer,
-there are fewer."""
+"""Limit for making and resetting all environments and stepping them once through a trajectory. Where 64 of them take
+longer, there are fewer."""
 LEAST_GROUP_S = 1e-4
 """A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
 MOST_THREADS = 8
@@ -44,7 +44,7 @@ MOST_THREADS = 8
 
 @dataclass(frozen=True)
 class Sizes:
-    """What follows from a configuration without gaps."""
+    """The sizes that follow from a configuration without gaps."""
 
     topology: Topology
     """Sizes of the shared memory."""
@@ -63,7 +63,7 @@ class Sizes:
 
         Args:
             config: decided.
-            info: what the environments look like.
+            info: spaces of the environments.
         """
         topology, trajectories = topology_of(config, info), trajectories_per_dataset(config)
         each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
@@ -110,8 +110,8 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     """The configuration without None: sizes follow from the environment and the cores, a seed is drawn.
 
     Args:
-        config: what the user has given.
-        info: what the environment looks like.
+        config: values of the user.
+        info: its spaces.
         cores: that the run may use.
         step: how long the environment takes for a step and to begin, if sizes are to follow from that.
 
@@ -145,7 +145,7 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
 
 
 def _number_of_minibatches(config: Config, samples: Fraction) -> int:
-    """The most that are equal and large enough; those of a policy with memory are whole trajectories of a learner."""
+    """The most that are equal and large enough; those of a recurrent policy are whole trajectories of a learner."""
     trajectories = samples / config.rollout.rollout / config.learner.num_learners
     whole = trajectories if config.model.use_rnn else samples
     most = min(MOST_MINIBATCHES, int(samples / LEAST_MINIBATCH))
@@ -256,7 +256,7 @@ def _batch_size_problem(config: Config, info: EnvInfo) -> str:
     return (
         f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {float(samples):.10g} transitions "
         f"of a sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
-        f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies), so there is "
+        f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies). So there is "
         f"no default for batch_size. Give --batch_size{other}."
     )
 
@@ -265,7 +265,7 @@ def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
     """The configuration with one environment in each process, because there cannot be a second one.
 
     Raises:
-        ConfigError: what the user has given asks for more than one.
+        ConfigError: values of the user ask for more than one.
     """
     rollout, run, evaluates = config.rollout, config.run, config.evaluation.eval_every_steps > 0
     obstacles = {

@@ -1,8 +1,8 @@
-"""The main process: checks, prepares, starts the roles, watches them, and ends the run in one way whatever happened.
+"""The main process: checks, prepares, starts the roles, watches them, and ends the run in one way after any event.
 
-The order is the one that wastes nothing: what can be refused is refused before a directory is made, and a directory is
-taken before a process is started. Signals only leave a note; the loop acts on it. The first SIGINT, SIGTERM or SIGHUP
-stops in order and saves, the second one kills.
+The order wastes nothing. Configurations are refused before a directory is made, and a directory is taken before a
+process is started. Signals only leave a note; the loop acts on it. The first SIGINT, SIGTERM or SIGHUP stops in order
+and saves, the second one kills.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def run(
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out.
 
-    What a learner that was lost has taken of the time counts as `seconds_before`.
+    The time that a lost learner has already taken counts as `seconds_before`.
     """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     rest = _for_the_rest(config, seconds_before)
@@ -155,7 +155,7 @@ def run(
 
         reason = _watch(roles, session, signals, on_ready)
         session.request_best()
-    except BaseException as failure:  # whatever a callback raises, no process may be left running
+    except BaseException as failure:  # a callback may raise anything, and no process may be left running
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again
     problems = roles.stop(signals)
@@ -171,7 +171,7 @@ def run(
         session.read_last()
     except Exception as failure:
         error = error or failure
-    if imbalance := session.imbalance():  # whatever else went wrong, this must not go unnoticed
+    if imbalance := session.imbalance():  # beside any other error, this must not go unnoticed
         imbalance.__cause__, error = error, imbalance
     error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
@@ -198,7 +198,9 @@ def _watch(
     while True:
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
         if signals.look_for_parent():
-            Console().line("What started this run is gone, so it stops. Start it with nohup or setsid to let it go on.")
+            Console().line(
+                "The process that started this run is gone, so it stops. Start it with nohup or setsid to let it go on."
+            )
         if (stopped := ExitReason.of(signals.first)) is not None:
             return stopped
         if not roles.is_ready and time.monotonic() >= next_told_s:

@@ -1,4 +1,4 @@
-"""Who talks to whom: everything the processes share is made here, and every connection is listed once.
+"""The connections of a run: all that the processes share is made here, and every connection is listed once.
 
 rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
 rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
@@ -11,7 +11,7 @@ learner-p ◄── control signals ────────── supervisor   
 learner-p ── train summaries, saved ───► supervisor           a pipe of its own
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
 eval-0    ── scores, best checkpoints ─► supervisor           a pipe of its own
-everyone  ── records ──────────────────► supervisor           read when it reports
+all roles ── records ──────────────────► supervisor           read when it reports
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_seed(seed: int, num_earlier_starts: int) -> int:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the supervisor keeps in its hands."""
+    """The objects that the supervisor keeps."""
 
     topology: Topology
     arena: Arena
@@ -96,7 +96,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Everything that is shared, and what each role gets of it."""
+    """Everything that is shared, and the part that each role gets."""
 
     config: Config
     source: EnvSource
@@ -263,10 +263,10 @@ def wire(
 
     Args:
         config: of the run, resolved.
-        info: what the environments look like.
+        info: spaces of the environments.
         source: of the environments.
         experiment: where the run saves.
-        extra_fields: what trajectories store beside the fields of `sf.shared.slots.slot_fields`.
+        extra_fields: fields that trajectories store beside the fields of `sf.shared.slots.slot_fields`.
 
     Raises:
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.

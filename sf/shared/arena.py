@@ -1,8 +1,8 @@
 """Shared memory: one nameless block that holds every array the processes share.
 
-The block is a memfd. It has no name, so nothing can be left behind or removed by name: when the last process that maps
-it ends, in whatever way, the kernel frees it. All of it is allocated up front, because memory that is only promised
-ends in SIGBUS at the first write to a full file system.
+The block is a memfd. It has no name, so nothing can be left behind or removed by name. The kernel frees it when the
+last process that maps it ends, in any way. All of it is allocated up front, because memory that is only promised ends
+in SIGBUS at the first write to a full file system.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class Field:
-    """Shape, numpy dtype name and poison of one shared array; what is read before it is written shows the poison."""
+    """Shape, numpy dtype name and poison of one shared array; a value that was never written shows the poison."""
 
     shape: tuple[int, ...]
     dtype: str

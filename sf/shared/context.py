@@ -1,4 +1,4 @@
-"""What roles are given by whoever wires them; without torch, which not all of them have."""
+"""The context and links that the wiring gives to roles; without torch, which not all of them have."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sf.spaces import EnvInfo
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all roles of a run have in common."""
+    """Common to all roles of a run."""
 
     topology: Topology
     """Sizes of the shared memory."""
     info: EnvInfo
-    """What the environments look like."""
+    """Spaces and numbers of the environments."""
     seed: int
-    """Of the run; what a role draws follows from it and from the place of the role."""
+    """Of the run; random numbers of a role follow from it and from the place of the role."""
     arena: Arena
     """The shared memory."""
 

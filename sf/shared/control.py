@@ -1,8 +1,8 @@
-"""What the supervisor asks of learners: few, small, typed signals over signal-slot-mp.
+"""Requests of the supervisor to learners: few, small, typed signals over signal-slot-mp.
 
-One way, because the queue underneath has a lock that dies with its holder: the supervisor never reads one, and what
-learners have to say comes over the pipe of each of them. What must be known at once (stop) is a word in the arena. A
-full queue raises here instead of dropping the signal.
+They go one way, because the queue underneath has a lock that dies with its holder. So the supervisor never reads one,
+and learners answer over a pipe each. The order to stop must be known at once, so it is a word in the arena. A full
+queue raises here instead of dropping the signal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from signal_slot.signal_slot import EventLoop, EventLoopObject, signal
 from sf.errors import InternalError
 
 CONTROL_BYTES = 5 * 2**20
-"""That the queues of a connection between two processes take, in one piece."""
+"""Size of the block that the queues of a connection between two processes take."""
 CONTROL_QUEUE_LIMIT = 1_000_000
 """Bytes that may wait in a control queue; signal-slot-mp drops beyond 5 MB."""
 
@@ -36,7 +36,7 @@ class ControlEnd(EventLoopObject):  # type: ignore[misc]  # signal-slot-mp has n
         self.received.append(message)
 
     def send(self, message: Any) -> None:
-        """Emits the message; a queue that nobody empties is an error and not a lost signal."""
+        """Emits the message; a queue that no process empties is an error and not a lost signal."""
         for queue in self.receiver_queues.values():
             if hasattr(queue, "data_size") and queue.data_size() > CONTROL_QUEUE_LIMIT:
                 raise InternalError(f"{self.object_id} cannot send {message}: the queue of the other end is full.")

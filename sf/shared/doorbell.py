@@ -1,8 +1,8 @@
 """Waking a process: an eventfd that says "look at the shared words".
 
 A ring carries no data. It is remembered until the receiver has waited, so a ring between the receiver's last look and
-its wait is not lost; two rings may count as one. Ringing is a system call and so also the memory barrier after which
-the writer's stores are visible to whom it wakes.
+its wait is not lost. Two rings may count as one. Ringing is a system call and so also the memory barrier after which
+the writer's stores are visible to the woken process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Doorbell:
-    """One per process; anybody may ring, only the owner waits."""
+    """One per process; any process may ring, only the owner waits."""
 
     def __init__(self, fd: int | None = None):
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
@@ -26,7 +26,7 @@ class Doorbell:
         os.eventfd_write(self.fd, 1)
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleeps until somebody rings, at most `timeout_s` seconds; says whether anybody did."""
+        """Sleeps until a process rings, at most `timeout_s` seconds; says whether one did."""
         if not self._poll.poll(1000 * timeout_s):  # rounded up to a whole millisecond
             return False
         self.clear()

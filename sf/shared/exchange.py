@@ -1,12 +1,13 @@
 """Processes that do the same thing at the same time show each other numbers, through shared memory.
 
-    round[i]       written by process i   how often it has put something into its outbox
-    outbox[i, b]   written by process i   what it puts there in the rounds n with n mod 2 = b
+    round[i]       written by process i   how often it has filled its outbox
+    outbox[i, b]   written by process i   its numbers in the rounds n with n mod 2 = b
 
-Everybody writes its outbox, raises its round and rings the others; when all stand at the same round, everybody reads
-all outboxes, in the same order. A buffer is written again two rounds later, which nobody begins before all have written
-the round between, that is have read this one. As with the published weights this rests on stores becoming visible in
-order. Who waits looks whether the others live, so a process that dies does not leave the others waiting.
+Each process writes its outbox, raises its round and rings the others. When all stand at the same round, each reads all
+outboxes, in the same order. A buffer is written again two rounds later. No process begins that round before all have
+written the round between, that is have read this one. As with the published weights this rests on stores becoming
+visible in order. A waiting process looks whether the others live, so a process that dies does not leave the others
+waiting.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sf.shared.doorbell import Doorbell
 from sf.shared.progress import Phase, Progress
 
 OUTBOX_BYTES = 2**20
-"""What is longer goes through it piece by piece; a piece is read while it is still in the cache."""
+"""Longer arrays go through it in parts of this size; a part is read while it is still in the cache."""
 LOOK_AGAIN_S = 1.0
 """No wait is longer before the next look whether the others live."""
 
@@ -44,8 +45,9 @@ class Exchange:
             team: which processes exchange with each other.
             index: of this process in its team.
             arena: with `exchange_fields`.
-            bells: of all processes of the team. Anybody may ring them, because who wakes looks at the words. A ring of
-                somebody else that is consumed here is lost, so this process must look at everything before it sleeps.
+            bells: of all processes of the team. Any process may ring a doorbell: the woken process looks at the words.
+                A ring for another reason that is consumed here is lost, so this process must look at everything before
+                it sleeps.
             progress: of this process, which does not hang while it waits for one that does.
         """
         self.index, self._bells = index, list(bells)
@@ -70,7 +72,7 @@ class Exchange:
         self._outbox[self.index, buffer, : own.nbytes].view(own.dtype)[:] = own
         self._lengths[self.index, buffer] = own.nbytes
         self._weights[self.index, buffer] = weight
-        self._rounds[self.index] = self._round  # last, so that who sees it sees all of the above
+        self._rounds[self.index] = self._round  # last, so that a reader of it sees all of the above
         for index, bell in enumerate(self._bells):
             if index != self.index:
                 bell.ring()
@@ -98,12 +100,12 @@ class Exchange:
                 self._progress.enter(Phase.STEP)
 
     def read(self, dtype: npt.DTypeLike, size: int) -> list[Array]:
-        """What each of them has posted in this complete round, good until the next one."""
+        """The array that each process has posted in this complete round, good until the next one."""
         buffer, num_bytes = self._round % 2, size * np.dtype(dtype).itemsize
         lengths = self._lengths[:, buffer]
         if (lengths != num_bytes).any():
             raise InternalError(
-                f"{self._name} is out of step: in round {self._round} it expects {num_bytes} bytes of everybody, "
+                f"{self._name} is out of step: in round {self._round} it expects {num_bytes} bytes of each learner, "
                 f"found {lengths.tolist()}."
             )
         return [outbox[buffer, :num_bytes].view(dtype) for outbox in self._outbox]
@@ -115,7 +117,7 @@ class Exchange:
 
 
 def exchange_fields(num_teams: int, team_size: int) -> dict[str, Field]:
-    """What the processes of each team share; nothing if there is nobody to exchange with."""
+    """The words that the processes of each team share; none for a team of one."""
     if team_size == 1:
         return {}
     each = (num_teams, team_size)
@@ -131,8 +133,8 @@ def exchange_fields(num_teams: int, team_size: int) -> dict[str, Field]:
 def _is_alive(pid: int) -> bool:
     """Whether a process lives, or has not begun yet (pid 0).
 
-    A dead one exists until the supervisor, its parent, has taken note of its end. So who finds a peer dead need not
-    explain it to the user: the supervisor has found it first.
+    A dead one exists until the supervisor, its parent, has taken note of its end. So a process that finds a peer dead
+    need not explain it to the user: the supervisor has found it first.
     """
     if pid == 0:
         return True

@@ -1,4 +1,4 @@
-"""What a field of a trajectory says about itself: its axes, its type, its writer and its use in training.
+"""The description of a field of a trajectory: its axes, its type, its writer and its use in training.
 
 The standard fields are the entries of `sf.shared.slots.slot_fields`. Slots, the batcher and the batch are loops over
 that table. This module is the only place that knows where the axes of a field lie in the slots and in a batch:

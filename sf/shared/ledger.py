@@ -1,12 +1,13 @@
-"""What became of every slot that was handed out.
+"""The account of all slots that were handed out.
 
     allocated = learned + discarded, by reason + free + in flight
 
-Each side is counted by others: rollout workers count what they are handed, learners what they have released, the
-supervisor and the rollout workers what was thrown away, and the states of the slots say what is in flight. A run that
-has ended has nothing in flight: trajectories that were being collected are free again, those that nobody has learned
-from are discarded. So are those that a learner has taken and made no optimizer step on, because all of them were too
-old or because its gradient was no number; with several policies, where others may have, these count as learned.
+Each side is counted by other processes. Rollout workers count the slots they are handed, and learners those they have
+released. The supervisor and the rollout workers count discarded slots, and the states of the slots say which are in
+flight. A run that has ended has nothing in flight. Trajectories that were being collected are free again, and those
+that no learner has trained on are discarded. Discarded are also slots that a learner has taken without an optimizer
+step: all their transitions were too old, or the gradient was no number. With several policies these count as learned,
+because other learners may have made a step.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Ledger:
 
     @property
     def missing(self) -> int:
-        """Hand-outs that nobody can account for; anything but 0 is a bug of ours."""
+        """Hand-outs that no counter accounts for; anything but 0 is a bug of ours."""
         return self.allocated - self.learned - sum(self.discarded.values()) - self.free - self.in_flight
 
     @property
@@ -61,7 +62,7 @@ class Ledger:
         return asdict(self)
 
     def scalars(self) -> dict[str, float]:
-        """For the curves: all sides, and what was thrown away by reason."""
+        """For the curves: all sides, and discarded slots by reason."""
         sides = {"allocated": self.allocated, "learned": self.learned, "free": self.free, "in_flight": self.in_flight}
         counts = {f"slots/{side}": count for side, count in sides.items()}
         counts |= {f"faults/discarded_{why}": count for why, count in self.discarded.items()}

@@ -1,4 +1,4 @@
-"""What travels between processes as a message, grouped by receiver; indices and small numbers only, never arrays.
+"""All messages between processes, grouped by receiver; indices and small numbers only, never arrays.
 
 Trajectories, actions, weights and counters do not travel: they are in shared memory, see `slots.py`, `weights.py` and
 `records.py`. `sf/processes/process.py` has the two messages about the life of a child, `Ready` and `Failure`.
@@ -17,9 +17,9 @@ import numpy as np
 SaveKind = Literal["periodic", "best", "milestone"]
 
 MOST_BYTES_OF_SCALARS = 800
-"""Of a message below 1 KB; what is around them takes 150."""
+"""Of a message below 1 KB; the rest of the message takes 150."""
 BYTES_PER_SCALAR = 9
-"""Of a value and of what is around a name, when pickled."""
+"""Of a value and of the frame around a name, when pickled."""
 MOST_CHARACTERS = 160
 """Of the name of a curve; each takes up to four bytes."""
 
@@ -46,7 +46,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class EvaluationDone:
-    """To the supervisor: what one policy reached in an evaluation."""
+    """To the supervisor: the result of one policy in an evaluation."""
 
     policy_id: int
     version: int
@@ -74,7 +74,7 @@ class EvaluationDone:
         lengths: Sequence[int],
         num_cut: int = 0,
     ) -> EvaluationDone:
-        """A message of one size: who is stopped in the middle of a longer one leaves its reader waiting."""
+        """A message of one size: a process stopped in the middle of a longer one leaves its reader waiting."""
         scores = np.asarray(rewards, np.float64)
         with np.errstate(invalid="ignore"):  # an environment may return what is not finite
             mean, deviation, least, most = map(float, (scores.mean(), scores.std(), scores.min(), scores.max()))

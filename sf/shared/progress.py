@@ -1,4 +1,4 @@
-"""What a process is doing, in one word of the arena: a count that grows, a phase, and which environment it is about.
+"""The activity of a process, in one word of the arena: a count that grows, a phase, and the environment concerned.
 
 Life is not progress: only the thread that does the work writes the word. The supervisor looks at it ten times a second;
 where it stays the same for longer than the phase may take, the process hangs. A process that waits looks around every
@@ -20,8 +20,8 @@ class Phase(enum.IntEnum):
     RESET = 2
     """In `reset` of an environment."""
     STEP = 3
-    """Anything else but waiting: for a rollout worker `step` of an environment, next to which the rest, even acting for
-    itself, takes no time worth a limit of its own."""
+    """Anything else but waiting. For a rollout worker it is `step` of an environment; the rest, even acting for itself,
+    takes no time worth a limit of its own."""
     WAIT = 4
 
 
@@ -42,7 +42,7 @@ class Progress:
         self.word[0] = self.begin(phase) + environment % _ENVIRONMENTS
 
     def begin(self, phase: Phase) -> int:
-        """What to write into `word` for the first environment; one more for each that follows."""
+        """The value of `word` for the first environment; one more for each that follows."""
         self._count += 1
         return self._count * _COUNT + phase * _ENVIRONMENTS
 

@@ -1,8 +1,7 @@
 """Counters that the processes keep for the monitor: fixed-layout records in the arena, one writer each.
 
-A record is written as a whole under a sequence number, so a reader never sees the minimum of one step beside the
-maximum of another. Nothing here ever waits for a reader: who is late sees the newest values, and of the episodes the
-newest ones.
+A record is written as a whole under a sequence number. So a reader never sees the minimum of one step beside the
+maximum of another. No writer ever waits for a reader: a late reader sees the newest values and the newest episodes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from sf.shared.arena import Arena, Array, Field
 from sf.shared.progress import Progress
 
 ASKED = "asked"
-"""Counter of each record: seconds for which the process has computed, or was ready to and had no core; 0 until it has
-ended in order."""
+"""Counter of each record: seconds for which the process has computed, or was ready to and had no core. It is 0 until
+the process has ended in order."""
 ROLLOUT_COUNTERS = ("env_steps", "episodes", "dropped", "clipped", "step", "wait", "write", ASKED)
 INFERENCE_COUNTERS = (
     "samples",
@@ -55,7 +54,7 @@ EPISODES_KEPT = 4096
 
 
 READ_ATTEMPTS = 1000
-"""A write takes about a microsecond; who has not finished after so many looks never will."""
+"""A write takes about a microsecond; a writer that has not finished after so many looks never will."""
 
 
 def record_fields(
@@ -95,7 +94,7 @@ class Record:
         self._shared = arena[f"records/{kind}"][index].data
         self._sequence = arena[f"records/{kind}/sequence"][index : index + 1].data
         self.progress = Progress(arena[f"records/{kind}/progress"], index)
-        """What the process is doing."""
+        """The activity of the process."""
         self.local: array[float] = array("d", self._shared)
         self._last_good = self._shared.tolist()
         self._last_lap = time.perf_counter()
@@ -145,7 +144,7 @@ def learner_record(arena: Arena, index: int) -> Record:
 
 
 class Episode(NamedTuple):
-    """One finished episode of one agent, with the raw return whatever the wrappers change for training."""
+    """One finished episode of one agent, with the raw return, before wrappers change it for training."""
 
     policy_id: int
     reward: float

@@ -1,4 +1,4 @@
-"""What a process does, apart from being a process.
+"""The work of a process, apart from being a process.
 
 A role object offers `step() -> bool` (do what can be done now), `wait(timeout_s)` and `close()`. The same objects run
 in turn in one process in serial mode, and some of them always do.
@@ -22,7 +22,7 @@ class Role(Protocol):
     record: Record
     """Its counters."""
     tell: Callable[[Any], None]
-    """How it sends a message to the supervisor; set by whoever runs the role, after it was built."""
+    """How it sends a message to the supervisor; set by the process that runs the role, after it was built."""
 
     def step(self) -> bool:
         """Does what can be done now; False if nothing could be done."""
@@ -34,7 +34,7 @@ class Role(Protocol):
         """Ends in order."""
 
     def state(self) -> dict[str, Any] | None:
-        """What a resumed run needs beside shared memory, in plain JSON types; None if that would not be enough."""
+        """The state that a resumed run needs beside shared memory, in plain JSON types; None if it cannot be enough."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
@@ -55,16 +55,16 @@ class RoleSpec:
     plugins: Sent = ({}, {})
     """Encoders and algorithms that the user has registered."""
     deadlines_s: Mapping[Phase, float] = field(default_factory=dict)
-    """The longest that one piece of work may take in each phase, where there is a limit."""
+    """The longest that one unit of work may take in each phase, where there is a limit."""
     has_environments: bool = False
     """They may start processes of their own."""
     can_be_replaced: bool = False
-    """A successor can go on where it died, because nobody shares a lock with it."""
+    """A successor can go on where it died, because no process shares a lock with it."""
     companions: tuple[RoleSpec, ...] = ()
     """Roles that live in the same process and have their turn before it; its doorbell wakes them."""
 
     def successor(self, incarnation: int) -> RoleSpec:
-        """The specification of what takes its place when it has died for the n-th time."""
+        """The specification of its successor when it has died for the n-th time."""
         companions = tuple(companion.successor(incarnation) for companion in self.companions)
         return replace(self, arguments=self.arguments | {"incarnation": incarnation}, companions=companions)
 
@@ -78,7 +78,7 @@ class RoleSpec:
 
     def build(self) -> Role:
         """Builds the role, in the process that calls this."""
-        companions = [companion.build() for companion in self.companions]  # before environments, whatever those do
+        companions = [companion.build() for companion in self.companions]  # before environments, which may do anything
         role = self._build_alone()
         return RoleGroup(role, companions) if companions else role
 

@@ -1,4 +1,4 @@
-"""Trajectories in shared memory: how they are laid out, who may change what, and in which order.
+"""Trajectories in shared memory: their layout, the legal writer of each word, and the order of writes.
 
 A *slot* holds T steps of all rows of one environment group, time-major, so that one step of a group is contiguous.
 Each group has its own few slots and fills them in turn. Counters of each slot say in which state it is; each has one
@@ -14,7 +14,7 @@ writer, and the kernel stores it as a whole, so that a writer can be killed at a
 
 Where policy p has several learners, each of them owns the slots of some groups and writes their words.
 
-    state          holds when                                           next, by whom
+    state          holds when                                           next, by which process
     FREE           filling = filled + discarded, and filled =           FILLING, rollout worker
                    released[p] for all p
     FILLING        filling = filled + discarded + 1                     FULL, rollout worker; FREE, see `Discard`
@@ -26,15 +26,15 @@ only currency of back-pressure: a group without a free slot does not sample. Dat
 the number of slots, and nothing is ever dropped unseen: `sf.shared.ledger` accounts for every hand-out. Each writer
 finishes its data before it raises its counter, and rings a doorbell after it.
 
-A *request* is how a group asks for actions. `request[g]` counts the requests of group g, `answered[g, p]` how many of
-them the inference worker for policy p has answered; the group goes on when all policies have answered. The request is
-about step `request_step[g]` of slot `request_slot[g]`; step T asks for values only, those of the last observation.
-Both counts go on when a worker is replaced, so that an answer to its predecessor is an answer to nobody.
+A *request* is how a group asks for actions. `request[g]` counts the requests of group g, and `answered[g, p]` those
+that the inference worker for policy p has answered. The group goes on when all policies have answered. The request is
+about step `request_step[g]` of slot `request_slot[g]`; step T asks for values only, those of the last observation. Both
+counts go on when a worker is replaced, so an answer to its predecessor is ignored.
 
-The *memory* of a recurrent policy lies with the group, one row per agent. The inference worker that answers request r
-about step t takes it from half `r % 2`, as zeros where step t-1 ended an episode, and leaves the next one in the other
+The recurrent state of a policy lies with the group, one row per agent. The inference worker that answers request r
+about step t takes it from half `r % 2`, as zeros where step t-1 ended an episode. It leaves the next state in the other
 half; step T passes it on as it is. A request can therefore be answered again, by the successor of an inference worker
-that died before it said so. A slot keeps the memory that its trajectories began with.
+that died before it said so. A slot keeps the recurrent state that its trajectories began with.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Topology:
     num_policies: int
     inference_per_policy: int
     memory_size: int = 0
-    """Numbers in the memory of one agent."""
+    """Numbers in the recurrent state of one agent."""
     num_learners: int = 1
     """Of each policy; they share the groups evenly."""
     workers_act: bool = False
@@ -144,7 +144,7 @@ def slots_per_group(dataset: int, rows: int, num_groups: int, datasets_in_flight
     """Slots that each group needs to hold at most `datasets_in_flight` datasets, and enough for one in any case.
 
     A dataset may end inside a slot. The rows that it took stay occupied until the rest of that slot has been trained
-    on, at most `rows - gcd(dataset, rows)` of them; without room for a dataset beside them nobody could ever go on.
+    on, at most `rows - gcd(dataset, rows)` of them. Without room for a dataset beside them the run would stand still.
 
     Args:
         dataset: trajectories, of all policies together.
@@ -190,8 +190,8 @@ def slot_memory(
 
     Args:
         topology: their sizes.
-        info: what the environments look like.
-        extra_fields: what trajectories store beside the fields of the table, for an algorithm or a policy.
+        info: spaces of the environments.
+        extra_fields: fields that trajectories store beside the fields of the table, for an algorithm or a policy.
 
     Raises:
         ConfigError: an extra field has the name of something else.
@@ -205,7 +205,7 @@ def slot_memory(
 
 
 def _words(topology: Topology, info: EnvInfo) -> dict[str, Field]:
-    """What the roles tell each other about slots and groups, and what a group keeps from one slot to the next."""
+    """The words of the roles about slots and groups, and the state that a group keeps from one slot to the next."""
     slots, rows = topology.num_slots, topology.rows
     groups, policies = topology.num_groups, topology.num_policies
     final_observations = {
@@ -338,7 +338,8 @@ class Slots:
     def waiting_for(self, policy: int, learner: int = 0) -> Array:
         """Indices of the full slots that this learner of the policy has not taken yet, in the order of their rounds.
 
-        A group fills its slots in turn, so what it filled first has to be given back first: it waits for that one.
+        A group fills its slots in turn, so the slot that it filled first has to be given back first: it waits for that
+        one.
         """
         own = self.topology.slots_of_learner(learner)
         filled = self.filled[own.start : own.stop]
@@ -383,14 +384,14 @@ class Requests:
     def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:
         """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T.
 
-        The first request of a worker comes two after the last one of its predecessor, which may still be in work:
-        its answer writes another half of the memory than the one that the new request reads.
+        The first request of a worker comes two after the last one of its predecessor, which may still be in work. The
+        late answer writes another half of the recurrent state than the one that the new request reads.
         """
         self.slot[group], self.step[group] = slot, step
         self.request[group] += after
 
     def next_memory(self, group: int) -> int:
-        """The half of the memory that the next request takes, if it is the next one by number."""
+        """The half of the recurrent state that the next request takes, if it is the next one by number."""
         return int(self.request[group] + 1) % 2
 
     def is_answered(self, group: int) -> bool:

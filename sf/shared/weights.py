@@ -4,12 +4,11 @@
     data     buffer 0: [size] float32   buffer 1: [size] float32
 
 Version v lives in buffer v % 2. The learner writes `begun`, the data, and last `latest`. A reader takes `latest`,
-copies that buffer and accepts the copy if `begun` still names the version: the learner has not come back to this buffer
-meanwhile, and if it has, the reader takes the newer one. Both sides copy straight from and to where they compute, which
-may be another device. The words hold the version plus one, so that fresh memory says "nothing yet". Neither side ever
-waits for the other, and a label can never disagree with its weights. This rests on stores becoming visible in order, as
-they do on x86-64 (`sf.machine.limits.ensure_store_order`), and on copies that are over when `write` and
-`take` return.
+copies that buffer and accepts the copy if `begun` still names the version. If the learner has come back to this buffer
+meanwhile, the reader takes the newer version. Both sides copy straight from and to where they compute, which may be
+another device. The words hold the version plus one, so that fresh memory says "nothing yet". Neither side ever waits
+for the other, and a label can never disagree with its weights. This rests on stores becoming visible in order, as they
+do on x86-64 (`sf.machine.limits.ensure_store_order`), and on copies that are over when `write` and `take` return.
 """
 
 from __future__ import annotations

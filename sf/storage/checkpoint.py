@@ -47,7 +47,7 @@ _INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved."""
+    """A checkpoint that was read."""
 
     path: Path
     version: int
@@ -75,7 +75,7 @@ def save(
         version: optimizer steps done.
         env_steps: as the learner counts them.
         tensors: copied before anything is written; on any device.
-        data: what JSON can hold.
+        data: anything that JSON can hold.
         keep: how many whole checkpoints remain, this one included; None keeps all.
         replace: the one that is there, at once, for one that holds more than what follows from its name.
 
@@ -88,7 +88,7 @@ def save(
     path = directory / f"checkpoint_{version:09d}_{env_steps}"
     incoming = directory / f"{_INCOMING}{uuid.uuid4().hex}"
     try:
-        # The parents are not made: where they have gone, what says whose directory this is has gone as well.
+        # The parents are not made: where they have gone, the marker of the directory has gone as well.
         directory.mkdir(mode=0o700, exist_ok=True)
         _collect_leftovers(directory)
         if not _already_there(path) or replace:
@@ -222,7 +222,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _serialize(tensors: Mapping[str, Tensor]) -> bytes:
-    """The contents of a safetensors file; views of one memory, as the variables of a policy are, become separate."""
+    """The contents of a safetensors file; views of one block, as the variables of a policy are, become separate."""
     separate = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(separate)
 
@@ -257,7 +257,7 @@ def _put_in_place(incoming: Path, path: Path) -> None:
 
 
 def _remove_oldest(directory: Path, keep: int, saved: Path) -> None:
-    """Leaves `keep` whole checkpoints: what was just saved, and the newest others.
+    """Leaves `keep` whole checkpoints: the one just saved, and the newest others.
 
     Not always is that the newest one: an earlier life of the run may have got further and saved its best policy there.
     """
@@ -280,7 +280,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Takes the name away first, so that nobody sees half a checkpoint."""
+    """Takes the name away first, so that no reader sees half a checkpoint."""
     outgoing = path.with_name(f"{_OUTGOING}{uuid.uuid4().hex}")
     try:
         path.rename(outgoing)

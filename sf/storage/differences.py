@@ -1,4 +1,4 @@
-"""What a saved state and the present one do not agree on, as lines for an error message."""
+"""Differences between a saved state and the present one, as lines for an error message."""
 
 from __future__ import annotations
 

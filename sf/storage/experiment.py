@@ -1,4 +1,4 @@
-"""The directory of one experiment: who may use it, what an earlier run left there, and where things lie.
+"""The directory of one experiment: its lock, the remains of an earlier run, and the places of files.
 
 <train_dir>/<experiment>/
   .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
@@ -40,11 +40,11 @@ class Experiment:
 
         Raises:
             ExperimentError: the directory cannot be written, is not an experiment, or another run uses it.
-            CheckpointError: somebody has taken it away meanwhile.
+            CheckpointError: another program has taken it away meanwhile.
         """
         self.path = Path(train_dir).absolute() / name
         self.set_aside = ""
-        """What became of an earlier run, if it is not continued; a sentence."""
+        """The fate of an earlier run, if it is not continued; a sentence."""
         with errors_told(self.path):
             occupied = _expect_ours(self.path)
         self._open_and_lock()
@@ -132,7 +132,7 @@ class Experiment:
 
 
 def expect_free(train_dir: str, name: str) -> None:
-    """Refuses early, and leaves no trace, what `Experiment` would refuse later on.
+    """Refuses early, without a trace, a directory that `Experiment` would refuse later on.
 
     Raises:
         ExperimentError: the directory is not an experiment, or cannot be used, or another run uses it.
@@ -147,7 +147,7 @@ def expect_free(train_dir: str, name: str) -> None:
 
 @contextlib.contextmanager
 def errors_told(path: Path) -> Iterator[None]:
-    """What the file system refuses, as an error for the user.
+    """Turns refusals of the file system into errors for the user.
 
     Raises:
         ExperimentError: with the reason and what to change.
@@ -193,7 +193,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _json(path: Path) -> Any:
-    """What a file holds; None if there is none, or if somebody has written something else into it."""
+    """The JSON of a file; None if there is none, or if another program has written something else into it."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -201,7 +201,7 @@ def _json(path: Path) -> Any:
 
 
 def _changes(before: Any, now: dict[str, Any]) -> list[str]:
-    """Of the fields of all roles; what only one of them has comes from another version of sf."""
+    """Of the fields of all roles; a field that only one of them has comes from another version of sf."""
     changes = []
     for role, flags in now.items():
         earlier = before.get(role) if isinstance(before, dict) else None
@@ -219,19 +219,19 @@ def _lines(descriptor: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Owner:
-    """The run that has locked a directory: whoever saves there can tell whether it is another one's by then."""
+    """The run that has locked a directory. Before a save it tells whether another run has the directory by then."""
 
     path: Path
     """Of the experiment."""
     marker: tuple[int, int]
-    """What its marker is for the kernel, whatever its name."""
+    """The identity of its marker for the kernel, under any name."""
 
     def checkpoints(self, policy_id: int) -> Path:
         """The directory of the checkpoints of a policy."""
         return self.path / f"checkpoint_p{policy_id}"
 
     def expect_unchanged(self) -> None:
-        """Refuses to write into a directory that somebody has removed, or made anew.
+        """Refuses to write into a directory that another program has removed, or made anew.
 
         Raises:
             CheckpointError: with what happened and what to do.

@@ -2,10 +2,10 @@
 
     manifest.json   {"files": {name: {"sha256": ..., "size": ...}}, "format": 1, "sha256": of the rest of the manifest}
 
-A file is opened for parsing only after its size and sum agree with the manifest, and if so little of it is text, JSON
-or the head of a tensor file, that whoever reads it needs less memory than twice the folder: one that was made to do
-harm is intact as well. The manifest is in one canonical form and holds its own sum, so that a flipped bit is told from
-a manifest of another format.
+A file is opened for parsing only after its size and sum agree with the manifest. So little of it may be text, JSON or
+the head of a tensor file that its reader needs less memory than twice the folder. This protects from a folder that was
+made to do harm, because it is intact as well. The manifest is in one canonical form and holds its own sum, so that a
+flipped bit is told from a manifest of another format.
 """
 
 from __future__ import annotations

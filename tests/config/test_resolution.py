@@ -231,7 +231,7 @@ class TestDefaults:
         config = make(run={"num_policies": 3}, rollout={"num_workers": 1, "num_envs_per_worker": 2})
         with pytest.raises(ConfigError) as caught:
             resolve(config, env_info(num_agents=2), cores=4)
-        assert str(caught.value).endswith("so there is no default for batch_size. Give --batch_size.")
+        assert str(caught.value).endswith("So there is no default for batch_size. Give --batch_size.")
 
     def test_seed_is_drawn_once_and_kept(self) -> None:
         drawn = resolve(make(), env_info(), cores=2)

@@ -169,7 +169,7 @@ def test_b14_batch_size_must_be_positive() -> None:
 
 def test_a_policy_with_memory_needs_its_state() -> None:
     with pytest.raises(
-        ValueError, match=r"policy_state is missing: Remembering has a memory\. Begin with get_initial_state"
+        ValueError, match=r"policy_state is missing: Remembering is recurrent\. Begin with get_initial_state"
     ):
         Remembering().action(steps())
     with pytest.raises(ValueError, match=r"policy_state has the batch dimensions \[2\], but the time step has \[3\]"):

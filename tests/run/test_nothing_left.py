@@ -211,7 +211,7 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
             else:
                 command.expect_nobody(10)
                 assert summary_of(directory)["exit_code"] == 143
-                assert "What started this run is gone" in command.out
+                assert "The process that started this run is gone" in command.out
         finally:
             for member in command.members():
                 with contextlib.suppress(psutil.Error):
@@ -234,7 +234,7 @@ def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path
         shell.kill()
         shell.wait()
         command.expect_nobody(60)
-        assert "What started this run is gone" in command.out
+        assert "The process that started this run is gone" in command.out
         assert "policy_version" not in command.out
     finally:
         for member in command.members():

@@ -1,4 +1,4 @@
-"""Acting on small batches with as little as possible around the arithmetic: what inference workers run."""
+"""Acting on small batches in inference workers, with as little as possible around the arithmetic."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MOST_NOISE = 2**16
 class FastAct:
     """Called like `network.act`: computed in NumPy where that is faster, else by the network as it is written.
 
-    Small things count here. For a batch of 64, where the network takes 180 us, entering the inference mode by a
-    decorator takes 11 us, drawing two random numbers for each row 19 us, and even taking a slice of a tensor 8.
+    Small things count here. The network takes 180 us for a batch of 64. Entering the inference mode by a decorator
+    takes 11 us, and drawing two random numbers for each row 19 us. Even taking a slice of a tensor takes 8 us.
     """
 
     def __init__(self, network: ActorCritic) -> None:
         """Compares NumPy with the network where both could act.
 
         Args:
-            network: shared, not copied; whatever changes its weights in place changes what it does here.
+            network: shared, not copied; changes of its weights in place count here as well.
         """
         self._network, self._device = network, network.flat.device
         self._draw, self._noise_size = network.distribution.noise, network.distribution.noise_size
@@ -96,7 +96,7 @@ def most_rows(network: ActorCritic) -> int:
 
 
 def small_program(network: ActorCritic) -> Program | None:
-    """What the network does, in NumPy, from tensors to tensors; None if it has parts that are not written out there."""
+    """The network in NumPy, from tensors to tensors; None if it has parts that are not written out there."""
     if not network.flat.is_cpu or not is_written_out(network.info, network.config):
         return None
     act = SmallNetwork(network.info, network.config, network.flat.numpy())
@@ -135,7 +135,7 @@ def check(program: Program, network: ActorCritic, seed: int = 0) -> None:
 
     Args:
         program: which stands for the network.
-        network: with one leaf of numbers as the observation, and without a memory.
+        network: with one leaf of numbers as the observation, and without recurrent layers.
         seed: of the observations, the random numbers and the weights.
 
     Raises:

@@ -1,8 +1,8 @@
-"""What training computes of the network, by `torch.compile`: fewer and larger operations, once they are compiled.
+"""The network under training by `torch.compile`: fewer and larger operations, once they are compiled.
 
-It begins with the first minibatch, whose shape most others have. What comes out is compared with the network as it is
-written, numbers and gradients. The network is trained as it is written where the two differ, and from then on where
-torch cannot compile it, for this minibatch or a later one of another shape.
+It begins with the first minibatch, whose shape most others have. Its numbers and gradients are compared with those of
+the network as it is written. Where the two differ, the network is trained as it is written. The same holds from then on
+where torch cannot compile it, for this minibatch or a later one of another shape.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Compiled:
             if self._evaluate is None:
                 self._evaluate = self._checked(arguments)
             return self._evaluate(*arguments)
-        except Exception as error:  # whatever torch says; the network itself can always be trained
+        except Exception as error:  # of any kind; the network itself can always be trained
             if self._evaluate == self._network.evaluate:
                 raise
             log.warning(
@@ -65,7 +65,7 @@ class Compiled:
 
 
 def _compiled(evaluate: Evaluate) -> Evaluate:
-    """In one thread of this process, and kept where nobody else can put what will be loaded."""
+    """In one thread of this process, and kept in a directory into which no other user can put code."""
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # torch takes a directory with a known name in /tmp
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sf" / "torchinductor"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _expect_the_same(network: ActorCritic, compiled: Evaluate, arguments: tuple[
 
 
 def _outcome(network: ActorCritic, evaluate: Evaluate, arguments: tuple[Any, ...]) -> list[Tensor]:
-    """What a network puts out, and the gradient of a sum of it; that of the network is zero again afterwards."""
+    """The outputs of a network, and the gradient of their mean; that of the network is zero again afterwards."""
     evaluation = evaluate(*arguments)
     network.flat_gradient.zero_()
     torch.stack([evaluation.log_probs, evaluation.entropy, evaluation.normalized_values]).mean().backward()  # type: ignore[no-untyped-call]

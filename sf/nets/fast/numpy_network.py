@@ -1,11 +1,11 @@
 """The forward pass of a small network in NumPy, where calling an operation of torch takes longer than its work.
 
-With two layers of 64 it takes half of the time of torch for 16 rows, two thirds for 64, and from `MOST_PRODUCTS` on
-torch is the faster one. It needs no torch at all, so that a rollout worker can act for itself.
+With two layers of 64 it takes half of the time of torch for 16 rows and two thirds for 64. From `MOST_PRODUCTS` on
+torch is the faster one. It needs no torch at all, so a rollout worker can act for itself.
 
-Only what most people train on vectors is written out: one vector, one or two towers of linear layers, one choice or
-numbers of a normal distribution. The formulas are those of `sf.nets.networks` and `sf.nets.distributions`, and
-who has both compares the results: inference workers, and the learner where rollout workers act.
+Only the usual networks are written out: one vector, one or two towers of linear layers, one choice or numbers of a
+normal distribution. The formulas are those of `sf.nets.networks` and `sf.nets.distributions`. Processes that have both
+compare the results: inference workers, and the learner where rollout workers act.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SmallNetwork:
         """Takes views of the vector.
 
         Args:
-            info: what the environments look like.
+            info: spaces of the environments.
             config: of the network, which must be written out here.
             flat: [size] float32, in the order of `layout`.
         """
@@ -48,7 +48,7 @@ class SmallNetwork:
         self._returns = variables.get("return_normalizer.mean"), variables.get("return_normalizer.std")
         self._choose = _choose_one if info.action.is_scalar else _numbers_chooser(info, config, variables)
 
-    @np.errstate(all="ignore")  # torch says nothing either; who learns from it finds what is no number
+    @np.errstate(all="ignore")  # torch says nothing either; the learner finds values that are no numbers
     def __call__(self, noise: Array, observations: Array) -> tuple[Array, Array, Array, Array]:
         """Acts.
 
@@ -84,7 +84,7 @@ class SmallNetwork:
 
 
 def noise_source(info: EnvInfo, random: np.random.Generator) -> Callable[[int], Array]:
-    """What draws the random numbers, [B, n] float32, for the actions in B rows; see `sf.nets.distributions`."""
+    """The source of random numbers, [B, n] float32, for the actions in B rows; see `sf.nets.distributions`."""
     if info.action.is_scalar:
         (size,) = info.action.choices
         exponential = random.standard_exponential
