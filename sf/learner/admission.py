@@ -42,14 +42,18 @@ class Admission:
         self._groups = np.array([g for g in range(topology.num_groups) if topology.learner_of_group(g) == learner])
         self._slots_of_groups = np.array([list(topology.slots_of_group(g)) for g in self._groups])
         self._trajectories, self._steps, self._bound = trajectories, steps, bound
-        self._num_batches, self._version_before = 0, version
+        self._num_used, self._version_before = 0, version
         self._dealt_s = np.zeros(len(self._groups))
         slots.allowed_slots[self._groups] = 0
 
-    def batch_is_over(self, version: int) -> None:
-        """Notes that a batch is trained on, after which the policy has this version."""
-        self._num_batches += 1
-        self._version_before = version
+    def batch_is_over(self, version: int, num_used: int) -> None:
+        """Notes that a batch is trained on, after which the policy has this version.
+
+        Args:
+            version: V_d.
+            num_used: D d, trajectories in all batches so far.
+        """
+        self._num_used, self._version_before = num_used, version
 
     def deal(self, version: int) -> bool:
         """Gives what may begin under this version; says whether a group may begin that could not before."""
@@ -80,5 +84,5 @@ class Admission:
     def _num_allowed(self, version: int) -> int:
         """Slots that may have begun by now, those for the next batch at least."""
         batches = (self._bound + 1 + version - self._version_before) // self._steps
-        in_time = self._trajectories * (self._num_batches + batches) // self._rows
-        return max(in_time, -(-self._trajectories * (self._num_batches + 1) // self._rows))
+        in_time = (self._num_used + self._trajectories * batches) // self._rows
+        return max(in_time, -(-(self._num_used + self._trajectories) // self._rows))

@@ -97,6 +97,13 @@ class Batcher:
         (self._of_steps if has_time else self._of_trajectories).append((array, room.numpy()))
 
     @property
+    def num_used(self) -> int:
+        """Trajectories that were handed out so far, those before a resume included."""
+        own = self.slots.topology.slots_of_learner(self.learner)
+        released = int(self.slots.released[own.start : own.stop, self.policy_id].sum())
+        return released * self.slots.topology.rows + sum(slot.used for slot in self._open)
+
+    @property
     def rows_waiting(self) -> int:
         """Trajectories that are complete and not yet in a dataset."""
         return sum(self.slots.topology.rows - slot.used for slot in self._open)

@@ -46,7 +46,10 @@ class ReplayedMinibatches:
         """
         self._policy, self._config, self._version = policy, config, version
         self._size = replay.replay_size
-        self._sampler = StalenessAwareSampler(replay.max_staleness, weight_function(replay, config))
+        limits = [
+            limit for limit in (replay.max_staleness, config.bound_policy_lag) if limit is not None and limit >= 0
+        ]
+        self._sampler = StalenessAwareSampler(min(limits, default=-1), weight_function(replay, config))
         self._buffer: ReplayBuffer | None = None
 
     def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:

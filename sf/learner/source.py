@@ -11,6 +11,10 @@ from sf.learner.batch import Batch
 class BatchSource(Protocol):
     """Hands out one batch at a time. `sf.learner.batcher.Batcher` makes them of full slots, each used once."""
 
+    @property
+    def num_used(self) -> int:
+        """Trajectories that were handed out so far, those before a resume included."""
+
     def next(self) -> Batch | None:
         """The next batch, or None while there is not enough; never waits.
 
@@ -43,6 +47,11 @@ class ReleasedAtOnce:
     def __init__(self, source: BatchSource, wake_workers: Callable[[], None]) -> None:
         """Takes batches from another source, and calls `wake_workers` when slots have become free."""
         self._source, self._wake_workers = source, wake_workers
+
+    @property
+    def num_used(self) -> int:
+        """See `BatchSource`."""
+        return self._source.num_used
 
     def next(self) -> Batch | None:
         """See `BatchSource`."""

@@ -167,6 +167,8 @@ class Learner:
         self.source.load_state(state["slots"])
         if self.update.reward_scaling is not None:
             self.update.reward_scaling.sums = state["sums"]
+        if self._admission is not None:
+            self._admission.batch_is_over(self.update.version, self.source.num_used)
 
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
@@ -195,7 +197,7 @@ class Learner:
         if self.source.release(was_trained_on):
             self._wake_workers()
         if self._admission is not None:
-            self._admission.batch_is_over(self.update.version)
+            self._admission.batch_is_over(self.update.version, self.source.num_used)
             self._admit()
         if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
             scalars = self.update.summary()  # of all learners, so all take part

@@ -89,8 +89,9 @@ def _fill(arena: Arena, arrays: Mapping[str, Array]) -> None:
 
 
 def _fields(arena: Arena) -> list[str]:
-    """All but the counters of the processes and the word that ends them."""
-    return [name for name in arena.fields if not name.startswith(("records/", "run_state", "exchange"))]
+    """All but the counters of the processes, and the words that belong to one start."""
+    of_one_start = ("records/", "run_state", "exchange", "allowed_slots")
+    return [name for name in arena.fields if not name.startswith(of_one_start)]
 
 
 def _resume_point(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:

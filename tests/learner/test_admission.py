@@ -67,8 +67,8 @@ def test_trajectories_that_may_have_begun(
 ) -> None:
     """16 trajectories, that is 8 slots, for each batch of 4 steps."""
     made = Admission(slots, 0, trajectories=16, steps=4, bound=bound, version=0)
-    for _ in range(batches):
-        made.batch_is_over(steps_done)
+    if batches:
+        made.batch_is_over(steps_done, num_used=16 * batches)
     for _ in range(10):  # a group is given one at a time
         made.deal(version)
         for group in range(8):
@@ -183,6 +183,22 @@ def test_serial_run_keeps_to_the_bound(tmp_path: Path) -> None:
     step_until(roles, lambda: roles[0].update.version >= 20)
     assert roles[0].record["lag_most"] <= 3
     assert roles[0].update.num_left_out == 0
+
+
+@pytest.mark.parametrize("bounds", [(3, 3), (None, 3), (3, None)])
+def test_serial_run_goes_on_with_or_without_its_bound(tmp_path: Path, bounds: tuple[int | None, int | None]) -> None:
+    """Slots that were counted before the resume count no more; with the same bound it goes on in its episodes."""
+    for number, bound in enumerate(bounds, start=1):
+        flags: dict[str, Any] = {} if bound is None else {"bound_policy_lag": bound}
+        result = sf.train(
+            "CartPole-v1", train_dir=str(tmp_path), serial_mode=True, num_workers=1, num_envs_per_worker=8, rollout=16,
+            batch_size=64, num_batches_per_epoch=2, num_epochs=2, train_for_env_steps=2048 * number,
+            **flags,
+        )  # fmt: skip
+        (policy,) = result.summary["policies"]
+        assert policy["frames"] == 2048 * number
+        assert policy["lag_of_run"]["max"] == 3
+        assert policy["too_old"] == 0
 
 
 @pytest.mark.parametrize(

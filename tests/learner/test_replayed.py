@@ -141,6 +141,13 @@ def test_both_limits_at_five() -> None:
         assert {first.lags.min, first.lags.max} == {min(lags_taken), max(lags_taken)}
 
 
+@pytest.mark.parametrize(("staleness", "bound", "limit"), [(-1, None, -1), (-1, 6, 6), (9, 6, 6), (5, 6, 5), (0, 9, 0)])
+def test_a_bound_of_the_lag_holds_for_what_is_drawn(staleness: int, bound: int | None, limit: int) -> None:
+    config = learner_config(bound_policy_lag=bound)
+    made = ReplayedMinibatches(make_policy(), config, replace(REPLAY, max_staleness=staleness), lambda: 0)
+    assert made._sampler.max_staleness == limit
+
+
 def test_values_follow_the_scale_of_the_value_head() -> None:
     """What is drawn has the values and targets that the scale of now gives, not those of the time when it came in."""
     update = make_update()
