@@ -29,7 +29,8 @@ class Foresight(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """From [N, size] to features [N, 64]."""
-        return self.body(*inputs.values())
+        features: Tensor = self.body(*inputs.values())
+        return features
 
     def heads(self, features: Tensor) -> dict[str, Tensor]:
         """What losses find in `evaluation.heads`."""

@@ -46,10 +46,9 @@ class ReplayedMinibatches:
         """
         self._policy, self._config, self._version = policy, config, version
         self._size = replay.replay_size
-        limits = [
-            limit for limit in (replay.max_staleness, config.bound_policy_lag) if limit is not None and limit >= 0
-        ]
-        self._sampler = StalenessAwareSampler(min(limits, default=-1), weight_function(replay, config))
+        bound = -1 if config.bound_policy_lag is None else config.bound_policy_lag
+        limit = min((limit for limit in (replay.max_staleness, bound) if limit >= 0), default=-1)
+        self._sampler = StalenessAwareSampler(limit, weight_function(replay, config))
         self._buffer: ReplayBuffer | None = None
 
     def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
