@@ -208,6 +208,8 @@ class LearnerConfig:
     bound_policy_lag: Annotated[int, AT_LEAST_0] | None = None
     """No transition that is more optimizer steps old is trained on: a group begins a trajectory only if it can be used
     in time, and the rest is left out."""
+    target_policy_lag: Annotated[float, AT_LEAST_0] | None = None
+    """Keep the average policy lag near this, by the number of trajectories in flight; in asynchronous mode."""
     gamma: Annotated[float, UNIT] = 0.99
     """Discount of future rewards."""
     gae_lambda: Annotated[float, UNIT] = 0.95

@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 
+from sf.learner.lag_target import LagTarget
 from sf.shared.arena import Array
 from sf.shared.slots import Slots
 
@@ -26,7 +27,16 @@ UNUSED_S = 1.0
 class Admission:
     """Deals permissions to the groups of one learner."""
 
-    def __init__(self, slots: Slots, learner: int, trajectories: int, steps: int, bound: int, version: int) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        learner: int,
+        trajectories: int,
+        steps: int,
+        bound: int | None,
+        version: int,
+        target: LagTarget | None = None,
+    ) -> None:
         """Deals nothing yet.
 
         Args:
@@ -34,14 +44,15 @@ class Admission:
             learner: whose groups these are.
             trajectories: D, of one batch.
             steps: K, optimizer steps on one batch.
-            bound: N, largest policy lag.
+            bound: N, largest policy lag; None where only a target limits it.
             version: of the policy before the first batch.
+            target: a further limit, which moves; it need not be a whole number of batches.
         """
         topology = slots.topology
         self._slots, self._rows = slots, topology.rows
         self._groups = np.array([g for g in range(topology.num_groups) if topology.learner_of_group(g) == learner])
         self._slots_of_groups = np.array([list(topology.slots_of_group(g)) for g in self._groups])
-        self._trajectories, self._steps, self._bound = trajectories, steps, bound
+        self._trajectories, self._steps, self._bound, self._target = trajectories, steps, bound, target
         self._num_used, self._version_before = 0, version
         self._dealt_s = np.zeros(len(self._groups))
         slots.allowed_slots[self._groups] = 0
@@ -83,6 +94,10 @@ class Admission:
 
     def _num_allowed(self, version: int) -> int:
         """Slots that may have begun by now, those for the next batch at least."""
-        batches = (self._bound + 1 + version - self._version_before) // self._steps
-        in_time = (self._num_used + self._trajectories * batches) // self._rows
+        begun, room = 1 + version - self._version_before, []
+        if self._bound is not None:
+            room.append(self._trajectories * ((self._bound + begun) // self._steps))
+        if self._target is not None:
+            room.append(int(self._trajectories * (self._target.limit + begun) / self._steps))
+        in_time = (self._num_used + min(room)) // self._rows
         return max(in_time, -(-(self._num_used + self._trajectories) // self._rows))

@@ -23,6 +23,7 @@ from sf.errors import InternalError
 from sf.learner.admission import Admission
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
+from sf.learner.lag_target import LagTarget
 from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, peers_of
 from sf.learner.saving import Saver
@@ -110,9 +111,14 @@ class Learner:
                 Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
         self._admission: Admission | None = None
-        if (bound := config.learner.bound_policy_lag) is not None:
-            steps, version = config.learner.num_epochs * config.learner.num_minibatches, self.update.version
-            self._admission = Admission(context.slots(), index, share, steps, bound, version)
+        self._lag_target: LagTarget | None = None
+        bound, target = config.learner.bound_policy_lag, config.learner.target_policy_lag
+        steps, version = config.learner.num_epochs * config.learner.num_minibatches, self.update.version
+        if target is not None:
+            held = topology.num_slots * topology.rows / trajectories_per_dataset(config)
+            self._lag_target = LagTarget(target, steps, held)
+        if bound is not None or target is not None:
+            self._admission = Admission(context.slots(), index, share, steps, bound, version, self._lag_target)
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
@@ -174,10 +180,10 @@ class Learner:
         now = time.monotonic()
         (self.update.want_summary,) = map(bool, self.peers.sum(self.is_first and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
-        was_trained_on = False
+        lags = []
         try:
             for step in self.update.steps(batch):
-                was_trained_on = True
+                lags.append(step.lag_avg)
                 self.record.lap("update")
                 self.record.progress.enter(Phase.STEP)
                 if self.is_first:
@@ -187,6 +193,8 @@ class Learner:
             self.record["skipped_steps"] = self.update.num_skipped
             self.record.publish()
             raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
+        was_trained_on = bool(lags)
+        self._steer(lags)
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
         (num_learned,) = self.peers.sum(int(batch.valid.sum()))
@@ -206,6 +214,14 @@ class Learner:
         if self.rings_always or self.frames >= self.frames_wanted:
             self.links.supervisor.ring()
         self.record.lap("batch")
+
+    def _steer(self, lags: list[float]) -> None:
+        """Moves the limit of admission after a batch with these mean lags."""
+        if self._lag_target is None or not lags:
+            return
+        self._lag_target.observe(sum(lags) / len(lags))
+        if self.is_first and (sentence := self._lag_target.sentence()):
+            Console().line(sentence)
 
     def _admit(self) -> None:
         """Lets groups begin trajectories that can still be used in time."""

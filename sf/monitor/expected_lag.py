@@ -43,4 +43,6 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
     waiting = float(max(Fraction(0), batches_held - 1) * steps)
     if (bound := config.learner.bound_policy_lag) is not None:
         waiting = min(waiting, max(0.0, bound - (steps - 1)))
+    if (target := config.learner.target_policy_lag) is not None:
+        waiting = min(waiting, max(0.0, target - (steps - 1) / 2))
     return ExpectedLag(waiting, waiting + (steps - 1) / 2, waiting + steps - 1, is_exact=False)

@@ -18,6 +18,7 @@ from sf.errors import ConfigError, ExitCode
 from sf.learner.admission import Admission
 from sf.learner.algorithm import Losses
 from sf.learner.dataset import Transitions
+from sf.learner.lag_target import LagTarget
 from sf.learner.update import Update
 from sf.policy import Evaluation
 from sf.shared.slots import UNLIMITED, Discard, Slots
@@ -177,6 +178,49 @@ def test_no_step_of_a_run_sees_more_than_the_bound(tmp_path: Path, bound: int, a
     assert policy["too_old"] <= 0.05 * policy["frames"], "admission has foreseen nearly all"
 
 
+@pytest.mark.parametrize("target", [2.0, 4.0])
+def test_average_lag_of_a_run_comes_near_its_target(tmp_path: Path, target: float) -> None:
+    """Without the target the slots hold so many batches that the average is 25.5."""
+    finished = run(
+        tmp_path / "out", "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=target", "--num_workers=2",
+        "--num_envs_per_worker=8", "--rollout=16", "--batch_size=128", "--num_batches_per_epoch=2", "--num_epochs=2",
+        "--num_batches_to_accumulate=7", f"--target_policy_lag={target}", "--train_for_seconds=5",
+        "--algorithm=tests.learner.test_admission:Sleepy",
+    )  # fmt: skip
+    assert finished.code == ExitCode.FINISHED, finished.err
+    (policy,) = json.loads((tmp_path / "target" / "summary.json").read_text())["policies"]
+    assert abs(policy["lag_of_run"]["avg"] - target) < 1.0
+
+
+def test_limit_moves_against_the_difference_and_stays_within_its_range() -> None:
+    target = LagTarget(10.0, steps=16, batches_held=2)
+    assert target.limit == 17.5, "the largest lag of a run whose mean is 10"
+    target.observe(15.0)
+    assert target.limit == pytest.approx(16.5)
+    for _ in range(50):
+        target.observe(30.0)
+    assert target.limit == 15.0, "one batch needs so much"
+    for _ in range(100):
+        target.observe(0.0)
+    assert target.limit == 31.0, "the slots hold no more"
+
+
+def test_a_changed_limit_is_told_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    target = LagTarget(10.0, steps=16, batches_held=4)
+    for _ in range(20):
+        target.observe(5.0)
+    assert target.sentence() == ""
+    now = 11.0
+    assert target.sentence() == (
+        "Trajectories begin for lags up to 37.5 (before: 17.5), so that the average policy lag stays near "
+        "target_policy_lag=10."
+    )
+    now = 22.0
+    assert target.sentence() == "", "nothing has changed since"
+
+
 def test_serial_run_keeps_to_the_bound(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, async_rl=True, batch_size=64, num_epochs=2, bound_policy_lag=3, num_envs_per_worker=8)
     roles = lab.build_all()
@@ -220,6 +264,13 @@ def test_serial_run_goes_on_with_or_without_its_bound(tmp_path: Path, bounds: tu
             {"bound_policy_lag": 50, "num_policies": 2, "env": "sf/TwoAgentEcho-v0"},
             r"num_policies=2: a trajectory would",
         ),
+        (
+            {"target_policy_lag": 9.0, "num_policies": 2, "env": "sf/TwoAgentEcho-v0"},
+            r"target_policy_lag=9 with num_policies=2: a trajectory would",
+        ),
+        ({"target_policy_lag": 1.0}, r"target_policy_lag=1 cannot be reached: .* Use --target_policy_lag=1\.5 or more"),
+        ({"target_policy_lag": 5.0, "bound_policy_lag": 4}, r"bound_policy_lag=4 is below target_policy_lag=5"),
+        ({"target_policy_lag": 2.0, "async_rl": False}, r"average lag of a synchronous run is exactly 1\.5"),
     ],
 )
 def test_a_bound_that_cannot_be_kept_is_refused(tmp_path: Path, flags: dict[str, Any], sentence: str) -> None:

@@ -29,6 +29,11 @@ SIZES = {"num_workers": 2, "num_envs_per_worker": 4, "rollout": 16}
             2,
             (5.0, 12.5, 20.0, False),
         ),
+        (
+            {"num_epochs": 2, "num_batches_per_epoch": 8, "batch_size": 16, "target_policy_lag": 10.0},
+            2,
+            (2.5, 10.0, 17.5, False),
+        ),
         ({"async_rl": False, "num_epochs": 2, "num_batches_per_epoch": 4, "batch_size": 32}, 1, (0.0, 3.5, 7.0, True)),
         ({"serial_mode": True, "num_batches_per_epoch": 1, "batch_size": 32}, 9, (0.0, 1.5, 3.0, True)),
     ],
