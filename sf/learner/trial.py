@@ -15,7 +15,7 @@ from sf.learner.ppo import PPO
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import Training
-from sf.shared.slots import slot_fields
+from sf.shared.slots import OBSERVATIONS, slot_fields
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
 
@@ -100,6 +100,9 @@ def _batch_of_zeros(policy: ActorCritic) -> Batch:
         device = torch.device("cpu") if field.training is Training.ON_HOST else policy.flat.device
         shape = (*field.axes.in_batch(NUM_STEPS, NUM_TRAJECTORIES), *field.shape)
         column = torch.zeros(shape, dtype=getattr(torch, field.dtype), device=device)
+        leaf = policy.info.observations.get(name.removeprefix(OBSERVATIONS))
+        if leaf is not None and leaf.categories:  # of which 0 need not be one
+            column += torch.tensor(leaf.starts, device=device).view(field.shape)
         (by_step if field.axes.has_time else by_trajectory)[name] = column
     by_step["valid"] = torch.ones(NUM_STEPS, NUM_TRAJECTORIES, dtype=torch.bool)
     by_trajectory["streams"] = torch.arange(NUM_TRAJECTORIES)

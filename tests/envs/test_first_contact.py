@@ -420,7 +420,7 @@ def test_id_that_workers_do_not_know_is_told_with_the_way_out(many: bool) -> Non
     told = str(caught.value)
     assert told.startswith("Gymnasium does not know BelowMain-v0 in the processes of the run, although it does in the")
     assert 'below if __name__ == "__main__"' in told
-    assert "--env=my_module:BelowMain-v0, or call sf.register_env('BelowMain-v0', MyEnv)" in told
+    assert "--env=my_module:BelowMain-v0. Or call sf.register_env('BelowMain-v0', MyEnv)" in told
 
 
 def test_argument_of_the_user_wins_over_the_place() -> None:

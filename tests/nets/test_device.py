@@ -106,7 +106,7 @@ def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> 
     nothing_open = "--worker_num_splits=2", "--policy_workers_per_policy=1"
     resumed = run(tmp_path, *SMALL, *nothing_open, "--train_for_env_steps=3000")
     assert resumed.code == 0, resumed.err
-    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.lines[0]
+    assert f"Resumed from {newest.path} (policy_version {newest.version}" in resumed.out
     summary = summary_of(tmp_path)
     assert summary["frames"] - summary["new_frames"] == newest.env_steps
 
