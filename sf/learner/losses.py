@@ -50,14 +50,14 @@ def clipped_policy_loss(advantages: Tensor, ratios: Tensor, low: float, high: fl
     return -clipped_gains(advantages, ratios, low, high).mean()
 
 
-def truncated_gains(advantages: Tensor, ratios: Tensor, limit: float) -> Tensor:
+def truncated_gains(advantages: Tensor, log_ratios: Tensor, limit: float) -> Tensor:
     """[N] A·min(r, limit), whose gradient is A·min(r, limit)·∇log π: truncated weights of a policy gradient.
 
     A truncated transition goes on to train, with the weight `limit` (Ionides 2008; Espeholt et al. 2018,
     arXiv:1802.01561, section 4.2).
     """
-    weights = ratios.detach().clamp(max=limit)
-    return advantages * weights * (ratios / ratios.detach())
+    weights = log_ratios.detach().exp().clamp(max=limit)
+    return advantages * weights * (log_ratios - log_ratios.detach()).exp()
 
 
 def effective_sample_size(num: float, total: float, total_of_squares: float) -> float:

@@ -79,7 +79,9 @@ class PPO(Algorithm):
             evaluation.normalized_values, minibatch.old_values, minibatch.value_targets, config.ppo_clip_value
         )
         exploration = -config.exploration_loss_coeff * evaluation.entropy.mean()
-        kl = config.kl_loss_coeff * divergences(log_ratios)[2].mean()
+        kl = torch.zeros_like(policy)
+        if config.kl_loss_coeff > 0:  # else an infinite divergence times 0 would be no number
+            kl = config.kl_loss_coeff * divergences(log_ratios)[2].mean()
         return Losses(
             policy + config.value_loss_coeff * value + exploration + kl,
             {"policy_loss": policy, "value_loss": value, "exploration_loss": exploration, "kl_loss": kl},
@@ -89,7 +91,7 @@ class PPO(Algorithm):
         """[N] what the policy gains from each transition, with gradient."""
         config, advantages = self.config, minibatch.advantages
         if config.objective == "truncated":
-            return truncated_gains(advantages, log_ratios.exp(), config.importance_weight_max)
+            return truncated_gains(advantages, log_ratios, config.importance_weight_max)
         weights: Tensor | float = 1.0
         if config.objective == "decoupled":
             proximal = self._proximal_log_probs(evaluation, minibatch)

@@ -320,7 +320,12 @@ class Update:
     @torch.no_grad()
     def _effective_sample_size(self, evaluation: Evaluation, minibatch: Transitions) -> float:
         """Of the minibatch, over the shares of all learners, from 0 to 1."""
-        ratios = (evaluation.log_probs - minibatch.behavior_log_probs).exp().to(torch.float64)
+        log_ratios = (evaluation.log_probs - minibatch.behavior_log_probs).to(torch.float64)
+        # A factor does not change it, and without this one a single ratio could overflow.
+        shares = self.peers.gather(
+            log_ratios.max().reshape(1) if len(log_ratios) else log_ratios.new_full((1,), -math.inf)
+        )
+        ratios = (log_ratios - max(share.item() for (share,) in shares)).exp()
         sums = self.peers.sum(len(ratios), ratios.sum().item(), ratios.square().sum().item())
         return effective_sample_size(*sums)
 

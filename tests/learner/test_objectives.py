@@ -259,6 +259,21 @@ def test_learning_rate_follows_the_effective_sample_size() -> None:
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("log_prob", [-200.0, 200.0])
+@pytest.mark.parametrize("flags", [{"ess_lr": True}, {"objective": "truncated"}])
+def test_an_extreme_ratio_leaves_the_policy_finite(flags: dict[str, Any], log_prob: float) -> None:
+    policy = make_policy()
+    batch = act(policy)
+    log_probs = batch.behavior_log_probs.clone()
+    log_probs.view(-1)[PPO(learner_config()).prepare(batch, policy).advantages.argmax()] = log_prob
+    update = Update(policy, learner_config(**flags))
+    before = policy.flat_parameters.detach().clone()
+    train(update, batch.with_columns(log_probs=log_probs))
+    assert (update.version, update.num_skipped) == (1, 0)
+    assert torch.isfinite(policy.flat).all()
+    assert not torch.equal(policy.flat_parameters, before)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
