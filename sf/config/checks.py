@@ -219,7 +219,10 @@ def _replay(config: Config, info: EnvInfo) -> list[str]:
     if config.replay.replay == "none":
         return []
     replay, learner, problems = config.replay, config.learner, []
-    samples, steps = samples_per_iteration(config), learner.num_epochs * learner.num_minibatches
+    samples, steps = (
+        samples_per_iteration(config) * config.run.num_policies,
+        learner.num_epochs * learner.num_minibatches,
+    )
     if replay.replay_size < samples:
         problems.append(
             f"replay_size={replay.replay_size} is less than one batch of {samples} transitions (batch_size="
@@ -232,6 +235,19 @@ def _replay(config: Config, info: EnvInfo) -> list[str]:
             f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps. "
             f"Before the last one its freshest transitions are {steps - 1} steps old. Use "
             f"--max_staleness={steps - 1} or more, or fewer epochs or minibatches."
+        )
+    meaningless = {
+        "with_vtrace=True": learner.with_vtrace,
+        "recompute_advantages=True": learner.recompute_advantages,
+        f"target_kl={learner.target_kl:g}": learner.target_kl > 0,
+        f"lr_schedule={learner.lr_schedule}": learner.lr_schedule.startswith("kl_adaptive"),
+        "objective=decoupled with proximal_policy=evaluated": learner.objective == "decoupled"
+        and learner.proximal_policy == "evaluated",
+    }
+    for name in (name for name, is_set in meaningless.items() if is_set):
+        problems.append(
+            f"{name} with replay={replay.replay}: it compares the policy with the newest batch, and minibatches come "
+            "from older ones as well. Leave it out, or use --replay=none."
         )
     if learner.num_learners > 1:
         problems.append(

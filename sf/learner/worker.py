@@ -110,15 +110,7 @@ class Learner:
             if self.saver.has_resumed:
                 Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
-        self._admission: Admission | None = None
-        self._lag_target: LagTarget | None = None
-        bound, target = config.learner.bound_policy_lag, config.learner.target_policy_lag
-        steps, version = config.learner.num_epochs * config.learner.num_minibatches, self.update.version
-        if target is not None:
-            held = topology.num_slots * topology.rows / trajectories_per_dataset(config)
-            self._lag_target = LagTarget(target, steps, held)
-        if bound is not None or target is not None:
-            self._admission = Admission(context.slots(), index, share, steps, bound, version, self._lag_target)
+        self._lag_target, self._admission = self._limits(config, context)
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
         self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
@@ -128,6 +120,20 @@ class Learner:
         self._write_weights = to_host(self.network.flat)
         if self.is_first:
             self._publish_first(topology.workers_act)
+
+    def _limits(self, config: Config, context: RunContext) -> tuple[LagTarget | None, Admission | None]:
+        """The limits of the policy lag that the flags ask for."""
+        learner, topology = config.learner, context.topology
+        bound, steps = learner.bound_policy_lag, learner.num_epochs * learner.num_minibatches
+        trajectories = trajectories_per_dataset(config)
+        target = None
+        if learner.target_policy_lag is not None:
+            held = topology.num_slots * topology.rows / trajectories
+            target = LagTarget(learner.target_policy_lag, steps, held)
+        if bound is None and target is None:
+            return None, None
+        share, version = trajectories // topology.num_learners, self.update.version
+        return target, Admission(context.slots(), self.index, share, steps, bound, version, target)
 
     def step(self) -> bool:
         """Trains on one dataset; False while there is none or all frames are learned."""

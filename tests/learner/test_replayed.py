@@ -250,6 +250,21 @@ def test_a_buffer_that_cannot_work_is_refused(tmp_path: Path, flags: dict[str, A
         make_lab(tmp_path, replay="staleness", async_rl=True, **{"max_staleness": -1, **flags})
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"with_vtrace": True},
+        {"recompute_advantages": True},
+        {"target_kl": 0.1},
+        {"lr_schedule": "kl_adaptive_epoch"},
+        {"objective": "decoupled"},
+    ],
+)
+def test_what_compares_with_the_newest_batch_is_refused(tmp_path: Path, flags: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="with replay=staleness: it compares the policy with the newest batch"):
+        make_lab(tmp_path, replay="staleness", **flags)
+
+
 def test_a_buffer_of_several_learners_is_refused(tmp_path: Path) -> None:
     lab = make_lab(tmp_path, replay="staleness")
     learner = replace(lab.config.learner, num_learners=2)

@@ -56,12 +56,12 @@ def test_versions_may_start_anywhere_after_a_resume() -> None:
     assert weights.read(lambda buffer: None) == 926
 
 
-def _publish(weights: PublishedWeights, ready: Doorbell, seconds: float, answer: Connection) -> None:
+def _publish(weights: PublishedWeights, ready: Doorbell, enough: Doorbell, answer: Connection) -> None:
     import time
 
     weights.allocate(SIZE)
-    end, version = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    end, version = time.monotonic() + 30, 0
+    while time.monotonic() < end and not (version % 100 == 0 and enough.wait(0)):
         number = version % 2**24  # float32 counts exactly up to there
         weights.publish(version, lambda buffer, number=number: buffer.fill(number))  # type: ignore[misc]
         if version == 0:
@@ -73,9 +73,9 @@ def _publish(weights: PublishedWeights, ready: Doorbell, seconds: float, answer:
 def test_a14_weights_and_version_are_read_together_under_stress() -> None:
     """The writer publishes as fast as it can, the reader copies as fast as it can: no copy is mixed or mislabelled."""
     context = multiprocessing.get_context("spawn")
-    weights, ready = PublishedWeights(), Doorbell()
+    weights, ready, enough = PublishedWeights(), Doorbell(), Doorbell()
     parent, child = context.Pipe(duplex=False)
-    writer = context.Process(target=_publish, args=(weights, ready, 1.5, child), daemon=True)
+    writer = context.Process(target=_publish, args=(weights, ready, enough, child), daemon=True)
     writer.start()
     assert ready.wait(30)
     flat = np.zeros(SIZE, np.float32)
@@ -86,9 +86,11 @@ def test_a14_weights_and_version_are_read_together_under_stress() -> None:
         assert (flat == version).all(), f"label {version}, weights {np.unique(flat)}"
         versions.add(version)
         reads += 1
+        if reads > 100_000 and len(versions) > 1_000:
+            enough.ring()
     published = parent.recv()
     writer.join()
     assert weights.read(take) == published - 1
     assert reads > 1_000
-    assert len(versions) > 10
+    assert len(versions) > 100
     assert published > 1_000
