@@ -304,16 +304,17 @@ def test_decoupled_loss_on_fresh_data_is_that_of_ppo() -> None:
 
 
 LEARN: dict[str, tuple[type[Algorithm], dict[str, Any]]] = {
-    "policy_gradient": (PolicyGradient, {"async_rl": False, "num_epochs": 1}),
+    "policy_gradient": (PolicyGradient, {"num_epochs": 1}),
     "auxiliary_loss": (PPOWithForesight, {"encoder": f"{EXAMPLES}.auxiliary_loss:Foresight"}),
-    "decoupled_ppo": (DecoupledPPO, {"num_batches_to_accumulate": 8}),
+    "decoupled_ppo": (DecoupledPPO, {}),
 }
 
 
 def learn(tmp_path: Path, example: str, seed: int) -> sf.TrainResult:
+    """In serial mode, in which a seed is one result and other processes of the machine change nothing."""
     algorithm, flags = LEARN[example]
     flags = {"stop_at_reward": 475, "train_for_env_steps": 1_000_000, "train_dir": str(tmp_path), **flags}
-    return sf.train("CartPole-v1", algorithm=algorithm, seed=seed, **flags)
+    return sf.train("CartPole-v1", algorithm=algorithm, seed=seed, serial_mode=True, **flags)
 
 
 @pytest.mark.parametrize("example", LEARN)
