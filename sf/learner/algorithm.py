@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
@@ -89,6 +90,10 @@ class Algorithm:
             minibatch: made by `prepare`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method loss(evaluation, minibatch) -> Losses.")
+
+    def clipped(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
+        """[N] bool, whether the loss clips the probability ratio of a transition; for the curves alone."""
+        return torch.zeros_like(minibatch.advantages, dtype=torch.bool)
 
     def gradients(self, evaluation: Evaluation, minibatch: Transitions) -> LossGradients:
         """The derivatives of `loss` written by hand: a shortcut past autograd, for speed only."""

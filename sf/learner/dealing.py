@@ -14,6 +14,7 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.minibatches import Ages, MinibatchRows, Selection
 from sf.policy import ActorCritic, Sequences
+from sf.shared.arena import Array
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Minibatch:
     """[N] that the network goes through."""
     lags: Ages
     """Of those that count, of all learners: the version before the step minus the versions that acted."""
+    each_lag: Array
+    """[n] int64 on the host: the lag of each transition that trains, of this learner's share, in their order."""
     ends_epoch: bool
     sequences: Sequences | None = None
     """Of a recurrent policy, whose transitions are whole trajectories in the order of time."""
@@ -58,20 +61,20 @@ class DealtMinibatches:
         dealt = selection.deal(self._config.num_minibatches, self._config.shuffle_minibatches, self._is_recurrent)
         for index, rows in enumerate(dealt):
             steps_since = self._version() - self._first_version
-            lags = Ages(*(age + steps_since for age in rows.ages))
-            yield self._minibatch(rows, batch, transitions, lags, ends_epoch=index == len(dealt) - 1)
+            yield self._minibatch(rows, batch, transitions, steps_since, ends_epoch=index == len(dealt) - 1)
 
     def _minibatch(
-        self, rows: MinibatchRows, batch: Batch, transitions: Transitions, lags: Ages, ends_epoch: bool
+        self, rows: MinibatchRows, batch: Batch, transitions: Transitions, steps_since: int, ends_epoch: bool
     ) -> Minibatch:
+        lags, each_lag = Ages(*(age + steps_since for age in rows.ages)), rows.each_age + steps_since
         if rows.columns is None or rows.num_trained == 0:
-            return Minibatch(taken(transitions, rows.trained), lags, ends_epoch)
+            return Minibatch(taken(transitions, rows.trained), lags, each_lag, ends_epoch)
         # A recurrent policy goes through whole trajectories and then trains on those of their steps that count.
         steps, num_trajectories = batch.rewards.shape
         columns = rows.columns
         in_time = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
         sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
-        return Minibatch(transitions.take(in_time), lags, ends_epoch, sequences, rows.kept)
+        return Minibatch(transitions.take(in_time), lags, each_lag, ends_epoch, sequences, rows.kept)
 
 
 def taken(transitions: Transitions, rows: Tensor | None) -> Transitions:

@@ -105,11 +105,6 @@ def divergences(log_ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return -log_ratios, 0.5 * log_ratios.square(), torch.expm1(log_ratios) - log_ratios
 
 
-def clip_fraction(ratios: Tensor, clip: float) -> Tensor:
-    """Share of transitions whose ratio is outside the clip range."""
-    return ((ratios - 1.0).abs() > clip).to(torch.float32).mean()
-
-
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
     """1 - Var(R - V) / Var(R); nan where all returns are equal."""
     variance = returns.var(correction=0)

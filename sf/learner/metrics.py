@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sf.config import LearnerConfig
 from sf.learner.algorithm import Algorithm
+from sf.learner.by_lag import TAGS, ByLag
 from sf.learner.dataset import Transitions
-from sf.learner.losses import clip_fraction, divergences, explained_variance
+from sf.learner.losses import divergences, explained_variance
 from sf.learner.minibatches import Ages
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Evaluation
@@ -37,14 +37,14 @@ def loss_terms(evaluation: Evaluation, minibatch: Transitions, algorithm: Algori
 
 
 @torch.no_grad()
-def policy_change(evaluation: Evaluation, minibatch: Transitions, config: LearnerConfig) -> dict[str, Tensor]:
+def policy_change(evaluation: Evaluation, minibatch: Transitions, algorithm: Algorithm) -> dict[str, Tensor]:
     """How far the policy is from the one that acted."""
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
     ratios = log_ratios.exp()
     k1, k2, k3 = divergences(log_ratios)
     return {
         "entropy": evaluation.entropy.mean(),
-        "fraction_clipped": clip_fraction(ratios, config.ppo_clip_ratio),
+        "fraction_clipped": algorithm.clipped(evaluation, minibatch).to(torch.float32).mean(),
         "kl_divergence": k3.mean(),
         "kl_divergence_max": k3.max(),
         "old_approx_kl": k1.mean(),
@@ -123,7 +123,7 @@ TAKEN = frozenset(SHARED) | {
     "grad_norm", "lr", "actual_lr", "adam_max_second_moment", "skipped_steps", "version_diff_min", "version_diff_avg",
     "version_diff_max", "staleness/batch_min", "staleness/batch_mean", "staleness/batch_max", "ESS", "max_ratio",
     "mean_ratio", "kl_approx", "valids_fraction", "same_policy_fraction", "num_sgd_steps",
-}  # fmt: skip
+} | TAGS  # fmt: skip
 """Names that no term of a loss may have."""
 
 
@@ -138,6 +138,8 @@ class Summary:
         """Transitions behind a number of this learner's share."""
         self._numbers: dict[str, float] = {}
         self._clip_fractions: list[tuple[Tensor, int]] = []
+        self.by_lag = ByLag()
+        """Of all minibatches of the dataset."""
 
     def add(self, scalars: dict[str, Tensor]) -> None:
         """Numbers on the device; later ones replace earlier ones of the same name."""
@@ -180,7 +182,7 @@ class Summary:
         )
         own = {name: value for name, value in read.items() if name not in self._shared}
         of_all = combined(self._shared, [(value.tolist(), size.tolist()) for value, size in shares])
-        return {**self._numbers, **own, **of_all}
+        return {**self._numbers, **own, **of_all, **self.by_lag.read(peers)}
 
 
 def combined(names: Sequence[str], shares: list[tuple[list[float], list[float]]]) -> dict[str, float]:

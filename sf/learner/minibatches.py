@@ -5,7 +5,7 @@ The host decides it. The row indices go to the device once per epoch, so no opti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,8 @@ class MinibatchRows:
     """[m] where `trained` is among the steps of `columns` in the order of time; None if it is all of them."""
     ages: Ages = NO_AGES
     """Of the counted transitions."""
+    each_age: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[m] of each transition that trains, in their order; of this learner's share alone."""
 
     @property
     def num_trained(self) -> int:
@@ -75,10 +77,12 @@ class Selection:
         self._young = (ages < max_age).flatten()
         self._num_total, self._num_own = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())
-        self.num_total, self.num_own, self.num_trained = map(
-            int, peers.sum(self._num_total, self._num_own, self._num_trained)
-        )
+        acting = float(_ages_at_the_end(own, ages).sum())
+        num_total, num_own, num_trained, acting = peers.sum(self._num_total, self._num_own, self._num_trained, acting)
+        self.num_total, self.num_own, self.num_trained = int(num_total), int(num_own), int(num_trained)
         """Of all learners."""
+        self.lag_while_acting = acting / max(1.0, num_own)
+        """Mean over the own transitions: versions from a step to the last one of its trajectory."""
 
     @property
     def trained_rows(self) -> Tensor | None:
@@ -122,7 +126,7 @@ class Selection:
         trained, counted, total = shares[..., :3].sum(0).T.tolist()
         youngest, oldest = shares[..., 3].min(0).tolist(), shares[..., 4].max(0).tolist()
         return [
-            replace(part, ages=Ages(youngest[i], total[i] / counted[i], oldest[i]))
+            replace(part, ages=Ages(youngest[i], total[i] / counted[i], oldest[i]), each_age=self._each_age(part))
             for i, part in enumerate(parts)
             if trained[i]
         ]
@@ -134,8 +138,19 @@ class Selection:
             return 0.0, 0.0, 0.0, np.inf, -np.inf
         return part.num_trained, ages.size, ages.sum(), ages.min(), ages.max()
 
+    def _each_age(self, part: MinibatchRows) -> Array:
+        return self._ages if part.trained is None else self._ages[part.trained.numpy()]
+
     def _only_young(self, rows: Tensor) -> Tensor:
         return rows if self._num_trained == self._num_own else rows[self._young[rows]]
+
+
+def _ages_at_the_end(own: Tensor, ages: Tensor) -> Array:
+    """[n] of the own transitions: how much older they are than the last own one of their trajectory."""
+    where, each = own.numpy(), ages.numpy()
+    last = np.where(where, each, np.iinfo(np.int64).max).min(0, initial=np.iinfo(np.int64).max)
+    older: Array = (each - last)[where]
+    return older
 
 
 def _moved(parts: list[MinibatchRows], device: torch.device) -> list[MinibatchRows]:

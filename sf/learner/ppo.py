@@ -6,6 +6,7 @@ advantages of V-trace (Espeholt et al. 2018, arXiv:1802.01561) instead of genera
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -86,6 +87,17 @@ class PPO(Algorithm):
             policy + config.value_loss_coeff * value + exploration + kl,
             {"policy_loss": policy, "value_loss": value, "exploration_loss": exploration, "kl_loss": kl},
         )
+
+    def clipped(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
+        """[N] bool, whether a ratio is outside of the clip range, or above the largest importance weight."""
+        config = self.config
+        if config.objective == "truncated":
+            return evaluation.log_probs - minibatch.behavior_log_probs > math.log(config.importance_weight_max)
+        old = minibatch.behavior_log_probs
+        if config.objective == "decoupled":
+            old = self._proximal_log_probs(evaluation, minibatch)
+        ratios, (low, high) = (evaluation.log_probs - old).exp(), clip_range(config)
+        return (ratios < low) | (ratios > high)
 
     def _gains(self, evaluation: Evaluation, minibatch: Transitions, log_ratios: Tensor) -> Tensor:
         """[N] what the policy gains from each transition, with gradient."""

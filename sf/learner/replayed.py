@@ -23,6 +23,7 @@ from sf.learner.minibatches import Ages, Selection
 from sf.policy import ActorCritic, Sequences
 from sf.replay import ReplayBuffer, StalenessAwareSampler, TensorStorage
 from sf.replay.sampler import WeightFunction, inverse
+from sf.shared.arena import Array
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +83,17 @@ class ReplayedMinibatches:
     def _minibatch(self, rows: dict[str, Any], ends_epoch: bool) -> Minibatch:
         device = self._policy.flat.device
         if not self._policy.state_size:
-            return Minibatch(self._transitions(rows, device), self._lags(rows["acted"]), ends_epoch)
+            return Minibatch(self._transitions(rows, device), *self._lags(rows["acted"]), ends_epoch)
         trains = rows["trains"].t().flatten()
         lags = self._lags(rows["acted"].t().flatten()[trains])
         unrolled = {name: _time_first(rows[name]) for name in rows.keys() - OF_TRAJECTORIES}
         sequences = Sequences(rows["initial_state"].to(device), rows["resets"].t().to(device))
         kept = None if trains.all() else trains.nonzero()[:, 0].to(device)
-        return Minibatch(self._transitions(unrolled, device), lags, ends_epoch, sequences, kept)
+        return Minibatch(self._transitions(unrolled, device), *lags, ends_epoch, sequences, kept)
 
-    def _lags(self, acted: Tensor) -> Ages:
-        lags = (self._version() - acted).to(torch.float64)
-        return Ages(lags.min().item(), lags.mean().item(), lags.max().item())
+    def _lags(self, acted: Tensor) -> tuple[Ages, Array]:
+        lags: Array = (self._version() - acted).numpy()
+        return Ages(float(lags.min()), float(lags.mean()), float(lags.max())), lags
 
     def _transitions(self, rows: Mapping[str, Any], device: torch.device) -> Transitions:
         there = {name: _moved(rows[name], device) for name in rows.keys() - NO_COLUMNS}

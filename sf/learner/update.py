@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +38,8 @@ from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.learner.trial import loss_terms_of
 from sf.policy import ActorCritic, Evaluation
+from sf.shared.arena import Array
+from sf.shared.records import LAGS_COUNTED
 from sf.storage.differences import tensor_differences
 
 __all__ = ["Batch", "StepReport", "Update"]
@@ -67,6 +70,10 @@ class StepReport:
     lag_min: float
     lag_avg: float
     lag_max: float
+    lag_while_acting: float
+    """The part of `lag_avg` that came up while the trajectories were being collected; 0 with replay."""
+    lag_since_begun: float
+    """The part of it that came up in steps on the same dataset; 0 with replay."""
 
 
 class Update:
@@ -117,6 +124,9 @@ class Update:
         self._schedule = learning_rate(config)
         self.num_left_out = 0
         """Transitions that were too old for `bound_policy_lag`, of all learners."""
+        self.lag_counts: Array = np.zeros(LAGS_COUNTED + 1, np.int64)
+        """[lags] how many transitions had each lag in a step, of this learner's share; the last one is for larger lags.
+        A learner puts a row of shared memory in its place."""
         self.num_skipped = 0
         """Optimizer steps that were not taken because the gradient was not finite."""
         self._skipped_in_a_row = 0
@@ -168,14 +178,15 @@ class Update:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
                 if not self._step(evaluation, rows, lr_factor):
                     continue
-                if self.want_summary and self.replays:
-                    self._summary.add(metrics.replay_facts(evaluation, rows, minibatch.lags))
+                self._count(minibatch.each_lag)
+                if self.want_summary:
+                    self._summarize_lag(evaluation, rows, minibatch)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
                 is_last = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
-                report = StepReport(self.version, *minibatch.lags)
+                report = self._report(minibatch, selection, first_version)
                 if self.want_summary:
                     self._summarize_data(report, selection)
                 yield report
@@ -186,6 +197,22 @@ class Update:
             self.reward_scaling.forget()
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
+
+    def _count(self, lags: Array) -> None:
+        self.lag_counts += np.bincount(np.minimum(lags, LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
+
+    def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
+        """Of the step that has just been taken."""
+        sources = (0.0, 0.0) if self.replays else (selection.lag_while_acting, self.version - 1.0 - first_version)
+        return StepReport(self.version, *minibatch.lags, *sources)
+
+    def _summarize_lag(self, evaluation: Evaluation, rows: Transitions, minibatch: Minibatch) -> None:
+        if self.replays:
+            self._summary.add(metrics.replay_facts(evaluation, rows, minibatch.lags))
+        if len(rows):
+            with torch.no_grad():
+                clipped = self.algorithm.clipped(evaluation, rows)
+                self._summary.by_lag.add(minibatch.each_lag, evaluation.log_probs - rows.behavior_log_probs, clipped)
 
     def _in_time(self, own: Tensor, ages: Tensor) -> Tensor:
         """[T, B] bool, the own transitions without those that `bound_policy_lag` leaves out."""
@@ -273,7 +300,7 @@ class Update:
             self._summary.forget_shares()
         if self.want_summary and size:
             self._summary.add_share(metrics.loss_terms(evaluation, normalized, self.algorithm), size)
-            self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm.config), size)
+            self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))

@@ -38,7 +38,7 @@ from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.shared.context import LearnerLinks, RunContext
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.progress import Phase
-from sf.shared.records import BEGAN_S, learner_record
+from sf.shared.records import BEGAN_S, LAG_COUNTS, learner_record
 from sf.storage.experiment import Owner
 
 LATEST = 1 - 1e-3
@@ -100,6 +100,7 @@ class Learner:
         algorithm = algorithm_of(config.learner)
         num_streams = topology.num_groups * topology.rows
         self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
+        self.update.lag_counts = arena[LAG_COUNTS][index, policy_id]
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
@@ -287,6 +288,8 @@ class Learner:
         record["lag_min"], record["lag_avg"], record["lag_max"] = step.lag_min, step.lag_avg, step.lag_max
         record["steps"] += 1
         record["lag_sum"] += step.lag_avg
+        record["lag_acting"] += step.lag_while_acting
+        record["lag_queued"] += step.lag_avg - step.lag_while_acting - step.lag_since_begun
         record["lag_most"] = max(record["lag_most"], step.lag_max)
         record.lap("publish")
         record.publish()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from sf.console import rounded
 from sf.monitor.expected_lag import ExpectedLag
+from sf.monitor.lag_sight import LagCounted
 
 REPORT_INTERVAL_S = 5.0
 REFRESHES_PER_LINE = 10
@@ -64,11 +65,13 @@ def collected_line(frames: Mapping[int, int], fps: float) -> str:
     return f"Collected {dict(frames)}, FPS: {fps:.1f}"
 
 
-def lag_line(policy_id: int, mean: float, largest: float, expected: ExpectedLag) -> str:
-    """The policy lag of a whole run beside the one that its sizes promise."""
+def lag_line(policy_id: int, counted: LagCounted, expected: ExpectedLag) -> str:
+    """The policy lag of a whole run, its sources, and the lag that the sizes of the run promise."""
+    acting, queued, epochs = counted.by_source
+    parts = f"acting {acting:.1f}, queued {queued:.1f}, epochs {epochs:.1f}"
     return (
-        f"Policy #{policy_id} lag over the run: avg {mean:.1f}, max {largest:.1f} (expected: avg {expected.avg:.4g}, "
-        f"max {expected.max:.4g})"
+        f"Policy #{policy_id} lag over the run: avg {counted.mean:.1f} ({parts}), max {counted.largest:.1f} "
+        f"(expected: avg {expected.avg:.4g}, max {expected.max:.4g})"
     )
 
 

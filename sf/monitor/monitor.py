@@ -21,6 +21,7 @@ from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.high_lag import HighLag
+from sf.monitor.lag_sight import LagCounted
 from sf.monitor.lines import (
     REFRESHES_PER_LINE,
     REPORT_INTERVAL_S,
@@ -80,6 +81,8 @@ class Monitor:
         policies = range(config.run.num_policies)
         self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
+        self._lag_written = [LagCounted() for _ in policies]
+        """As of the last point of the curves."""
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         self._scalars = ScalarLog(experiment_dir, self._console.line)
         self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
@@ -206,8 +209,8 @@ class Monitor:
         if not (last.has_learned or self._has_nothing_left):
             self._console.line(nothing_learned(first, last, self._needed))
         for policy_id, counters in enumerate(last.policies):
-            if self._expected is not None and counters.mean_lag >= 0:
-                self._console.plain(lag_line(policy_id, counters.mean_lag, counters.largest_lag, self._expected))
+            if self._expected is not None and counters.lag_counted.steps:
+                self._console.plain(lag_line(policy_id, counters.lag_counted, self._expected))
         self._console.line(collected_line(frames, summary["fps"]))
         self._console.line(self._outcome(first, last, exit_reason))
 
@@ -271,12 +274,14 @@ class Monitor:
             scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
             scalars |= self.episodes.scalars(index) | self._inference[index].scalars()
             scalars |= memory_scalars(self._pids(), index)
+            lag, self._lag_written[index] = policy.lag_counted.since(self._lag_written[index]), policy.lag_counted
+            scalars |= lag.scalars()
             scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
             if index == 0:  # of the whole run
                 scalars |= self._faults()
                 if self._config.rollout.reward_clip is not None:
                     scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
-            self._scalars.write(index, policy.frames, scalars)
+            self._scalars.write(index, policy.frames, scalars, {"lag/histogram": lag.counts})
 
     def _tell_of_clipped_rewards(self, snapshot: Snapshot) -> None:
         if self._rewards_are_clipped or snapshot.clipped_rewards == 0:

@@ -32,7 +32,7 @@ def run_summary(
                 "policy_version": policy.version,
                 "lag": policy.lag._asdict(),
                 "too_old": policy.left_out,
-                "lag_of_run": {"avg": policy.mean_lag, "max": policy.largest_lag},
+                "lag_of_run": policy.lag_counted.to_json(),
                 "reward": rewards.get(index),
                 "episodes": episodes.counts[index],
             }

@@ -3,6 +3,8 @@
     <experiment>/.summary/<policy id>/events.out.tfevents...
     <experiment>/metrics.jsonl      {"time_s": unix time, "policy_id": 0, "frames": 1024, "reward/reward": 21.5, ...}
 
+Histograms are lists in metrics.jsonl: how often each of the whole numbers 0, 1, 2, ... occurred since the last point.
+
 A disk that fails costs the curves, never the run.
 """
 
@@ -19,7 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from sf.shared.arena import Array
+
 METRICS = "metrics.jsonl"
+NONE: Mapping[str, Array] = {}
 
 
 class ScalarLog:
@@ -44,16 +51,26 @@ class ScalarLog:
         except OSError as error:
             self._warn(f"Warning: {path} may hold points of a run that was killed twice: {error}")
 
-    def write(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
-        """Adds one point to each curve. The x axis never goes back, even where a report arrives late."""
+    def write(
+        self, policy_id: int, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array] = NONE
+    ) -> None:
+        """Adds one point to each curve. The x axis never goes back, even where a report arrives late.
+
+        Args:
+            policy_id: of whose curves.
+            frames: place on the x axis.
+            scalars: tag to value.
+            histograms: tag to counts [n] of the whole numbers 0 to n - 1; those that have counted nothing are left out.
+        """
         if not scalars or not self._works:
             return
         frames = max(frames, self._newest_frames.get(policy_id, 0))
         self._newest_frames[policy_id] = frames
         try:
             self._open(policy_id, frames)
-            self._events[policy_id].write(frames, scalars)
-            self._write_line(policy_id, frames, scalars)
+            counted = {tag: counts for tag, counts in histograms.items() if counts.any()}
+            self._events[policy_id].write(frames, scalars, counted)
+            self._write_line(policy_id, frames, scalars, counted)
         except OSError as error:
             self._works = False
             self._warn(f"Warning: curves are no longer written to {self._directory}: {error}. Training goes on.")
@@ -75,10 +92,13 @@ class ScalarLog:
             first = self._first_frames.get(policy_id, frames - 1) + 1  # the last point of a run that ended well stays
             self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), first)
 
-    def _write_line(self, policy_id: int, frames: int, scalars: Mapping[str, float]) -> None:
+    def _write_line(
+        self, policy_id: int, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array]
+    ) -> None:
         assert self._lines is not None
         # JSON has no NaN and no infinity.
-        values = {tag: value if math.isfinite(value) else None for tag, value in scalars.items()}
+        values: dict[str, Any] = {tag: value if math.isfinite(value) else None for tag, value in scalars.items()}
+        values |= {tag: np.trim_zeros(counts, "b").tolist() for tag, counts in histograms.items()}
         head = {"time_s": round(time.time(), 3), "policy_id": policy_id, "frames": frames}
         self._lines.write(json.dumps(head | values) + "\n")
         self._lines.flush()
@@ -119,6 +139,7 @@ class EventFile:
             from tensorboardX.proto import event_pb2, summary_pb2
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
+        self._histogram: Any = summary_pb2.HistogramProto
         directory.mkdir(parents=True, exist_ok=True)
         # The name holds seconds and host; the rest keeps quick starts apart, also those of one program, in their order.
         suffix = f".{os.getpid()}.{next(_serial_numbers):06d}"
@@ -127,13 +148,24 @@ class EventFile:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))
 
-    def write(self, frames: int, scalars: Mapping[str, float]) -> None:
-        """Adds one point to each curve."""
+    def write(self, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array] = NONE) -> None:
+        """Adds one point to each curve; see `ScalarLog.write`."""
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        values += [self._summary.Value(tag=tag, histo=self._bars(counts)) for tag, counts in histograms.items()]
         self._writer.write_event(
             self._event(wall_time=time.time(), step=frames, summary=self._summary(value=values)),
         )
         self._writer.flush()
+
+    def _bars(self, counts: Array) -> Any:
+        """Each number that occurs as a bar of its own; TensorBoard wants the right end of a bar."""
+        numbers = np.arange(counts.nonzero()[0][-1] + 1)
+        counts = counts[: len(numbers)]
+        return self._histogram(
+            min=float(counts.nonzero()[0][0]), max=float(numbers[-1]), num=float(counts.sum()),
+            sum=float(counts @ numbers), sum_squares=float(counts @ numbers**2),
+            bucket_limit=(numbers + 0.5).tolist(), bucket=counts.astype(float).tolist(),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Flushes and closes the file."""

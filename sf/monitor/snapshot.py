@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sf.monitor.lag_sight import LagCounted
+
 
 class Lag(NamedTuple):
     """Policy lag of the last minibatch, in optimizer steps; all -1 before the first one."""
@@ -33,10 +35,8 @@ class PolicySnapshot:
     waits: bool = False
     """Whether its learner sleeps until there is a dataset."""
     lag: Lag = NO_LAG
-    mean_lag: float = -1.0
-    """Mean policy lag over all optimizer steps since this start; -1 before the first one."""
-    largest_lag: float = -1.0
-    """The same for the largest lag."""
+    lag_counted: LagCounted = field(default_factory=LagCounted)
+    """The policy lag of all transitions since this start."""
     left_out: int = 0
     """Transitions that were too old to train on since this start."""
     samples: int = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from sf.monitor.lag_sight import LagCounted
 from sf.monitor.time_shares import ACT, WAIT
 from sf.run.wiring import Shared, learner_name
 from sf.shared.records import (
     ASKED,
     EVALUATION_ACTIVITIES,
     INFERENCE_ACTIVITIES,
+    LAG_COUNTS,
     LEARNER_ACTIVITIES,
     ROLLOUT_ACTIVITIES,
     Record,
@@ -38,7 +40,20 @@ class RunRecords:
         self.first_learners = [self.learners[learner_name(p, 0)] for p in policies]
         """The one of each policy that speaks for all."""
         self.evaluators = {"eval-0": evaluation_record(arena)} if has_evaluator else {}
+        self._lag_counts = arena[LAG_COUNTS]
         self._workers_act = topology.workers_act
+
+    def lag_counted(self, policy_id: int) -> LagCounted:
+        """The policy lag of all transitions that one policy has trained on since this start."""
+        learner = self.first_learners[policy_id].read()
+        return LagCounted(
+            steps=int(learner["steps"]),
+            total=learner["lag_sum"],
+            acting=learner["lag_acting"],
+            queued=learner["lag_queued"],
+            largest=learner["lag_most"],
+            counts=self._lag_counts[:, policy_id].sum(0),
+        )
 
     def asked_seconds(self) -> float:
         """For which processes wanted a core, of those that have ended in order."""

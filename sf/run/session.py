@@ -16,6 +16,7 @@ from statistics import fmean
 from sf.config import Config
 from sf.errors import ExperimentError, InternalError
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
+from sf.monitor.lag_sight import LagCounted
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
@@ -181,8 +182,8 @@ class Session:
         learners = [record.read() for record in self.records.first_learners]
         phases = [phase_of(record.progress.word[0])[0] for record in self.records.first_learners]
         policies = tuple(
-            _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT)
-            for learner, records, phase in zip(learners, inferences, phases, strict=True)
+            _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT, self.records.lag_counted(policy_id))
+            for policy_id, (learner, records, phase) in enumerate(zip(learners, inferences, phases, strict=True))
         )
         rollouts = self.records.rollouts.values()
         collected = sum(int(record.read()["env_steps"]) for record in rollouts)
@@ -297,7 +298,9 @@ class Session:
 Counters = dict[str, float]
 
 
-def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool) -> PolicySnapshot:
+def _policy_snapshot(
+    learner: Counters, inferences: list[Counters], waits: bool, lag_counted: LagCounted
+) -> PolicySnapshot:
     total = {name: sum(counters[name] for counters in inferences) for name in inferences[0]}
     newest = max(inferences, key=lambda counters: counters["refreshes"])
     return PolicySnapshot(
@@ -307,9 +310,8 @@ def _policy_snapshot(learner: Counters, inferences: list[Counters], waits: bool)
         iterations=int(learner["iterations"]),
         waits=waits,
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
-        mean_lag=learner["lag_sum"] / learner["steps"] if learner["steps"] else -1.0,
         left_out=int(learner["left_out"]),
-        largest_lag=learner["lag_most"] if learner["steps"] else -1.0,
+        lag_counted=lag_counted,
         samples=int(total["samples"]),
         requests=int(total["requests"]),
         forwards=int(total["forwards"]),

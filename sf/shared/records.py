@@ -37,7 +37,8 @@ INFERENCE_COUNTERS = (
 )
 LEARNER_COUNTERS = (
     "version", "env_steps", "first_env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update",
-    "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps", "steps", "lag_sum", "lag_most", "left_out", ASKED,
+    "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps", "steps", "lag_sum", "lag_acting", "lag_queued",
+    "lag_most", "left_out", ASKED,
 )  # fmt: skip
 
 EVALUATION_COUNTERS = ("evaluations", "play", "wait", ASKED)
@@ -47,6 +48,10 @@ INFERENCE_ACTIVITIES = ("forward", "wait", "gather", "scatter", "weights")
 EVALUATION_ACTIVITIES = ("play", "wait")
 LEARNER_ACTIVITIES = ("update", "wait", "batch", "publish", "save")
 
+LAG_COUNTS = "lag/counts"
+"""Name of the shared array [learners of a policy, policies, LAGS_COUNTED + 1]. It holds how many transitions had each
+lag in an optimizer step; the last column is for larger ones."""
+LAGS_COUNTED = 1024
 BEGAN_S = "run_state/began_s"
 """Name of the shared word [1] with the moment when all roles were ready, by the monotonic clock; nan until then."""
 EPISODES_KEPT = 4096
@@ -69,6 +74,7 @@ def record_fields(
         fields[f"records/{kind}/sequence"] = Field((count,), "int64")
         fields[f"records/{kind}/progress"] = Field((count,), "int64")
     return fields | {
+        LAG_COUNTS: Field((learners_per_policy, num_policies, LAGS_COUNTED + 1), "int64"),
         "episodes": Field((num_workers, EPISODES_KEPT, len(Episode._fields)), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
     }

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sf.monitor.scalars import torch_hidden
 
 
 def read_events(directory: Path) -> dict[str, list[tuple[int, float]]]:
     """Tag to (step, value) in the order of writing, over all event files of a directory."""
+    curves: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for event in _events(directory):
+        for value in event.summary.value:
+            if not value.HasField("histo"):
+                curves[value.tag].append((event.step, value.simple_value))
+    return dict(curves)
+
+
+def read_histograms(directory: Path) -> dict[str, list[tuple[int, dict[float, float]]]]:
+    """Tag to (step, right end of a bar to its height) in the order of writing."""
+    bars: dict[str, list[tuple[int, dict[float, float]]]] = defaultdict(list)
+    for event in _events(directory):
+        for value in event.summary.value:
+            if value.HasField("histo"):
+                ends = zip(value.histo.bucket_limit, value.histo.bucket, strict=True)
+                bars[value.tag].append((event.step, dict(ends)))
+    return dict(bars)
+
+
+def _events(directory: Path) -> Iterator[Any]:
     with torch_hidden():
         from tensorboardX.proto import event_pb2
-    curves: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for path in sorted(directory.glob("events*")):
         data, start = path.read_bytes(), 0
         while start < len(data):
             (length,) = struct.unpack_from("<Q", data, start)
-            event = event_pb2.Event.FromString(data[start + 12 : start + 12 + length])
+            yield event_pb2.Event.FromString(data[start + 12 : start + 12 + length])
             start += 12 + length + 4
-            for value in event.summary.value:
-                curves[value.tag].append((event.step, value.simple_value))
-    return dict(curves)

@@ -90,6 +90,7 @@ class SlowPPO:
         config, start, skipped_before = self.config, self.version, self.num_skipped
         published: list[Published] = []
         clipped: list[tuple[float, int]] = []
+        trained_on: list[tuple[int, float, bool]] = []
         for epoch in range(config.num_epochs):
             if config.with_vtrace:
                 for column in columns:
@@ -105,6 +106,9 @@ class SlowPPO:
                 if not self._step(said, trained, len(young) / len(own)):
                     continue
                 divergences.append(self.metrics["approx_kl"])
+                ratios = said.ratios.detach()
+                ages = [s.lag + self.version - 1 - start for s in trained]
+                trained_on += zip(ages, ratios.tolist(), self._is_clipped(ratios).tolist(), strict=True)
                 clipped.append((self.metrics["fraction_clipped"], len(trained)))
                 if config.lr_schedule == "kl_adaptive_minibatch":
                     self._adapt(divergences[-1])
@@ -115,6 +119,7 @@ class SlowPPO:
                     self._fold_in(young)
                 published.append(Published(self.version, self.network.vector, _min_avg_max(lags)))
                 self._note_state(published[-1], clipped)
+                self._note(by_lag(trained_on))
             if config.lr_schedule == "kl_adaptive_epoch" and divergences:
                 self._adapt(float(np.mean(divergences)))
             if has_moved_far:
@@ -227,6 +232,11 @@ class SlowPPO:
         for name, value in metrics.items():
             self.metrics[name] = float(value.detach() if isinstance(value, Tensor) else value)
 
+    def _is_clipped(self, ratios: Tensor) -> Tensor:
+        width = self.clip_ratio
+        low = 1 / (1 + width) if self.config.ppo_clip_form == "reciprocal" else 1 - width
+        return (ratios < low) | (ratios > 1 + width)
+
     def _note_change(self, said: Said, minibatch: list[Transition]) -> None:
         """How far the policy and its values are from those that acted."""
         log_probs, _, values, ratios = (tensor.detach() for tensor in said)
@@ -235,7 +245,7 @@ class SlowPPO:
         values, k3 = mean + std * values, ratios - 1 - ratios.log()
         self._note(
             {
-                "fraction_clipped": ((ratios - 1).abs() > self.clip_ratio).double().mean(),
+                "fraction_clipped": self._is_clipped(ratios).double().mean(),
                 "kl_divergence": k3.mean(),
                 "kl_divergence_max": k3.max(),
                 "old_approx_kl": -ratios.log().mean(),
@@ -266,6 +276,21 @@ class SlowPPO:
         for name, place in self.network.normalizers.items():
             for part in ("mean", "std"):
                 self._note({f"{name}_running_{part}": self.network.variables[f"{place}.{part}"].mean()})
+
+
+def by_lag(trained_on: list[tuple[int, float, bool]]) -> dict[str, float]:
+    """What is shown of (lag, ratio, whether it is clipped) of each transition in each step on a dataset."""
+    names = {0: "0", 1: "1"} | {n: "2-3" for n in range(2, 4)} | {n: "4-7" for n in range(4, 8)}
+    names |= {n: "8-15" for n in range(8, 16)} | {n: "16-31" for n in range(16, 32)}
+    metrics: dict[str, float] = {}
+    for name in {names[lag] for lag, _, _ in trained_on}:
+        ratios = np.array([ratio for lag, ratio, _ in trained_on if names[lag] == name])
+        metrics[f"ratio_at_lag/{name}"] = ratios.mean()
+        metrics[f"ESS_at_lag/{name}"] = ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum())
+        metrics[f"clipped_at_lag/{name}"] = float(
+            np.mean([is_clipped for lag, _, is_clipped in trained_on if names[lag] == name])
+        )
+    return metrics
 
 
 def _parts(order: Any, num_parts: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 from sf.config import LearnerConfig
 from sf.learner.dataset import Transitions
 from sf.learner.losses import (
-    clip_fraction,
     clip_range,
     clipped_policy_loss,
     divergences,
@@ -153,7 +153,10 @@ def test_c12_divergences_and_clip_fraction() -> None:
     assert k1 == pytest.approx(expected["old_approx_kl"], abs=1e-6)
     assert k2 == pytest.approx(expected["half_mean_squared_log_ratio"], abs=1e-6)
     assert k3 == pytest.approx(expected["approx_kl"], abs=1e-6)
-    assert clip_fraction(ratios, inputs["clip"]).item() == expected["clipfrac"]
+    evaluation, minibatch = random_minibatch(len(ratios), torch.float64)
+    minibatch = replace(minibatch, behavior_log_probs=evaluation.log_probs.detach() - ratios.log())
+    clipped = PPO(LearnerConfig(ppo_clip_ratio=inputs["clip"])).clipped(evaluation, minibatch)
+    assert clipped.double().mean().item() == expected["clipfrac"]
 
 
 def test_c12_k3_is_never_negative_near_zero() -> None:
@@ -165,7 +168,7 @@ def test_c12_each_number_is_logged_under_its_own_name() -> None:
     evaluation, minibatch = random_minibatch(500, torch.float64)
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs
     ratios = log_ratios.exp()
-    found = policy_change(evaluation, minibatch, LearnerConfig(ppo_clip_ratio=0.2))
+    found = policy_change(evaluation, minibatch, PPO(LearnerConfig(ppo_clip_ratio=0.2)))
     expected = {
         "entropy": evaluation.entropy.mean(),
         "old_approx_kl": (-log_ratios).mean(),

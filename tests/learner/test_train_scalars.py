@@ -15,6 +15,7 @@ import torch
 
 from sf.learner.update import Batch, Update
 from sf.policy import ActorCritic
+from tests.helpers.slow_ppo import by_lag
 from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed
 
 GAMMA, GAE_LAMBDA = 0.9, 0.8
@@ -57,6 +58,7 @@ class Step:
     """What one optimizer step should show."""
 
     scalars: dict[str, float]
+    ratios: np.ndarray[Any, Any]
     gradient: np.ndarray[Any, Any]
     """Clipped."""
 
@@ -118,7 +120,9 @@ def step_of(policy: ActorCritic, batch: Batch, trains: np.ndarray[Any, Any]) -> 
         "adv_max": raw[trains].max(),
         "adv_std": raw[trains].std(),
     }
-    return Step({name: float(value) for name, value in scalars.items()}, gradient * min(1.0, MAX_GRAD_NORM / norm))
+    return Step(
+        {name: float(value) for name, value in scalars.items()}, ratios, gradient * min(1.0, MAX_GRAD_NORM / norm)
+    )
 
 
 def test_a22_every_scalar_of_training() -> None:
@@ -159,7 +163,6 @@ def test_a22_every_scalar_of_training() -> None:
     assert next(steps, None) is None
     found = update.summary()
 
-    assert set(found) == SCALARS
     # What is shown of statistics is what the next dataset is normalized with.
     returns = (advantages_of(batch) + batch.values.numpy())[trains]
     seen = batch.observations["obs"][:-1].numpy()[trains]
@@ -167,8 +170,19 @@ def test_a22_every_scalar_of_training() -> None:
     shown |= {"obs_running_mean": seen.mean(0).mean(), "obs_running_std": seen.std(0).mean()}
     lag = ages[own] + 1  # of the second step
     second_moment = BETA2 * (1 - BETA2) * first.gradient**2 + (1 - BETA2) * second.gradient**2
+    trained_on = [
+        (int(age) + index, ratio, bool(abs(ratio - 1) > CLIP))
+        for index, step in enumerate((first, second))
+        for age, ratio in zip(ages[trains], step.ratios, strict=True)
+    ]
+    of_lag = by_lag(trained_on)
+    assert of_lag.keys() == {
+        f"{k}_at_lag/{b}" for k in ("ratio", "ESS", "clipped") for b in ("0", "1", "2-3", "4-7", "8-15")
+    }
+    assert set(found) == SCALARS | of_lag.keys()
     expected = (
         second.scalars
+        | of_lag
         | shown
         | {
             "clipfrac": (first.scalars["fraction_clipped"] + second.scalars["fraction_clipped"]) / 2,

@@ -144,7 +144,8 @@ def test_a21_a22_tags() -> None:
     update.want_summary = True
     train(update, act(update.policy, version=update.version))
     summary = update.summary()
-    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12, *TAGS_OF_CR1, "skipped_steps"}
+    tags_of_lag = {f"{kind}_at_lag/{lags}" for kind in ("ratio", "ESS", "clipped") for lags in ("0", "1", "2-3")}
+    assert set(summary) == {*TAGS_OF_A21_AND_A22, *TAGS_OF_C12, *TAGS_OF_CR1, *tags_of_lag, "skipped_steps"}
     assert all(np.isfinite(value) for value in summary.values())
     assert summary["version_diff_avg"] == 3
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sf.errors import ExitCode
@@ -43,7 +44,7 @@ def test_lag_from_sizes(flags: dict[str, Any], held: Any, expected: ExpectedLag)
     assert expected_lag(config, 1, Fraction(held)) == expected
 
 
-def lags(tmp_path: Path, *flags: str) -> tuple[dict[str, float], dict[str, float], str]:
+def lags(tmp_path: Path, *flags: str) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Expected and measured, and what was printed."""
     sizes = "--num_workers=2", "--num_envs_per_worker=4", "--rollout=16", "--env=CartPole-v1"
     finished = run(tmp_path / "out", *sizes, f"--train_dir={tmp_path}", "--experiment=lags", *flags)
@@ -63,9 +64,16 @@ def lags(tmp_path: Path, *flags: str) -> tuple[dict[str, float], dict[str, float
 def test_synchronous_and_serial_runs_have_exactly_the_expected_lag(tmp_path: Path, flags: tuple[str, ...]) -> None:
     expected, measured, printed = lags(tmp_path, "--train_for_env_steps=4096", *flags)
     assert expected["is_exact"]
-    assert measured == {"avg": pytest.approx(expected["avg"]), "max": expected["max"]}
+    counts: list[int] = measured.pop("histogram")
+    assert [measured["avg"], measured["max"]] == [pytest.approx(expected["avg"]), expected["max"]]
+    assert measured["acting"] + measured["queued"] + measured["epochs"] == pytest.approx(measured["avg"])
+    assert np.average(range(len(counts)), weights=counts) == pytest.approx(expected["avg"], rel=0.01)
+    if "--serial_mode=True" not in flags:  # where workers and training take turns, data never waits
+        assert [measured["acting"], measured["queued"]] == pytest.approx([0.0, 0.0])
+        assert len(counts) == expected["max"] + 1
+        assert len(set(counts)) == 1, "each step of an iteration trains on equally many transitions"
     assert f"Expected policy lag: min 0, avg {expected['avg']:.4g}, max {expected['max']:.4g}\n" in printed
-    assert re.search(rf"Policy #0 lag over the run: avg [\d.]+, max {expected['max']:.1f} \(expected: avg", printed)
+    assert re.search(rf"Policy #0 lag over the run: avg .+, max {expected['max']:.1f} \(expected: avg", printed)
 
 
 def test_asynchronous_run_shows_expected_and_measured_lag(tmp_path: Path) -> None:

@@ -19,9 +19,17 @@ from sf.monitor.expected_lag import ExpectedLag
 from sf.run.callbacks import Callbacks
 from sf.run.session import Session
 from sf.shared.messages import EvaluationDone, TrainSummary
-from sf.shared.records import Episode, EpisodeRing, Record, inference_record, learner_record, rollout_record
+from sf.shared.records import (
+    LAG_COUNTS,
+    Episode,
+    EpisodeRing,
+    Record,
+    inference_record,
+    learner_record,
+    rollout_record,
+)
 from sf.shared.slots import Discard, Slots
-from tests.helpers.events import read_events
+from tests.helpers.events import read_events, read_histograms
 from tests.helpers.lab import make_lab
 from tests.helpers.monitored import Tape
 
@@ -30,14 +38,16 @@ LEARNER_AT_THE_END = {
         "version": 37, "env_steps": 5120, "first_env_steps": 1024, "iterations": 5, "lag_min": 1.0, "lag_avg": 2.5,
         "lag_max": 7.0, "wait": 10.0, "batch": 11.0, "update": 12.0, "publish": 13.0, "save": 14.0, "gpu_mem": 15.0,
         "gpu_cache": 16.0, "skipped_steps": 3,
-        "steps": 29, "lag_sum": 58.0, "lag_most": 8.0, "left_out": 17,
+        "steps": 29, "lag_sum": 58.0, "lag_acting": 14.5, "lag_queued": 29.0, "lag_most": 8.0, "left_out": 17,
     },
     1: {
         "version": 41, "env_steps": 6144, "first_env_steps": 2048, "iterations": 6, "lag_min": 0.0, "lag_avg": 4.25,
         "lag_max": 9.0, "wait": 20.0, "batch": 21.0, "update": 22.0, "publish": 23.0, "save": 24.0, "gpu_mem": 25.0,
-        "gpu_cache": 26.0, "skipped_steps": 4, "steps": 32, "lag_sum": 104.0, "lag_most": 11.0, "left_out": 23,
+        "gpu_cache": 26.0, "skipped_steps": 4, "steps": 32, "lag_sum": 104.0, "lag_acting": 32.0,
+        "lag_queued": 8.0, "lag_most": 11.0, "left_out": 23,
     },
 }  # fmt: skip
+LAG_COUNTS_AT_THE_END = {0: [5, 0, 7], 1: [0, 3, 2, 1]}
 INFERENCE_AT_THE_END = [  # two workers of policy 0, then two of policy 1
     {"samples": 100 + 1000 * i, "requests": 20 + 8 * i, "forwards": 4 + i, "refreshes": 30 + 10 * i,
      "refresh_seconds": 0.6 + 0.2 * i, "weights_version": 33 + i, "wait": 1.0 + i, "gather": 2.0 + i,
@@ -65,7 +75,7 @@ class Shown:
     summary: dict[str, Any]
     curves: dict[int, dict[str, float]]
     """Policy to tag to the last value."""
-    metrics: dict[int, dict[str, float]]
+    metrics: dict[int, dict[str, Any]]
     """The same of metrics.jsonl."""
 
 
@@ -115,6 +125,8 @@ def shown(tmp_path: Path) -> Shown:
     monitor.poll(session.snapshot(100.0))
     for policy_id, end in LEARNER_AT_THE_END.items():
         write(learner_record(lab.arena, policy_id), **end)
+    for policy_id, counts in LAG_COUNTS_AT_THE_END.items():
+        lab.arena[LAG_COUNTS][0, policy_id, : len(counts)] = counts
     for index, counters in enumerate(INFERENCE_AT_THE_END):
         write(inference_record(lab.arena, index), **counters)
     for index, counters in enumerate(ROLLOUT_AT_THE_END):
@@ -131,7 +143,7 @@ def shown(tmp_path: Path) -> Shown:
     ])  # fmt: skip
     session.finish("train_for_env_steps reached", 0)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    metrics: dict[int, dict[str, float]] = {0: {}, 1: {}}
+    metrics: dict[int, dict[str, Any]] = {0: {}, 1: {}}
     for point in lines:
         metrics[point["policy_id"]] |= point
     curves = {
@@ -160,11 +172,11 @@ def test_a16_reward_line_and_the_outcome(shown: Shown) -> None:
         "train_for_env_steps reached."
     )
     assert "Avg episode reward: [(0, '30.000'), (1, '-3.000')]" in "\n".join(shown.lines)
-    for line in (
-        "Policy #0 lag over the run: avg 2.0, max 8.0 (expected: avg 4.5, max 12)",
-        "Policy #1 lag over the run: avg 3.2, max 11.0 (expected: avg 4.5, max 12)",
+    for begin in (
+        "Policy #0 lag over the run: avg 2.0 (acting 0.5, queued 1.0, epochs 0.5), max 8.0",
+        "Policy #1 lag over the run: avg 3.2 (acting 1.0, queued 0.2, epochs 2.0), max 11.0",
     ):
-        assert line in shown.lines
+        assert f"{begin} (expected: avg 4.5, max 12)" in shown.lines
     assert shown.summary["expected_lag"] == {"min": 1.0, "avg": 4.5, "max": 12.0, "is_exact": False}
     assert any(line.endswith("Collected {0: 5120, 1: 6144}, FPS: 819.2") for line in shown.lines)
 
@@ -196,7 +208,7 @@ CURVES: dict[int, dict[str, float]] = {
         "stats/avg_request_count": 48 / 9, "stats/step_policy": 1.25 / 9, "stats/wait_policy": 3.0 / 9,
         "stats/gpu_mem_learner": 15.0, "stats/gpu_cache_learner": 16.0,
         "stats/gpu_mem_policy_worker": 6.5, "stats/gpu_cache_policy_worker": 8.5,
-        "stats/clipped_rewards": 0.15,
+        "stats/clipped_rewards": 0.15, "lag/acting": 0.5, "lag/queued": 1.0, "lag/epochs": 0.5,
         "faults/skipped_steps": 7.0, "faults/dropped_nonfinite": 11.0, "faults/failed_saves": 0.0,
         "faults/unread_episodes": 0.0,
         **{f"slots/{side}": count for side, count in SLOTS.items()},
@@ -212,6 +224,7 @@ CURVES: dict[int, dict[str, float]] = {
         "stats/avg_request_count": 80 / 13, "stats/step_policy": 2.25 / 13, "stats/wait_policy": 7.0 / 13,
         "stats/gpu_mem_learner": 25.0, "stats/gpu_cache_learner": 26.0,
         "stats/gpu_mem_policy_worker": 8.5, "stats/gpu_cache_policy_worker": 14.5,
+        "lag/acting": 1.0, "lag/queued": 0.25, "lag/epochs": 2.0,
         "eval/reward": 1.5, "eval/reward_std": 0.25, "eval/reward_min": -2.0, "eval/reward_max": 4.0, "eval/len": 33.0,
         "eval/episodes": 9.0, "eval/policy_version": 40.0, "eval/frames": 6000.0,
     },
@@ -235,6 +248,15 @@ def test_a22_metrics_are_the_curves(shown: Shown, policy: int) -> None:
     assert shown.metrics[0]["train/num_sgd_steps"] == LARGE_VERSION
 
 
+@pytest.mark.parametrize("policy", [0, 1])
+def test_histogram_of_lag_has_a_bar_for_each_number_of_steps(shown: Shown, policy: int, tmp_path: Path) -> None:
+    """Once, because later points have nothing new."""
+    counts = LAG_COUNTS_AT_THE_END[policy]
+    ((_, bars),) = read_histograms(tmp_path / ".summary" / str(policy))["lag/histogram"]
+    assert bars == {lag + 0.5: count for lag, count in enumerate(counts)}
+    assert shown.metrics[policy]["lag/histogram"] == counts
+
+
 def test_summary(shown: Shown) -> None:
     """Steps of environments are frames without frame skip."""
     summary = shown.summary
@@ -245,11 +267,17 @@ def test_summary(shown: Shown) -> None:
     assert summary["policies"] == [
         {
             "frames": 5120, "samples": 1200, "policy_version": 37, "lag": {"min": 1.0, "avg": 2.5, "max": 7.0},
-            "too_old": 17, "lag_of_run": {"avg": 2.0, "max": 8.0}, "reward": 30.0, "episodes": 3,
+            "too_old": 17, 
+            "lag_of_run": {"avg": 2.0, "max": 8.0, "acting": 0.5, "queued": 1.0, "epochs": 0.5, "histogram": [5, 0, 7]},
+            "reward": 30.0, "episodes": 3,
         },
         {
             "frames": 6144, "samples": 5200, "policy_version": 41, "lag": {"min": 0.0, "avg": 4.25, "max": 9.0},
-            "too_old": 23, "lag_of_run": {"avg": 3.25, "max": 11.0}, "reward": -3.0, "episodes": 1,
+            "too_old": 23, 
+            "lag_of_run": {
+                "avg": 3.25, "max": 11.0, "acting": 1.0, "queued": 0.25, "epochs": 2.0, "histogram": [0, 3, 2, 1],
+            },
+            "reward": -3.0, "episodes": 1,
         },
     ]  # fmt: skip
     assert summary["seconds"] == {

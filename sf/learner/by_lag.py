@@ -1,0 +1,69 @@
+"""What policy lag does to training: importance ratios, effective sample size and clipping in buckets of lag.
+
+Buckets are 0, 1, 2-3, 4-7, ... optimizer steps, each twice as wide as the one before, and the last one is open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sf.learner.losses import effective_sample_size
+from sf.learner.peers import ALONE, Peers
+from sf.shared.arena import Array
+
+NUM_BUCKETS = 9
+MOST_LOG_RATIO = 300.0
+"""Beyond which a ratio counts as this one, so that the sum of squares is a number."""
+
+
+def bucket_name(index: int) -> str:
+    """``0``, ``1``, ``2-3``, ``4-7``, ..., ``128+``."""
+    first = 2 ** (index - 1) if index else 0
+    if index == NUM_BUCKETS - 1:
+        return f"{first}+"
+    return str(first) if index < 2 else f"{first}-{2 * first - 1}"
+
+
+BUCKETS = tuple(bucket_name(index) for index in range(NUM_BUCKETS))
+KINDS = ("ratio_at_lag", "ESS_at_lag", "clipped_at_lag")
+TAGS = frozenset(f"{kind}/{bucket}" for kind in KINDS for bucket in BUCKETS)
+
+
+class ByLag:
+    """Sums over the minibatches of one dataset."""
+
+    def __init__(self) -> None:
+        """Starts with nothing."""
+        self._sums: list[Tensor] = []
+
+    @torch.no_grad()
+    def add(self, lags: Array, log_ratios: Tensor, clipped: Tensor) -> None:
+        """Takes in one minibatch, or this learner's share of it.
+
+        Args:
+            lags: [N] int64 on the host, in optimizer steps.
+            log_ratios: [N] logarithms of the importance ratios to the policy that acted.
+            clipped: [N] bool, whether the objective clips them.
+        """
+        # 0 stays 0, and n goes to the number of its binary digits.
+        buckets = np.minimum(np.frexp(lags)[1], NUM_BUCKETS - 1)
+        ratios = log_ratios.to(torch.float64).clamp(max=MOST_LOG_RATIO).exp()
+        facts = torch.stack([torch.ones_like(ratios), ratios, ratios.square(), clipped.to(ratios)], 1)
+        index = torch.from_numpy(buckets.astype(np.int64)).to(facts.device)
+        self._sums.append(facts.new_zeros(NUM_BUCKETS, 4).index_add_(0, index, facts))
+
+    def read(self, peers: Peers = ALONE) -> dict[str, float]:
+        """Of the buckets that have transitions, over all learners: mean ratio, effective sample size, clipped share."""
+        own = torch.stack(self._sums).sum(0).cpu() if self._sums else torch.zeros(NUM_BUCKETS, 4, dtype=torch.float64)
+        totals = torch.stack([share for (share,) in peers.gather(own)]).sum(0).tolist()
+        found: dict[str, float] = {}
+        for name, (num, ratio, square, clipped) in zip(BUCKETS, totals, strict=True):
+            if not num:
+                continue
+            size = effective_sample_size(num, ratio, square) if square else math.nan
+            found |= zip((f"{kind}/{name}" for kind in KINDS), (ratio / num, size, clipped / num), strict=True)
+        return found

@@ -1,0 +1,1 @@
+"""Pictures of a run, from the files that it has left."""
