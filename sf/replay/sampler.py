@@ -94,21 +94,21 @@ class StalenessAwareSampler:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} draws nothing. Use 1 or more.")
-        staleness = self._staleness(storage)
-        rows = None
+        versions, rows = self._versions(storage), None
         if self.max_staleness >= 0:
-            rows = (staleness <= self.max_staleness).nonzero()[:, 0]
+            rows = (versions >= self.consumer_version - self.max_staleness).nonzero()[:, 0]
             if len(rows) == 0:
                 raise RuntimeError(
-                    f"All {len(staleness)} entries are older than max_staleness={self.max_staleness} at consumer "
-                    f"version {self.consumer_version}; the freshest has staleness {int(staleness.min())}. Collect "
-                    "newer data, or raise max_staleness."
+                    f"All {len(versions)} entries are older than max_staleness={self.max_staleness} at consumer "
+                    f"version {self.consumer_version}; the freshest has staleness "
+                    f"{self.consumer_version - int(versions.max())}. Collect newer data, or raise max_staleness."
                 )
-            staleness = staleness[rows]
+            versions = versions[rows]
+        staleness = self._staleness(versions)
         index = draw(self._weights(staleness), batch_size, self.generator)
         return index if rows is None else rows[index], {"staleness": staleness[index]}
 
-    def _staleness(self, storage: Storage) -> Tensor:
+    def _versions(self, storage: Storage) -> Tensor:
         """[n] int64 of all entries."""
         if len(storage) == 0:
             raise RuntimeError("The storage is empty. Extend the buffer before you sample from it.")
@@ -119,7 +119,10 @@ class StalenessAwareSampler:
                 f"The rows have no column {self.version_key!r}. Add the version of the policy that chose each action, "
                 "for example with PolicyVersion.stamp(rows), or give the sampler its name as version_key."
             ) from None
-        versions = versions.reshape(-1).to(torch.int64)
+        return versions.reshape(-1).to(torch.int64)
+
+    def _staleness(self, versions: Tensor) -> Tensor:
+        """[n] int64, in scratch memory that the next draw overwrites."""
         if len(self._room) < len(versions) or self._room.device != versions.device:
             self._room = torch.empty_like(versions)
         newest = torch.tensor(self.consumer_version, device=versions.device)
