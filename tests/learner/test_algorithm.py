@@ -293,6 +293,16 @@ def test_decoupled_loss_is_the_one_of_the_paper() -> None:
     assert abs(coupled - wanted) > 1e-3, "the two objectives differ on stale data"
 
 
+def test_decoupled_loss_has_finite_derivatives_where_a_ratio_overflows() -> None:
+    config, policy = learner_config(), make_policy()
+    algorithm = DecoupledPPO(config)
+    transitions = algorithm.prepare(act(policy), policy)
+    transitions["proximal_log_probs"].fill_(-200.0)
+    evaluation = policy.evaluate(transitions.observations, transitions.actions)
+    loss = algorithm.loss(evaluation, transitions).total
+    assert torch.isfinite(torch.autograd.grad(loss, evaluation.log_probs)[0]).all()
+
+
 def test_decoupled_loss_on_fresh_data_is_that_of_ppo() -> None:
     config, policy = learner_config(), make_policy()
     transitions = DecoupledPPO(config).prepare(act(policy), policy)

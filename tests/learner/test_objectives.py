@@ -27,6 +27,16 @@ OBJECTIVES: list[dict[str, Any]] = [
     {"ppo_clip_ratio_high": 0.4},
     {"ppo_dual_clip": 3.0},
 ]
+OTHER_CORRECTIONS: list[dict[str, Any]] = [
+    {},
+    {"ppo_clip_form": "reciprocal"},
+    {"ppo_clip_ratio_high": 0.4, "ppo_dual_clip": 3.0},
+    {"kl_loss_coeff": 0.5},
+    {"kl_loss_coeff": 0.5, "objective": "truncated"},
+    {"with_vtrace": True},
+    {"recompute_advantages": True},
+    {"ess_lr": True},
+]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +53,8 @@ class Stale:
     """A batch of versions 3 to 7, prepared at version 10, asked for at version 12."""
 
     def __init__(self, **flags: Any) -> None:
-        self.config = learner_config(kl_loss_coeff=0.0, exploration_loss_coeff=0.0, value_loss_coeff=0.0, **flags)
+        off = {"kl_loss_coeff": 0.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 0.0}
+        self.config = learner_config(**{**off, **flags})
         policy = make_policy()
         batch = act(policy)
         self.acted = torch.randint(3, 8, batch.rewards.shape)
@@ -260,18 +271,43 @@ def test_learning_rate_follows_the_effective_sample_size() -> None:
 
 
 @pytest.mark.parametrize("log_prob", [-200.0, 200.0])
-@pytest.mark.parametrize("flags", [{"ess_lr": True}, {"objective": "truncated"}])
-def test_an_extreme_ratio_leaves_the_policy_finite(flags: dict[str, Any], log_prob: float) -> None:
+@pytest.mark.parametrize("is_good", [True, False])
+@pytest.mark.parametrize("flags", [*OBJECTIVES, *OTHER_CORRECTIONS])
+def test_an_extreme_ratio_leaves_the_policy_finite(flags: dict[str, Any], is_good: bool, log_prob: float) -> None:
     policy = make_policy()
     batch = act(policy)
     log_probs = batch.behavior_log_probs.clone()
-    log_probs.view(-1)[PPO(learner_config()).prepare(batch, policy).advantages.argmax()] = log_prob
+    advantages = PPO(learner_config()).prepare(batch, policy).advantages
+    log_probs.view(-1)[advantages.argmax() if is_good else advantages.argmin()] = log_prob
     update = Update(policy, learner_config(**flags))
     before = policy.flat_parameters.detach().clone()
     train(update, batch.with_columns(log_probs=log_probs))
     assert (update.version, update.num_skipped) == (1, 0)
     assert torch.isfinite(policy.flat).all()
     assert not torch.equal(policy.flat_parameters, before)
+
+
+@pytest.mark.parametrize("flags", [*OBJECTIVES, *OTHER_CORRECTIONS])
+def test_extreme_probabilities_change_no_other_derivative(flags: dict[str, Any]) -> None:
+    """Of the acting and of the proximal policy, with good, bad and indifferent actions."""
+    stale = Stale(**flags)
+    plain, log_probs = stale.transitions, torch.tensor([-200.0, -200.0, -200.0, 200.0, 200.0, 200.0])
+    behavior, advantages = plain.behavior_log_probs.clone(), plain.advantages.clone()
+    behavior[:6], advantages[:12] = log_probs, torch.tensor([1.0, -1.0, 0.0] * 4)
+    extreme = replace(plain, behavior_log_probs=behavior, advantages=advantages)
+    if "proximal_log_probs" in plain.extra:
+        proximal = plain["proximal_log_probs"].clone()
+        proximal[6:12] = log_probs
+        extreme = extreme.with_columns(proximal_log_probs=proximal)
+    gradients = []
+    for transitions in (plain, extreme):
+        loss = stale.algorithm.loss(stale.evaluation, transitions).total
+        gradients.append(torch.autograd.grad(loss, stale.evaluation.log_probs, retain_graph=True)[0])
+    assert torch.isfinite(gradients[1]).all()
+    assert torch.equal(gradients[0][12:], gradients[1][12:])
+    if stale.algorithm.has_gradients:
+        by_hand = stale.algorithm.gradients(stale.evaluation, extreme).log_probs
+        torch.testing.assert_close(by_hand, gradients[1], rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize(
