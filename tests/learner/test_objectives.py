@@ -270,6 +270,12 @@ def test_learning_rate_follows_the_effective_sample_size() -> None:
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-6, atol=1e-7)
 
 
+def test_an_importance_weight_that_weakens_fresh_data_is_refused() -> None:
+    check(make_config(importance_weight_max=1.0))
+    with pytest.raises(ConfigError, match=r"importance_weight_max=0\.9 must be at least 1"):
+        check(make_config(importance_weight_max=0.9))
+
+
 @pytest.mark.parametrize("log_prob", [-200.0, 200.0])
 @pytest.mark.parametrize("is_good", [True, False])
 @pytest.mark.parametrize("flags", [*OBJECTIVES, *OTHER_CORRECTIONS])
