@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
-from sf.learner.algorithm import Algorithm
 from sf.learner.dataset import Transitions
 from sf.learner.losses import clip_fraction, divergences, explained_variance
 from sf.learner.minibatches import Ages
@@ -27,13 +26,6 @@ def train_summary_interval_s(version: int) -> float:
         if version <= end:
             return start_s + (end_s - start_s) * (version - start) / (end - start)
     return SUMMARY_INTERVALS[-1][1]
-
-
-@torch.no_grad()
-def loss_terms(evaluation: Evaluation, minibatch: Transitions, algorithm: Algorithm) -> dict[str, Tensor]:
-    """The loss and its terms."""
-    losses = algorithm.loss(evaluation, minibatch)
-    return {"loss": losses.total, **losses.terms}
 
 
 @torch.no_grad()

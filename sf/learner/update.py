@@ -21,7 +21,7 @@ from torch import Tensor
 from sf.config import LearnerConfig, ReplayConfig
 from sf.errors import CheckpointError, InternalError
 from sf.learner import metrics
-from sf.learner.algorithm import Algorithm
+from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
@@ -254,8 +254,7 @@ class Update:
         self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
-        if size:
-            self._network.backward(evaluation, normalized)
+        losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
@@ -272,12 +271,18 @@ class Update:
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
             self._summary.forget_shares()
         if self.want_summary and size:
-            self._summary.add_share(metrics.loss_terms(evaluation, normalized, self.algorithm), size)
+            losses = losses or self._losses(evaluation, normalized)
+            self._summary.add_share(losses.scalars(), size)
             self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm.config), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
         return True
+
+    @torch.no_grad()
+    def _losses(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        """Of a step whose derivatives were written out, for a summary."""
+        return self.algorithm.loss(evaluation, minibatch)
 
     def _skip(self, minibatch: Transitions) -> None:
         self.num_skipped += 1

@@ -57,6 +57,40 @@ class Mixed(OtherLoss, PPO):
     """Takes its loss from there."""
 
 
+class OtherGains(PPO):
+    """Changes a part of the loss."""
+
+    def _gains(self, evaluation: Evaluation, minibatch: Transitions, log_ratios: Tensor) -> Tensor:
+        return minibatch.advantages * log_ratios
+
+
+class OtherPreparation(PPO):
+    """Changes the data alone."""
+
+    prepares_each_epoch = True
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self.halved = 0.5
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        transitions = super().prepare(batch, policy)
+        return transitions.with_columns(half=self._half(transitions.advantages))
+
+    def _half(self, advantages: Tensor) -> Tensor:
+        return self.halved * advantages
+
+    def set_progress(self, fraction: float) -> None:
+        super().set_progress(fraction / 2)
+
+
+class OwnGradients(OtherGains):
+    """Writes the gradients of that loss."""
+
+    def gradients(self, evaluation: Evaluation, minibatch: Transitions) -> LossGradients:
+        return super().gradients(evaluation, minibatch)
+
+
 class FasterGradients(PPO):
     """Other code for the gradients of the same loss."""
 
@@ -73,6 +107,9 @@ class Inherits(WithoutGradients):
     [
         (PPO, True),
         (FasterGradients, True),
+        (OtherGains, False),
+        (OtherPreparation, True),
+        (OwnGradients, True),
         (WithoutGradients, False),
         (Mixed, False),
         (Inherits, False),
@@ -99,6 +136,26 @@ def test_an_update_by_autograd_is_the_one_by_hand(flags: dict[str, Any]) -> None
         ends.append(update.policy.flat.clone())
     assert not torch.equal(ends[0], policy.flat)
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+class Evaluated(PolicyGradient):
+    """Counts the calls of its loss."""
+
+    num_calls = 0
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        self.num_calls += 1
+        return super().loss(evaluation, minibatch)
+
+
+def test_a_loss_is_computed_once_for_each_step_with_a_summary_too() -> None:
+    config = learner_config(num_epochs=2, num_batches_per_epoch=3)
+    algorithm, policy = Evaluated(config), make_policy()
+    update = Update(policy, config, algorithm=algorithm)
+    algorithm.num_calls, update.want_summary = 0, True  # the trial calls it too
+    train(update, act(policy))
+    assert algorithm.num_calls == 6
+    assert {"loss", "policy_loss", "value_loss"} <= update.summary().keys()
 
 
 class Counting(PolicyGradient):
