@@ -16,6 +16,7 @@ from sf.config.roles import (
 )
 from sf.config.sizes import (
     envs_per_group,
+    limit_of_drawn_lag,
     rows_per_group,
     samples_per_iteration,
     samples_per_round,
@@ -36,6 +37,7 @@ __all__ = [
     "RunConfig",
     "check",
     "envs_per_group",
+    "limit_of_drawn_lag",
     "rows_per_group",
     "samples_per_iteration",
     "samples_per_round",

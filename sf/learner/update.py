@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ReplayConfig
-from sf.errors import CheckpointError, InternalError
+from sf.errors import CheckpointError, ConfigError, InternalError
 from sf.learner import metrics
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
@@ -102,6 +102,14 @@ class Update:
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.replays = replay.replay != "none"
+        if self.replays and self.algorithm.prepares_each_epoch:
+            raise ConfigError(
+                [
+                    f"algorithm={type(self.algorithm).__name__} prepares the newest batch before each epoch "
+                    f"(prepares_each_epoch), but with replay={replay.replay} minibatches come from older ones as well. "
+                    "Leave it out, or use --replay=none."
+                ]
+            )
         self._minibatches: MinibatchSource = (
             ReplayedMinibatches(policy, config, replay, lambda: self.version)
             if self.replays
@@ -160,9 +168,11 @@ class Update:
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
-            if epoch == 0:
-                self._minibatches.add(batch, transitions, selection)
-            for index, minibatch in enumerate(self._minibatches.epoch(batch, transitions, selection)):
+                if epoch == 0:
+                    self._minibatches.add(batch, transitions, selection)
+                else:
+                    self._minibatches.renew(transitions)
+            for index, minibatch in enumerate(self._minibatches.epoch()):
                 evaluation, rows = self._evaluate(minibatch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
@@ -171,7 +181,8 @@ class Update:
                 if self.want_summary and self.replays:
                     self._summary.add(metrics.replay_facts(evaluation, rows, minibatch.lags))
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
-                is_last = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                is_last = ends or minibatch.exhausts
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
