@@ -64,12 +64,10 @@ def collected_line(frames: Mapping[int, int], fps: float) -> str:
     return f"Collected {dict(frames)}, FPS: {fps:.1f}"
 
 
-def lag_line(policy_id: int, mean: float, largest: float, expected: ExpectedLag) -> str:
-    """The policy lag of a whole run beside the one that its sizes promise."""
-    return (
-        f"Policy #{policy_id} lag over the run: avg {mean:.1f}, max {largest:.1f} (expected: avg {expected.avg:.4g}, "
-        f"max {expected.max:.4g})"
-    )
+def lag_line(policy_id: int, mean: float, largest: float, expected: ExpectedLag | None) -> str:
+    """The policy lag of a whole run, beside the one that its sizes promise if they do."""
+    promised = "" if expected is None else f" (expected: avg {expected.avg:.4g}, max {expected.max:.4g})"
+    return f"Policy #{policy_id} lag over the run: avg {mean:.1f}, max {largest:.1f}{promised}"
 
 
 def outcome_line(

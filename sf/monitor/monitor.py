@@ -206,7 +206,7 @@ class Monitor:
         if not (last.has_learned or self._has_nothing_left):
             self._console.line(nothing_learned(first, last, self._needed))
         for policy_id, counters in enumerate(last.policies):
-            if self._expected is not None and counters.mean_lag >= 0:
+            if counters.mean_lag >= 0:
                 self._console.plain(lag_line(policy_id, counters.mean_lag, counters.largest_lag, self._expected))
         self._console.line(collected_line(frames, summary["fps"]))
         self._console.line(self._outcome(first, last, exit_reason))

@@ -19,7 +19,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.machine.cores import usable_cores
 from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
-from sf.monitor.expected_lag import expected_lag
+from sf.monitor.expected_lag import forecast
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
@@ -121,8 +121,7 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
     sizes = Sizes.of(config, info)
-    lag = expected_lag(config, info.num_agents, sizes.batches_held)
-    yield f"Expected policy lag: {lag}" + ("" if lag.is_exact else " while training holds the run back, else less")
+    yield forecast(config, info.num_agents, sizes.batches_held)
     if sentence := note_on_batches_held(config, sizes):
         yield sentence
     if look.refuses_second:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -451,6 +452,9 @@ def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_pat
     finished = run(tmp_path / "first", *flags, "--stop_at_reward=400", "--train_for_env_steps=600000")
     assert finished.code == ExitCode.FINISHED, finished.err
     assert "stop_at_reward reached" in finished.out
+    assert "Policy lag is not forecast: replay=staleness draws transitions of any age.\n" in finished.out
+    assert re.search(r"^Policy #0 lag over the run: avg [\d.]+, max [\d.]+$", finished.out, re.M)
+    assert "expected_lag" not in json.loads((tmp_path / "replayed" / "summary.json").read_text())
     tags: set[str] = set()
     for line in (tmp_path / "replayed" / "metrics.jsonl").read_text().splitlines():
         tags |= json.loads(line).keys()
