@@ -16,14 +16,14 @@ import sf
 from examples.algorithms.auxiliary_loss import Foresight, PPOWithForesight
 from examples.algorithms.decoupled_ppo import DecoupledPPO
 from examples.algorithms.policy_gradient import PolicyGradient
-from sf.config import LearnerConfig, ModelConfig
+from sf.config import OF_ALGORITHMS, LearnerConfig, ModelConfig, changed_algorithm_flags
 from sf.errors import ConfigError, ExitCode
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, evaluate_batch
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
-from sf.learner.trial import algorithm_of, loss_terms_of
+from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS, register_model
 from sf.policy import ActorCritic, Evaluation
@@ -265,6 +265,74 @@ def test_an_algorithm_that_cannot_be_had_is_told(
     monkeypatch.setattr(ALGORITHMS, "registered", {})
     with pytest.raises(ConfigError, match=re.compile(sentence, re.S)):
         algorithm_of(LearnerConfig(algorithm=name))
+
+
+WORDS = {"objective": "truncated", "proximal_policy": "interpolated", "ppo_clip_form": "reciprocal"}
+NEEDS: dict[str, dict[str, Any]] = {
+    "vtrace_rho": {"with_vtrace": True},
+    "vtrace_c": {"with_vtrace": True},
+    "proximal_policy": {"objective": "decoupled"},
+    "importance_weight_max": {"objective": "truncated"},
+}
+
+
+def changed_flag(name: str) -> dict[str, Any]:
+    """Another value than that by default, and the flags with which PPO reads it."""
+    value = getattr(LearnerConfig(), name)
+    if name not in WORDS:
+        value = not value if isinstance(value, bool) else (value or 0.0) + 0.125
+    return {name: WORDS.get(name, value), **NEEDS.get(name, {})}
+
+
+@pytest.mark.parametrize("name", OF_ALGORITHMS)
+def test_a_flag_that_an_algorithm_does_not_read_is_known(name: str) -> None:
+    """PPO reads all of them, where their values matter; a loss of entropy alone reads those of `prepare`."""
+    named = {"ppo": f"{__name__}:WithoutGradients", "other": f"{__name__}:EntropyAlone"}
+    config = learner_config(algorithm=named["ppo"], **changed_flag(name))
+    assert unread_flags(config, make_policy()) == []
+    other = learner_config(algorithm=named["other"], **changed_flag(name))
+    of_prepare = {"gamma", "gae_lambda", "value_bootstrap"}
+    assert (name in unread_flags(other, make_policy())) == (name not in of_prepare)
+
+
+class EntropyAlone(OtherLoss, Algorithm):
+    """Reads no flag."""
+
+
+class ReadsThemAll(EntropyAlone):
+    """Keeps the flags in a form of its own."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self.flags = dict(vars(config))
+
+
+def test_all_flags_count_as_read_where_they_are_copied() -> None:
+    config = LearnerConfig(algorithm=f"{__name__}:ReadsThemAll", ppo_dual_clip=3.0)
+    assert unread_flags(config, make_policy()) == []
+
+
+def test_a_part_of_ppo_that_is_replaced_leaves_its_flags_unread_even_if_others_shrink() -> None:
+    config = learner_config(algorithm=f"{__name__}:OtherGains", ppo_dual_clip=3.0, ppo_clip_anneal=True)
+    assert unread_flags(config, make_policy()) == ["ppo_dual_clip"]
+
+
+def test_rewards_that_are_normalized_are_discounted_as_well() -> None:
+    assert changed_algorithm_flags(LearnerConfig(gamma=0.9)) == ["gamma"]
+    assert changed_algorithm_flags(LearnerConfig(gamma=0.9, normalize_rewards=True)) == []
+
+
+@pytest.mark.parametrize("serial_mode", [True, False])
+def test_flags_without_effect_are_told_before_a_run(serial_mode: bool, tmp_path: Path) -> None:
+    name = f"{EXAMPLES}.policy_gradient:PolicyGradient"
+    flags = "--objective=decoupled", "--ppo_dual_clip=3", "--exploration_loss_coeff=0.02", "--gamma=0.9"
+    finished = run(
+        tmp_path, "--env=CartPole-v1", f"--train_dir={tmp_path}", "--train_for_env_steps=1000", f"--algorithm={name}",
+        f"--serial_mode={serial_mode}", *flags,
+    )  # fmt: skip
+    assert finished.code == ExitCode.FINISHED, finished.err
+    sentence = f"Warning: algorithm={name} does not read objective=decoupled, ppo_dual_clip=3.0. So they will change"
+    assert finished.out.count(sentence) == 1
 
 
 @pytest.mark.parametrize("serial_mode", [True, False])
