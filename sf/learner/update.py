@@ -144,15 +144,17 @@ class Update:
         """Trains on a dataset; one item after each optimizer step.
 
         Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
-        when the dataset begins count for the lag but train nothing. The learning rate is multiplied by the share of the
-        others. Those that would be older than `bound_policy_lag` at its last step are left out altogether. A dataset
-        with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
+        when the dataset begins count for the lag but train nothing. Those that would be older than `bound_policy_lag`
+        at its last step do not count for the lag either. The learning rate is multiplied by the share of the others. A
+        dataset with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
         """
         self._summary = metrics.Summary(self._loss_terms)
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
-        own = self._in_time(batch.valid, ages)
-        selection = Selection(own, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
+        selection = Selection(
+            batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device, self._oldest
+        )
+        self.num_left_out += selection.num_left_out
         if selection.num_trained == 0:
             self._log_skipped(selection, batch.policy_version)
             if self.reward_scaling is not None:
@@ -198,16 +200,12 @@ class Update:
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
 
-    def _in_time(self, own: Tensor, ages: Tensor) -> Tensor:
-        """[T, B] bool, the own transitions without those that `bound_policy_lag` leaves out."""
+    @property
+    def _oldest(self) -> int | None:
+        """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
         config = self.config
-        if config.bound_policy_lag is None:
-            return own
         last_step = config.num_epochs * config.num_minibatches - 1
-        in_time = own & (ages + last_step <= config.bound_policy_lag)
-        (num_left_out,) = self.peers.sum(int(own.sum() - in_time.sum()))
-        self.num_left_out += int(num_left_out)
-        return in_time
+        return None if config.bound_policy_lag is None else config.bound_policy_lag - last_step
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
@@ -377,9 +375,9 @@ class Update:
         )
 
     def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
-        if selection.num_own == 0:
+        if selection.num_own == selection.num_left_out:
             why = "other policies chose all of them"
-            if self.config.bound_policy_lag is not None:
+            if selection.num_left_out:
                 why = f"all of them are too old for bound_policy_lag={self.config.bound_policy_lag}"
             log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)
             return
@@ -387,7 +385,7 @@ class Update:
             "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "
             "newest transition %d). Do published weights reach the inference workers? Otherwise raise "
             "--max_policy_lag.",
-            selection.num_own,
+            selection.num_own - selection.num_left_out,
             self.config.max_policy_lag,
             self.version,
             max(labels.flatten().tolist(), default=-1),
