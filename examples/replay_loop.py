@@ -72,7 +72,8 @@ class Collector:
 def loss_of(policy: ActorCritic, rows: dict[str, Tensor]) -> Tensor:
     """The loss of PPO; ratios correct for the age of the rows."""
     distribution, values = policy(rows["observations"])
-    ratios = (distribution.log_prob(rows["actions"]) - rows["log_probs"]).exp()
+    log_ratios = distribution.log_prob(rows["actions"]) - rows["log_probs"]
+    ratios = log_ratios.clamp(max=20.0).exp()  # an infinite one would make the gradient no number
     advantages = (rows["advantages"] - rows["advantages"].mean()) / (rows["advantages"].std() + 1e-8)
     gains = torch.minimum(advantages * ratios, advantages * ratios.clamp(1 - CLIP, 1 + CLIP))
     return -gains.mean() + 0.5 * (values - rows["targets"]).square().mean() - 0.01 * distribution.entropy().mean()

@@ -14,7 +14,7 @@ import torch
 import sf
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, evaluate_batch
-from sf.learner.losses import value_loss
+from sf.learner.losses import bounded, value_loss
 from sf.policy import ActorCritic, Evaluation
 
 MOST_CORRECTION = 10.0
@@ -33,7 +33,7 @@ class DecoupledPPO(sf.Algorithm):
         """See `sf.Algorithm.loss`."""
         config, advantages = self.config, minibatch.advantages
         corrections = (minibatch["proximal_log_probs"] - minibatch.behavior_log_probs).exp().clamp(max=MOST_CORRECTION)
-        ratios = (evaluation.log_probs - minibatch["proximal_log_probs"]).exp()
+        ratios = bounded(evaluation.log_probs - minibatch["proximal_log_probs"]).exp()  # 0 times infinity is no number
         clipped = ratios.clamp(1.0 - config.ppo_clip_ratio, 1.0 + config.ppo_clip_ratio)
         policy = -(corrections * torch.minimum(advantages * ratios, advantages * clipped)).mean()
         values, old_values = evaluation.normalized_values, minibatch.old_values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sf.config.algorithm_flags import OF_ALGORITHMS, changed_algorithm_flags, note_on_unread_flags
 from sf.config.checks import check
 from sf.config.roles import (
     Config,
@@ -16,6 +17,7 @@ from sf.config.roles import (
 )
 from sf.config.sizes import (
     envs_per_group,
+    limit_of_drawn_lag,
     rows_per_group,
     samples_per_iteration,
     samples_per_round,
@@ -25,6 +27,7 @@ from sf.config.sizes import (
 )
 
 __all__ = [
+    "OF_ALGORITHMS",
     "Config",
     "EvalConfig",
     "FaultConfig",
@@ -34,8 +37,11 @@ __all__ = [
     "ReplayConfig",
     "RolloutConfig",
     "RunConfig",
+    "changed_algorithm_flags",
     "check",
     "envs_per_group",
+    "limit_of_drawn_lag",
+    "note_on_unread_flags",
     "rows_per_group",
     "samples_per_iteration",
     "samples_per_round",

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
+from sf.config.replaying import replay_problems
 from sf.config.roles import Config
 from sf.config.sizes import (
     least_lag_bound,
@@ -19,15 +20,12 @@ from sf.config.sizes import (
     trajectories_per_dataset,
 )
 from sf.errors import ConfigError
-from sf.machine.memory import available_memory
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from sf.spaces import EnvInfo
 
-BYTES_BESIDE_OBSERVATION = 64
-"""Of a transition in the buffer: action, log-probability, value, advantage, return, versions."""
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -45,7 +43,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     problems += _names(config) + _combinations(config) + _acting(config, None)
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
-        problems += _replay(config, info) + _lag_bound(config, info)
+        problems += replay_problems(config, info) + _lag_bound(config, info)
         problems += _acting(config, info)
         _images(config, info)
     if problems:
@@ -212,60 +210,6 @@ def _memory(config: Config) -> list[str]:
         f"use_rnn=True trains on whole trajectories, and the {trajectories} trajectories {owner} cannot be dealt to "
         f"num_batches_per_epoch={parts} equal minibatches. Use a --num_batches_per_epoch that divides {trajectories}."
     ]
-
-
-def _replay(config: Config, info: EnvInfo) -> list[str]:
-    """A buffer that can be filled and drawn from."""
-    if config.replay.replay == "none":
-        return []
-    replay, learner, problems = config.replay, config.learner, []
-    samples, steps = (
-        samples_per_iteration(config) * config.run.num_policies,
-        learner.num_epochs * learner.num_minibatches,
-    )
-    if replay.replay_size < samples:
-        problems.append(
-            f"replay_size={replay.replay_size} is less than one batch of {samples} transitions (batch_size="
-            f"{learner.batch_size} x num_batches_per_epoch={learner.num_minibatches}). Use --replay_size={samples} or "
-            "more."
-        )
-    if 0 <= replay.max_staleness < steps - 1:
-        problems.append(
-            f"max_staleness={replay.max_staleness} leaves nothing to draw: a batch is trained on for num_epochs="
-            f"{learner.num_epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps. "
-            f"Before the last one its freshest transitions are {steps - 1} steps old. Use "
-            f"--max_staleness={steps - 1} or more, or fewer epochs or minibatches."
-        )
-    meaningless = {
-        "with_vtrace=True": learner.with_vtrace,
-        "recompute_advantages=True": learner.recompute_advantages,
-        f"target_kl={learner.target_kl:g}": learner.target_kl > 0,
-        f"lr_schedule={learner.lr_schedule}": learner.lr_schedule.startswith("kl_adaptive"),
-        "objective=decoupled with proximal_policy=evaluated": learner.objective == "decoupled"
-        and learner.proximal_policy == "evaluated",
-    }
-    for name in (name for name, is_set in meaningless.items() if is_set):
-        problems.append(
-            f"{name} with replay={replay.replay}: it compares the policy with the newest batch, and minibatches come "
-            "from older ones as well. Leave it out, or use --replay=none."
-        )
-    if learner.num_learners > 1:
-        problems.append(
-            f"num_learners={learner.num_learners} with replay={replay.replay}: a buffer belongs to one learner. Use "
-            "--num_learners=1."
-        )
-    import numpy as np  # which is there since there is `info`
-
-    observation = sum(leaf.size * np.dtype(leaf.dtype).itemsize for leaf in info.observations.values())
-    needed = replay.replay_size * (observation + BYTES_BESIDE_OBSERVATION) * config.run.num_policies
-    available, owner = available_memory()
-    if needed > available:
-        fitting = available * 3 // 4 // (observation + BYTES_BESIDE_OBSERVATION) // config.run.num_policies
-        problems.append(
-            f"replay_size={replay.replay_size} transitions take {needed / 2**30:.3g} GiB, but the {owner} has "
-            f"{available / 2**30:.3g} GiB left. Use --replay_size={fitting} or less."
-        )
-    return problems
 
 
 def _lag_bound(config: Config, info: EnvInfo) -> list[str]:

@@ -225,8 +225,8 @@ class LearnerConfig:
     start of the iteration, weighted by how likely that one finds the action. truncated limits importance weights."""
     proximal_policy: Literal["evaluated", "interpolated"] = "evaluated"
     """Where the decoupled objective gets that policy from: one pass over the batch, or interpolation by version."""
-    importance_weight_max: Annotated[float, ABOVE_0] = 2.0
-    """Largest importance weight of the decoupled and the truncated objective."""
+    importance_weight_max: Annotated[float, AT_LEAST_1] = 2.0
+    """Largest importance weight of the decoupled and the truncated objective; below 1 it would weaken fresh data."""
     recompute_advantages: bool = False
     """Compute advantages anew before each epoch, with the values of then, instead of those of the acting policy."""
     ess_lr: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from sf.config.roles import Config
+from sf.config.roles import Config, LearnerConfig, ReplayConfig
 
 
 def samples_per_round(config: Config, num_agents: int) -> Fraction:
@@ -57,6 +57,17 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 def trajectories_per_dataset(config: Config) -> int:
     """Trajectories, of all policies together, from which each learner takes its own for one training iteration."""
     return samples_per_iteration(config) * config.run.num_policies // config.rollout.rollout
+
+
+def limit_of_drawn_lag(learner: LearnerConfig, replay: ReplayConfig) -> int | None:
+    """The largest lag of a transition that is trained on; None for no limit.
+
+    It is `bound_policy_lag`, or `max_staleness` where that is smaller and there is a buffer.
+    """
+    limits = [] if learner.bound_policy_lag is None else [learner.bound_policy_lag]
+    if replay.replay != "none" and replay.max_staleness >= 0:
+        limits.append(replay.max_staleness)
+    return min(limits, default=None)
 
 
 def least_lag_bound(steps: int, trajectories: int, rows: int) -> int:

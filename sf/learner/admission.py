@@ -8,6 +8,7 @@ may have begun by now, in the arithmetic of AReaL (Fu et al. 2025, arXiv:2505.24
 The learner deals the permissions, because one writer needs no lock: `allowed_slots[g]` says how many slots group g may
 have begun. A permission that lies unused for a second goes to another group. That no transition above the bound trains
 is not left to this: the learner masks the transitions of a worker that has stood still in the middle of a trajectory.
+An asynchronous run with replay is admitted under `--max_staleness` in the same way, and its draws keep to the limit.
 """
 
 from __future__ import annotations

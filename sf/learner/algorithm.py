@@ -35,6 +35,10 @@ class Losses:
         """These losses and further terms, each of which is added to the total as it is."""
         return Losses(sum(terms.values(), self.total), {**self.terms, **terms})
 
+    def scalars(self) -> dict[str, Tensor]:
+        """Total and terms by name, without gradient."""
+        return {name: scalar.detach() for name, scalar in {"loss": self.total, **self.terms}.items()}
+
 
 class LossGradients(NamedTuple):
     """Derivatives of the total loss with respect to what the network puts out, [N] each."""
@@ -42,6 +46,10 @@ class LossGradients(NamedTuple):
     log_probs: Tensor
     entropy: Tensor
     normalized_values: Tensor
+
+
+BESIDE_THE_LOSS = frozenset({"prepare", "prepares_each_epoch", "set_progress", "has_gradients"})
+"""Names that a subclass may define anew without another loss."""
 
 
 class Algorithm:
@@ -55,7 +63,8 @@ class Algorithm:
     prepares_each_epoch: bool = False
     """Whether `prepare` is called before each epoch, under the weights of then, and not only before the first one."""
     has_gradients: bool = False
-    """Whether `gradients` are those of `loss`. A subclass with a loss of its own and no gradients has none."""
+    """Whether `gradients` are those of `loss`. A subclass that changes the loss, or a part of it, has none without
+    gradients of its own."""
 
     def __init__(self, config: LearnerConfig) -> None:
         """Keeps the flags of the learner as `config`."""
@@ -66,9 +75,15 @@ class Algorithm:
         """Whether no step has been taken on the batch; set before each call of `prepare`."""
 
     def __init_subclass__(cls) -> None:
-        """Finds out which of the two methods was written later: older gradients belong to another loss."""
-        homes = [next(i for i, c in enumerate(cls.__mro__) if name in vars(c)) for name in ("gradients", "loss")]
-        cls.has_gradients = cls.__mro__[homes[0]] is not Algorithm and homes[0] <= homes[1]
+        """Finds out whether a part of the loss was written after the gradients, which then belong to another loss.
+
+        That is the method `loss`, or a method that it may call.
+        """
+        classes = cls.__mro__
+        home = next(i for i, each in enumerate(classes) if "gradients" in vars(each))
+        later, earlier = ({name for each in part for name in vars(each)} for part in (classes[:home], classes[home:]))
+        replaced = {name for name in later & earlier if not name.startswith("__")} - BESIDE_THE_LOSS
+        cls.has_gradients = classes[home] is not Algorithm and not replaced
 
     def set_progress(self, fraction: float) -> None:
         """Told before each batch: the part of the run, from 0 to 1, that lies behind."""
@@ -83,7 +98,10 @@ class Algorithm:
         return with_gae(batch, policy, self.config)
 
     def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
-        """The loss of N transitions, with gradient.
+        """The loss of N transitions, with gradient; called once for each optimizer step.
+
+        Where `gradients` take its place, it is only called for the steps that are shown, after them and without
+        gradient. Before a run it is tried once on zeros.
 
         Args:
             evaluation: of them by the present policy; N rows in each of its tensors.

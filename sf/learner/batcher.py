@@ -65,6 +65,8 @@ class Batcher:
         self.learner, self.device = learner, device
         self._open: list[_OpenSlot] = []
         self._is_handed_out = False
+        self._trained_before: list[tuple[_OpenSlot, bool]] = []
+        """Slots in the dataset that was released last, and whether there had been a step on some of them before."""
         self._streams = np.empty(trajectories, np.int64)
         self._by_step: dict[str, Tensor] = {}
         """Room for one dataset of the fields with steps."""
@@ -126,8 +128,9 @@ class Batcher:
             was_trained_on: there was an optimizer step.
         """
         self._is_handed_out = False
-        for slot in self._open:
-            slot.was_trained_on |= was_trained_on and slot.used > 0
+        self._trained_before = [(slot, slot.was_trained_on) for slot in self._open if slot.used > 0]
+        for slot, _ in self._trained_before:
+            slot.was_trained_on |= was_trained_on
         if self._transfers is not None:
             self._transfers.synchronize()
         finished = [slot for slot in self._open if slot.used == self.slots.topology.rows]
@@ -135,6 +138,13 @@ class Batcher:
         for slot in finished:
             self.slots.release(slot.index, self.policy_id, slot.was_trained_on)
         return len(finished)
+
+    def had_no_step(self) -> None:
+        """Says that there was no optimizer step on the dataset that was released last, as one that is trained on."""
+        for slot, was_trained_on in self._trained_before:
+            slot.was_trained_on = was_trained_on
+            if slot.used == self.slots.topology.rows and not was_trained_on:
+                self.slots.was_unused(slot.index, self.policy_id)
 
     def state(self) -> list[tuple[int, int, bool]]:
         """The slots that it holds, as `_OpenSlot` has them; between two datasets."""

@@ -32,6 +32,8 @@ class Minibatch:
     """Of a recurrent policy, whose transitions are whole trajectories in the order of time."""
     kept: Tensor | None = None
     """[n] which of the transitions train, where a recurrent policy goes through more; None for all."""
+    exhausts: bool = False
+    """No other minibatch of the dataset can follow after a step on this one."""
 
 
 class MinibatchSource(Protocol):
@@ -40,7 +42,10 @@ class MinibatchSource(Protocol):
     def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
         """Takes in a dataset, before the first step on it."""
 
-    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
+    def renew(self, transitions: Transitions) -> None:
+        """Takes in the transitions of the same dataset, which the algorithm has prepared anew."""
+
+    def epoch(self) -> Iterator[Minibatch]:
         """The minibatches of one epoch; each is made when it is asked for, under the version of then."""
 
 
@@ -51,21 +56,29 @@ class DealtMinibatches:
         """Deals for a policy whose present version is `version()`."""
         self._is_recurrent, self._config, self._version = policy.state_size > 0, config, version
         self._first_version = 0
+        self._batch: Batch
+        self._transitions: Transitions
+        self._selection: Selection
 
     def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
         """See `MinibatchSource`."""
+        self._batch, self._transitions, self._selection = batch, transitions, selection
         self._first_version = self._version()
 
-    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
+    def renew(self, transitions: Transitions) -> None:
         """See `MinibatchSource`."""
-        dealt = selection.deal(self._config.num_minibatches, self._config.shuffle_minibatches, self._is_recurrent)
+        self._transitions = transitions
+
+    def epoch(self) -> Iterator[Minibatch]:
+        """See `MinibatchSource`."""
+        flags = self._config
+        dealt = self._selection.deal(flags.num_minibatches, flags.shuffle_minibatches, self._is_recurrent)
         for index, rows in enumerate(dealt):
             steps_since = self._version() - self._first_version
-            yield self._minibatch(rows, batch, transitions, steps_since, ends_epoch=index == len(dealt) - 1)
+            yield self._minibatch(rows, steps_since, ends_epoch=index == len(dealt) - 1)
 
-    def _minibatch(
-        self, rows: MinibatchRows, batch: Batch, transitions: Transitions, steps_since: int, ends_epoch: bool
-    ) -> Minibatch:
+    def _minibatch(self, rows: MinibatchRows, steps_since: int, ends_epoch: bool) -> Minibatch:
+        batch, transitions = self._batch, self._transitions
         lags, each_lag = Ages(*(age + steps_since for age in rows.ages)), rows.each_age + steps_since
         if rows.columns is None or rows.num_trained == 0:
             return Minibatch(taken(transitions, rows.trained), lags, each_lag, ends_epoch)

@@ -10,6 +10,8 @@ from sf.learner.peers import ALONE, Peers
 
 RATIO_LIMITS = (0.05, 20.0)
 """Of the reciprocal form, as in Sample Factory 2."""
+MOST_LOG_RATIO = 20.0
+"""Ratios above e^20 count as e^20, without a derivative. In float32 e^89 is infinite, and 0 times that is no number."""
 
 
 def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE) -> Tensor:
@@ -28,8 +30,14 @@ def clip_range(config: LearnerConfig) -> tuple[float, float]:
     return (1.0 / (1.0 + width) if config.ppo_clip_form == "reciprocal" else 1.0 - width), high
 
 
-def limited(ratios: Tensor, config: LearnerConfig) -> Tensor:
-    """The ratios that enter the loss: all of them, or in the reciprocal form those within `RATIO_LIMITS`."""
+def bounded(log_ratios: Tensor) -> Tensor:
+    """The logarithms of ratios that enter a loss, so that the ratios and their derivatives are finite."""
+    return log_ratios.clamp(max=MOST_LOG_RATIO)
+
+
+def limited_ratios(log_ratios: Tensor, config: LearnerConfig) -> Tensor:
+    """The ratios that enter the loss: up to e^`MOST_LOG_RATIO`, in the reciprocal form those within `RATIO_LIMITS`."""
+    ratios = bounded(log_ratios).exp()
     return ratios.clamp(*RATIO_LIMITS) if config.ppo_clip_form == "reciprocal" else ratios
 
 

@@ -30,13 +30,6 @@ def train_summary_interval_s(version: int) -> float:
 
 
 @torch.no_grad()
-def loss_terms(evaluation: Evaluation, minibatch: Transitions, algorithm: Algorithm) -> dict[str, Tensor]:
-    """The loss and its terms."""
-    losses = algorithm.loss(evaluation, minibatch)
-    return {"loss": losses.total, **losses.terms}
-
-
-@torch.no_grad()
 def policy_change(evaluation: Evaluation, minibatch: Transitions, algorithm: Algorithm) -> dict[str, Tensor]:
     """How far the policy is from the one that acted."""
     log_ratios = evaluation.log_probs - minibatch.behavior_log_probs

@@ -55,7 +55,13 @@ class Selection:
     """The rows of a dataset that the learner's own policy chose, and those of them that are young enough to train."""
 
     def __init__(
-        self, own: Tensor, ages: Tensor, max_age: int, peers: Peers = ALONE, device: torch.device = CPU
+        self,
+        own: Tensor,
+        ages: Tensor,
+        max_age: int,
+        peers: Peers = ALONE,
+        device: torch.device = CPU,
+        oldest: int | None = None,
     ) -> None:
         """Looks at a dataset.
 
@@ -65,8 +71,11 @@ class Selection:
             max_age: transitions of this age and older do not train.
             peers: the other learners, each of which looks at its share of the dataset.
             device: of the dataset.
+            oldest: transitions that are older than this are in no minibatch; None for no limit.
         """
         self._peers, self._device = peers, device
+        num_own = int(own.sum())
+        own = own if oldest is None else own & (ages <= oldest)
         self._own = own
         # Trajectory after trajectory, so that without shuffling a minibatch holds whole trajectories where it can.
         rows = torch.arange(own.numel()).view(own.shape).t()
@@ -75,14 +84,15 @@ class Selection:
         self.trains = own & (ages < max_age)
         """[T, B] bool on the host."""
         self._young = (ages < max_age).flatten()
-        self._num_total, self._num_own = own.numel(), len(self._own_rows)
+        self._num_total, self._num_counted = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())
         acting = float(_ages_at_the_end(own, ages).sum())
-        num_total, num_own, num_trained, acting = peers.sum(self._num_total, self._num_own, self._num_trained, acting)
-        self.num_total, self.num_own, self.num_trained = int(num_total), int(num_own), int(num_trained)
-        """Of all learners."""
-        self.lag_while_acting = acting / max(1.0, num_own)
-        """Mean over the own transitions: versions from a step to the last one of its trajectory."""
+        counted = self._num_total, num_own, num_own - self._num_counted, self._num_trained
+        *counted_by_all, acting = peers.sum(*counted, acting)
+        self.num_total, self.num_own, self.num_left_out, self.num_trained = map(int, counted_by_all)
+        """Of all learners; those that are left out for `oldest` are own ones too."""
+        self.lag_while_acting = acting / max(1, self.num_own - self.num_left_out)
+        """Mean over those that are not left out: versions from a step to the last one of its trajectory."""
 
     @property
     def trained_rows(self) -> Tensor | None:
@@ -102,7 +112,7 @@ class Selection:
     def _deal_rows(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:
         if num_parts == 1 and self._num_trained == self._num_total:
             return [MinibatchRows(self._own_rows, None)]
-        rows = self._own_rows[torch.randperm(self._num_own)] if shuffle else self._own_rows
+        rows = self._own_rows[torch.randperm(self._num_counted)] if shuffle else self._own_rows
         return [MinibatchRows(counted, self._only_young(counted)) for counted in rows.tensor_split(num_parts)]
 
     def _deal_trajectories(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:
@@ -142,7 +152,7 @@ class Selection:
         return self._ages if part.trained is None else self._ages[part.trained.numpy()]
 
     def _only_young(self, rows: Tensor) -> Tensor:
-        return rows if self._num_trained == self._num_own else rows[self._young[rows]]
+        return rows if self._num_trained == self._num_counted else rows[self._young[rows]]
 
 
 def _ages_at_the_end(own: Tensor, ages: Tensor) -> Array:

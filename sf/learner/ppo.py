@@ -17,11 +17,14 @@ from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, evaluate_batch, with_gae, with_present_values, with_vtrace
 from sf.learner.losses import (
+    MOST_LOG_RATIO,
+    RATIO_LIMITS,
+    bounded,
     clip_range,
     clipped_gains,
     divergences,
     interpolated_log_probs,
-    limited,
+    limited_ratios,
     truncated_gains,
     value_loss,
 )
@@ -82,7 +85,7 @@ class PPO(Algorithm):
         exploration = -config.exploration_loss_coeff * evaluation.entropy.mean()
         kl = torch.zeros_like(policy)
         if config.kl_loss_coeff > 0:  # else an infinite divergence times 0 would be no number
-            kl = config.kl_loss_coeff * divergences(log_ratios)[2].mean()
+            kl = config.kl_loss_coeff * divergences(bounded(log_ratios))[2].mean()
         return Losses(
             policy + config.value_loss_coeff * value + exploration + kl,
             {"policy_loss": policy, "value_loss": value, "exploration_loss": exploration, "kl_loss": kl},
@@ -110,7 +113,7 @@ class PPO(Algorithm):
             weights = (proximal - minibatch.behavior_log_probs).exp().clamp(max=config.importance_weight_max)
             log_ratios = evaluation.log_probs - proximal
         low, high = clip_range(config)
-        return weights * clipped_gains(advantages, limited(log_ratios.exp(), config), low, high, config.ppo_dual_clip)
+        return weights * clipped_gains(advantages, limited_ratios(log_ratios, config), low, high, config.ppo_dual_clip)
 
     def _proximal_log_probs(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
         if self.config.proximal_policy == "evaluated":
@@ -129,14 +132,17 @@ class PPO(Algorithm):
         """
         config, weight = self.config, 1.0 / len(minibatch)
         advantages = minibatch.advantages
-        ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs).exp_()
-        gains = advantages * limited(ratios, config)
-        constant = gains > advantages * ratios.clamp(*clip_range(config))
+        log_ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs)
+        beyond = log_ratios > MOST_LOG_RATIO
+        ratios = log_ratios.clamp_(max=MOST_LOG_RATIO).exp_()
+        limited = ratios.clamp(*RATIO_LIMITS) if config.ppo_clip_form == "reciprocal" else ratios
+        gains = advantages * limited
+        constant = (gains > advantages * ratios.clamp(*clip_range(config))).logical_or_(beyond)
         if config.ppo_clip_form == "reciprocal":
-            constant.logical_or_(ratios != limited(ratios, config))
+            constant.logical_or_(ratios != limited)
         d_log_probs = gains.masked_fill_(constant, 0.0).mul_(-weight)
         if config.kl_loss_coeff > 0:
-            d_log_probs.add_(ratios - 1.0, alpha=weight * config.kl_loss_coeff)
+            d_log_probs.add_((ratios - 1.0).masked_fill_(beyond, 0.0), alpha=weight * config.kl_loss_coeff)
 
         values, old_values, targets = evaluation.normalized_values, minibatch.old_values, minibatch.value_targets
         errors = values - targets

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config.written_out import is_written_out
-from sf.learner.algorithm import Algorithm, LossGradients
+from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
@@ -31,8 +31,12 @@ class Propagation(Protocol):
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """See `ActorCritic.evaluate`."""
 
-    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
-        """Adds the derivatives of the loss to the gradients of the parameters, for what `evaluate` gave last."""
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> Losses | None:
+        """Adds the derivatives of the loss to the gradients of the parameters, for what `evaluate` gave last.
+
+        Returns:
+            The losses, or None where only their derivatives were computed.
+        """
 
 
 def propagation_through(policy: ActorCritic, algorithm: Algorithm) -> Propagation:
@@ -50,13 +54,15 @@ class Recorded:
     def __init__(self, evaluate: Callable[..., Evaluation], algorithm: Algorithm) -> None:
         self.evaluate, self._algorithm = evaluate, algorithm
 
-    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> Losses | None:
         """See `Propagation`."""
         if self._algorithm.has_gradients:
-            loss = _with_gradients(evaluation, self._algorithm.gradients(evaluation, minibatch))
+            loss, losses = _with_gradients(evaluation, self._algorithm.gradients(evaluation, minibatch)), None
         else:
-            loss = self._algorithm.loss(evaluation, minibatch).total
+            losses = self._algorithm.loss(evaluation, minibatch)
+            loss = losses.total
         loss.backward()  # type: ignore[no-untyped-call]
+        return losses
 
 
 class _WithGradients(torch.autograd.Function):

@@ -15,14 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sf.config import LearnerConfig, ReplayConfig
+from sf.config import LearnerConfig, ReplayConfig, limit_of_drawn_lag
+from sf.errors import ResourceError
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import Minibatch
 from sf.learner.minibatches import Ages, Selection
+from sf.machine.memory import available_memory
 from sf.policy import ActorCritic, Sequences
-from sf.replay import ReplayBuffer, StalenessAwareSampler, TensorStorage
+from sf.replay import NothingToDraw, ReplayBuffer, StalenessAwareSampler, TensorStorage
 from sf.replay.sampler import WeightFunction, inverse
+from sf.replay.storage import leaves
 from sf.shared.arena import Array
 
 log = logging.getLogger(__name__)
@@ -47,49 +50,73 @@ class ReplayedMinibatches:
         """
         self._policy, self._config, self._version = policy, config, version
         self._size = replay.replay_size
-        bound = -1 if config.bound_policy_lag is None else config.bound_policy_lag
-        limit = min((limit for limit in (replay.max_staleness, bound) if limit >= 0), default=-1)
-        self._sampler = StalenessAwareSampler(limit, weight_function(replay, config))
+        limit = limit_of_drawn_lag(config, replay)
+        self._sampler = StalenessAwareSampler(-1 if limit is None else limit, weight_function(replay, config))
         self._buffer: ReplayBuffer | None = None
+        self._newest = self._draws_left = self._entries = 0
 
     def add(self, batch: Batch, transitions: Transitions, selection: Selection) -> None:
         """See `MinibatchSource`; a recurrent policy keeps trajectories, others keep transitions."""
-        rows = _columns(transitions, self._policy) | {"acted": batch.policy_version.flatten()}
+        columns, acted = _columns(transitions, self._policy), batch.policy_version.flatten()
         trains = selection.trains.flatten()
         if self._policy.state_size:
-            rows = _trajectories(rows, batch, trains)
+            rows = _trajectories(columns | {"acted": acted}, batch, trains)
         else:
-            rows = _on_host(rows, trains)
-            rows["policy_version"] = rows["acted"]
+            rows = _on_host(columns | {"policy_version": acted}, trains)
         if self._buffer is None:
             length = batch.rewards.shape[0] if self._policy.state_size else 1
+            _ensure_room(rows, self._size // length)
             self._buffer = ReplayBuffer(TensorStorage(self._size // length), self._sampler)
         self._buffer.extend(rows)
+        self._newest = max(self._newest, int(rows["policy_version"].max()))
+        self._entries = batch.rewards.shape[1] if self._policy.state_size else batch.rewards.numel()
+        self._draws_left = self._config.num_epochs * self._config.num_minibatches
 
-    def epoch(self, batch: Batch, transitions: Transitions, selection: Selection) -> Iterator[Minibatch]:
-        """See `MinibatchSource`: as many draws as a dataset has minibatches."""
+    def renew(self, transitions: Transitions) -> None:
+        """See `MinibatchSource`; refused before a run, because minibatches come from other datasets as well."""
+        raise AssertionError("transitions out of a buffer cannot be prepared anew")
+
+    def epoch(self) -> Iterator[Minibatch]:
+        """See `MinibatchSource`: as many draws as a dataset has minibatches, while there is something to draw."""
         assert self._buffer is not None
         num_minibatches = self._config.num_minibatches
-        entries = batch.rewards.shape[1] if self._policy.state_size else batch.rewards.numel()
         for index in range(num_minibatches):
-            self._sampler.consumer_version = self._version()
+            version = self._sampler.consumer_version = self._version()
             try:
-                rows, _ = self._buffer.sample(max(1, entries // num_minibatches))
-            except RuntimeError as error:
-                log.error("Passed over the rest of a dataset: %s", error)
+                rows, _ = self._buffer.sample(max(1, self._entries // num_minibatches))
+            except NothingToDraw as error:
+                log.error("Passed over a dataset: %s", error)
                 return
-            yield self._minibatch(rows, ends_epoch=index == num_minibatches - 1)
+            self._draws_left -= 1
+            exhausts = self._exhausts(version)
+            yield self._minibatch(rows, ends_epoch=index == num_minibatches - 1, exhausts=exhausts)
+            if exhausts and self._version() > version:
+                return
 
-    def _minibatch(self, rows: dict[str, Any], ends_epoch: bool) -> Minibatch:
+    def _exhausts(self, version: int) -> bool:
+        """Whether a step from this version on makes everything in the buffer too old."""
+        limit, age = self._sampler.max_staleness, version + 1 - self._newest
+        if not 0 <= limit < age:
+            return False
+        if self._draws_left:
+            log.error(
+                "Passed over %d of the %d optimizer steps on a dataset: its newest transition would have been older "
+                "than the limit of %d (max_staleness, bound_policy_lag).",
+                self._draws_left, self._config.num_epochs * self._config.num_minibatches, limit,
+            )  # fmt: skip
+        return True
+
+    def _minibatch(self, rows: dict[str, Any], ends_epoch: bool, exhausts: bool) -> Minibatch:
         device = self._policy.flat.device
         if not self._policy.state_size:
-            return Minibatch(self._transitions(rows, device), *self._lags(rows["acted"]), ends_epoch)
+            lags = self._lags(rows["policy_version"])
+            return Minibatch(self._transitions(rows, device), *lags, ends_epoch, exhausts=exhausts)
         trains = rows["trains"].t().flatten()
         lags = self._lags(rows["acted"].t().flatten()[trains])
         unrolled = {name: _time_first(rows[name]) for name in rows.keys() - OF_TRAJECTORIES}
         sequences = Sequences(rows["initial_state"].to(device), rows["resets"].t().to(device))
         kept = None if trains.all() else trains.nonzero()[:, 0].to(device)
-        return Minibatch(self._transitions(unrolled, device), *lags, ends_epoch, sequences, kept)
+        return Minibatch(self._transitions(unrolled, device), *lags, ends_epoch, sequences, kept, exhausts)
 
     def _lags(self, acted: Tensor) -> tuple[Ages, Array]:
         lags: Array = (self._version() - acted).numpy()
@@ -114,10 +141,26 @@ def weight_function(replay: ReplayConfig, config: LearnerConfig) -> WeightFuncti
     steps_per_dataset = config.num_epochs * config.num_minibatches
     functions: dict[str, WeightFunction] = {
         "inverse": inverse,
-        "exponential": lambda staleness: staleness.to(torch.float32).div_(-steps_per_dataset).exp_(),
+        # Weights count up to a factor, and without this one those of old rows would all be 0.
+        "exponential": lambda staleness: (staleness.min() - staleness).to(torch.float32).div_(steps_per_dataset).exp_(),
         "uniform": lambda staleness: torch.ones(len(staleness)),
     }
     return functions[replay.staleness_weight]
+
+
+def _ensure_room(rows: Mapping[str, Any], size: int) -> None:
+    """Looks at the columns themselves, because an algorithm can add some that no configuration knows.
+
+    Raises:
+        ResourceError: so many rows do not fit into memory.
+    """
+    needed = size * sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(rows))
+    available, owner = available_memory()
+    if needed > available:
+        raise ResourceError(
+            f"The replay buffer takes {needed / 2**30:.3g} GiB, {needed // size} bytes for each of {size} entries, but "
+            f"the {owner} has {available / 2**30:.3g} GiB left. Use a smaller --replay_size."
+        )
 
 
 def _columns(transitions: Transitions, policy: ActorCritic) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sf.learner.batch import Batch
+from sf.learner.batcher import Batcher
 
 
 class BatchSource(Protocol):
@@ -41,10 +42,10 @@ class BatchSource(Protocol):
 class ReleasedAtOnce:
     """Gives slots back as soon as their batch is assembled, for a learner that copies all of it into a buffer.
 
-    Rollout workers go on while the learner trains. The slots count as learned from.
+    Rollout workers go on while the learner trains. The slots count as learned from, unless there is no step.
     """
 
-    def __init__(self, source: BatchSource, wake_workers: Callable[[], None]) -> None:
+    def __init__(self, source: Batcher, wake_workers: Callable[[], None]) -> None:
         """Takes batches from another source, and calls `wake_workers` when slots have become free."""
         self._source, self._wake_workers = source, wake_workers
 
@@ -62,6 +63,8 @@ class ReleasedAtOnce:
 
     def release(self, was_trained_on: bool = True) -> int:
         """See `BatchSource`; the slots went back before."""
+        if not was_trained_on:
+            self._source.had_no_step()
         return 0
 
     def state(self) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from sf.config import LearnerConfig
+from sf.config import OF_ALGORITHMS, LearnerConfig, changed_algorithm_flags
 from sf.errors import ConfigError
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
@@ -35,6 +38,37 @@ def algorithm_of(config: LearnerConfig) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
         raise ConfigError([f"{name} made a {type(algorithm).__name__}, expected a subclass of sf.Algorithm."])
     return algorithm
+
+
+def unread_flags(config: LearnerConfig, policy: ActorCritic) -> list[str]:
+    """The flags of algorithms with other values than by default that this one does not look at, on trial."""
+    changed = changed_algorithm_flags(config)
+    if not changed:
+        return []
+    watched, reads = _watched(config)
+    algorithm = algorithm_of(watched)
+    loss_terms_of(algorithm, policy)
+    found = set(reads)
+    reads.clear()
+    with blamed_on(f"algorithm={config.algorithm}", "set_progress(fraction)"):
+        algorithm.set_progress(0.5)
+    # A copy with other clip ranges, as that of PPO, looks at every flag.
+    found |= reads & {"ppo_clip_anneal"} if reads >= set(OF_ALGORITHMS) else reads
+    return [] if "__dict__" in found else [name for name in changed if name not in found]
+
+
+def _watched(config: LearnerConfig) -> tuple[LearnerConfig, set[str]]:
+    """The same flags, and the names of those that have been looked at."""
+    reads: set[str] = set()
+
+    class Watched(LearnerConfig):
+        def __getattribute__(self, name: str) -> Any:
+            reads.add(name)
+            return super().__getattribute__(name)
+
+    watched = Watched(**{each.name: getattr(config, each.name) for each in fields(config)})
+    reads.clear()
+    return watched, reads
 
 
 def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:

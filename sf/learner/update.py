@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ReplayConfig
-from sf.errors import CheckpointError, InternalError
+from sf.errors import CheckpointError, ConfigError, InternalError
 from sf.learner import metrics
-from sf.learner.algorithm import Algorithm
+from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
@@ -109,6 +109,14 @@ class Update:
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.replays = replay.replay != "none"
+        if self.replays and self.algorithm.prepares_each_epoch:
+            raise ConfigError(
+                [
+                    f"algorithm={type(self.algorithm).__name__} prepares the newest batch before each epoch "
+                    f"(prepares_each_epoch), but with replay={replay.replay} minibatches come from older ones as well. "
+                    "Leave it out, or use --replay=none."
+                ]
+            )
         self._minibatches: MinibatchSource = (
             ReplayedMinibatches(policy, config, replay, lambda: self.version)
             if self.replays
@@ -146,15 +154,17 @@ class Update:
         """Trains on a dataset; one item after each optimizer step.
 
         Transitions of other policies are left out. Those of the own policy that are `max_policy_lag` or more steps old
-        when the dataset begins count for the lag but train nothing. The learning rate is multiplied by the share of the
-        others. Those that would be older than `bound_policy_lag` at its last step are left out altogether. A dataset
-        with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
+        when the dataset begins count for the lag but train nothing. Those that would be older than `bound_policy_lag`
+        at its last step do not count for the lag either. The learning rate is multiplied by the share of the others. A
+        dataset with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
         """
         self._summary = metrics.Summary(self._loss_terms)
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
-        own = self._in_time(batch.valid, ages)
-        selection = Selection(own, ages, self.config.max_policy_lag, self.peers, batch.rewards.device)
+        selection = Selection(
+            batch.valid, ages, self.config.max_policy_lag, self.peers, batch.rewards.device, self._oldest
+        )
+        self.num_left_out += selection.num_left_out
         if selection.num_trained == 0:
             self._log_skipped(selection, batch.policy_version)
             if self.reward_scaling is not None:
@@ -170,9 +180,11 @@ class Update:
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
-            if epoch == 0:
-                self._minibatches.add(batch, transitions, selection)
-            for index, minibatch in enumerate(self._minibatches.epoch(batch, transitions, selection)):
+                if epoch == 0:
+                    self._minibatches.add(batch, transitions, selection)
+                else:
+                    self._minibatches.renew(transitions)
+            for index, minibatch in enumerate(self._minibatches.epoch()):
                 evaluation, rows = self._evaluate(minibatch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
@@ -182,7 +194,8 @@ class Update:
                 if self.want_summary:
                     self._summarize_lag(evaluation, rows, minibatch)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
-                is_last = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                is_last = ends or minibatch.exhausts
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
@@ -214,16 +227,12 @@ class Update:
                 clipped = self.algorithm.clipped(evaluation, rows)
                 self._summary.by_lag.add(minibatch.each_lag, evaluation.log_probs - rows.behavior_log_probs, clipped)
 
-    def _in_time(self, own: Tensor, ages: Tensor) -> Tensor:
-        """[T, B] bool, the own transitions without those that `bound_policy_lag` leaves out."""
+    @property
+    def _oldest(self) -> int | None:
+        """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
         config = self.config
-        if config.bound_policy_lag is None:
-            return own
         last_step = config.num_epochs * config.num_minibatches - 1
-        in_time = own & (ages + last_step <= config.bound_policy_lag)
-        (num_left_out,) = self.peers.sum(int(own.sum() - in_time.sum()))
-        self.num_left_out += int(num_left_out)
-        return in_time
+        return None if config.bound_policy_lag is None else config.bound_policy_lag - last_step
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
@@ -281,8 +290,7 @@ class Update:
         self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(minibatch)
         self.policy.flat_gradient.zero_()
-        if size:
-            self._network.backward(evaluation, normalized)
+        losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
@@ -299,12 +307,18 @@ class Update:
             self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
             self._summary.forget_shares()
         if self.want_summary and size:
-            self._summary.add_share(metrics.loss_terms(evaluation, normalized, self.algorithm), size)
+            losses = losses or self._losses(evaluation, normalized)
+            self._summary.add_share(losses.scalars(), size)
             self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
         return True
+
+    @torch.no_grad()
+    def _losses(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        """Of a step whose derivatives were written out, for a summary."""
+        return self.algorithm.loss(evaluation, minibatch)
 
     def _skip(self, minibatch: Transitions) -> None:
         self.num_skipped += 1
@@ -388,9 +402,9 @@ class Update:
         )
 
     def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
-        if selection.num_own == 0:
+        if selection.num_own == selection.num_left_out:
             why = "other policies chose all of them"
-            if self.config.bound_policy_lag is not None:
+            if selection.num_left_out:
                 why = f"all of them are too old for bound_policy_lag={self.config.bound_policy_lag}"
             log.warning("Skipped a dataset of %d transitions: %s.", selection.num_total, why)
             return
@@ -398,7 +412,7 @@ class Update:
             "Skipped a dataset: all %d transitions are max_policy_lag=%d or more optimizer steps old (version %d, "
             "newest transition %d). Do published weights reach the inference workers? Otherwise raise "
             "--max_policy_lag.",
-            selection.num_own,
+            selection.num_own - selection.num_left_out,
             self.config.max_policy_lag,
             self.version,
             max(labels.flatten().tolist(), default=-1),

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from sf.config import Config, samples_per_iteration, trajectories_per_dataset
+from sf.config import Config, limit_of_drawn_lag, samples_per_iteration, trajectories_per_dataset
 from sf.console import Console
 from sf.errors import InternalError
 from sf.learner.admission import Admission
@@ -104,10 +104,11 @@ class Learner:
         self.saver = Saver(owner, policy_id, config, info, self.update)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
-        self.source: BatchSource = Batcher(policy_id, context.slots(), share, index, self.device)
+        batcher = Batcher(policy_id, context.slots(), share, index, self.device)
+        self.source: BatchSource = batcher
         if self.update.replays:
             if config.run.async_rl:  # in synchronous mode nothing is sampled meanwhile
-                self.source = ReleasedAtOnce(self.source, self._wake_workers)
+                self.source = ReleasedAtOnce(batcher, self._wake_workers)
             if self.saver.has_resumed:
                 Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
@@ -126,6 +127,8 @@ class Learner:
         """The limits of the policy lag that the flags ask for."""
         learner, topology = config.learner, context.topology
         bound, steps = learner.bound_policy_lag, learner.num_epochs * learner.num_minibatches
+        if config.run.async_rl and config.run.num_policies == 1:
+            bound = limit_of_drawn_lag(learner, config.replay)
         trajectories = trajectories_per_dataset(config)
         target = None
         if learner.target_policy_lag is not None:

@@ -65,14 +65,12 @@ def collected_line(frames: Mapping[int, int], fps: float) -> str:
     return f"Collected {dict(frames)}, FPS: {fps:.1f}"
 
 
-def lag_line(policy_id: int, counted: LagCounted, expected: ExpectedLag) -> str:
-    """The policy lag of a whole run, its sources, and the lag that the sizes of the run promise."""
+def lag_line(policy_id: int, counted: LagCounted, expected: ExpectedLag | None) -> str:
+    """The policy lag of a whole run, its sources, and the lag that the sizes of the run promise if they do."""
     acting, queued, epochs = counted.by_source
-    parts = f"acting {acting:.1f}, queued {queued:.1f}, epochs {epochs:.1f}"
-    return (
-        f"Policy #{policy_id} lag over the run: avg {counted.mean:.1f} ({parts}), max {counted.largest:.1f} "
-        f"(expected: avg {expected.avg:.4g}, max {expected.max:.4g})"
-    )
+    measured = f"avg {counted.mean:.1f} (acting {acting:.1f}, queued {queued:.1f}, epochs {epochs:.1f})"
+    promised = "" if expected is None else f" (expected: avg {expected.avg:.4g}, max {expected.max:.4g})"
+    return f"Policy #{policy_id} lag over the run: {measured}, max {counted.largest:.1f}{promised}"
 
 
 def outcome_line(

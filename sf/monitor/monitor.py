@@ -209,7 +209,7 @@ class Monitor:
         if not (last.has_learned or self._has_nothing_left):
             self._console.line(nothing_learned(first, last, self._needed))
         for policy_id, counters in enumerate(last.policies):
-            if self._expected is not None and counters.lag_counted.steps:
+            if counters.lag_counted.steps:
                 self._console.plain(lag_line(policy_id, counters.lag_counted, self._expected))
         self._console.line(collected_line(frames, summary["fps"]))
         self._console.line(self._outcome(first, last, exit_reason))

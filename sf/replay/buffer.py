@@ -88,7 +88,7 @@ class ReplayBuffer:
 
         Raises:
             ValueError: no batch size is known.
-            RuntimeError: nothing can be drawn.
+            NothingToDraw: there are no rows that may be drawn.
         """
         batch_size = self.batch_size if batch_size is None else batch_size
         if batch_size is None:

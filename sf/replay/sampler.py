@@ -30,6 +30,10 @@ def inverse(staleness: Tensor) -> Tensor:
     return staleness.to(torch.float32).add_(1.0).reciprocal_()
 
 
+class NothingToDraw(RuntimeError):
+    """There are no rows, or all of them are too old."""
+
+
 class StalenessAwareSampler:
     """Draws fresh rows more often, and none that is too old.
 
@@ -89,7 +93,7 @@ class StalenessAwareSampler:
 
         Raises:
             KeyError: the rows have no version.
-            RuntimeError: there are no rows, or all of them are too old.
+            NothingToDraw: there are no rows, or all of them are too old.
             ValueError: the batch is empty, or the weight function gives weights with which nothing can be drawn.
         """
         if batch_size < 1:
@@ -98,7 +102,7 @@ class StalenessAwareSampler:
         if self.max_staleness >= 0:
             rows = (versions >= self.consumer_version - self.max_staleness).nonzero()[:, 0]
             if len(rows) == 0:
-                raise RuntimeError(
+                raise NothingToDraw(
                     f"All {len(versions)} entries are older than max_staleness={self.max_staleness} at consumer "
                     f"version {self.consumer_version}; the freshest has staleness "
                     f"{self.consumer_version - int(versions.max())}. Collect newer data, or raise max_staleness."
@@ -111,7 +115,7 @@ class StalenessAwareSampler:
     def _versions(self, storage: Storage) -> Tensor:
         """[n] int64 of all entries."""
         if len(storage) == 0:
-            raise RuntimeError("The storage is empty. Extend the buffer before you sample from it.")
+            raise NothingToDraw("The storage is empty. Extend the buffer before you sample from it.")
         try:
             versions = storage.column(self.version_key)
         except KeyError:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sf.config import Config, check, envs_per_group
+from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -19,7 +19,7 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.machine.cores import usable_cores
 from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
-from sf.monitor.expected_lag import expected_lag
+from sf.monitor.expected_lag import forecast
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
@@ -81,11 +81,12 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
         Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     resolved = decide(config, look, usable_cores())
     check(resolved, info)
-    if not config.run.serial_mode:  # there they are constructed in this process
-        _look_at_plugins(resolved, info)
+    note = _look_at_plugins(resolved, info)
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(look.step_time, look.num_timed)] if look.num_timed else []
         Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
+    if note:
+        Console().plain(note)
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
         Console().plain(note)
@@ -121,8 +122,7 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
         assert config.rollout.num_workers is not None
         yield from threads_beyond_cores(config.rollout.num_workers)
     sizes = Sizes.of(config, info)
-    lag = expected_lag(config, info.num_agents, sizes.batches_held)
-    yield f"Expected policy lag: {lag}" + ("" if lag.is_exact else " while training holds the run back, else less")
+    yield forecast(config, info.num_agents, sizes.batches_held)
     if sentence := note_on_batches_held(config, sizes):
         yield sentence
     if look.refuses_second:
@@ -173,8 +173,13 @@ def note_on_batches_held(config: Config, sizes: Sizes) -> str:
     )
 
 
-def _look_at_plugins(config: Config, info: EnvInfo) -> None:
+def _look_at_plugins(config: Config, info: EnvInfo) -> str:
     """Tries an encoder and an algorithm of the user in a process of its own, because that takes torch.
+
+    A serial run has torch anyway, and constructs them in this process.
+
+    Returns:
+        A sentence about flags that the algorithm does not read, or nothing.
 
     Raises:
         ConfigError: one cannot be imported, or does not do what it has to do.
@@ -182,31 +187,47 @@ def _look_at_plugins(config: Config, info: EnvInfo) -> None:
     used = {ENCODERS: config.model.encoder, ALGORITHMS: config.learner.algorithm}
     theirs = [f"the {plugins.kind} {name}" for plugins, name in used.items() if name != plugins.default]
     if not theirs:
-        return
+        return ""
+    if config.run.serial_mode:
+        is_ours = config.learner.algorithm == ALGORITHMS.default
+        return "" if is_ours or not changed_algorithm_flags(config.learner) else _note_on_flags(config, info)
     what = f"A first look at {' and '.join(theirs)}"
     try:
-        problems = in_disposable_child(_problems_of, config, info, plugins_to_send(), timeout_s=START_S, what=what)
+        found = in_disposable_child(_try_plugins, config, info, plugins_to_send(), timeout_s=START_S, what=what)
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
         raise ConfigError([str(error)]) from None
-    if problems:
-        raise ConfigError(problems)
+    if isinstance(found, str):
+        return found
+    raise ConfigError(found)
 
 
-def _problems_of(config: Config, info: EnvInfo, plugins: Sent) -> Sequence[str]:
+def _try_plugins(config: Config, info: EnvInfo, plugins: Sent) -> str | tuple[str, ...]:
+    """A note, or problems."""
+    receive_plugins(plugins)
+    try:
+        return _note_on_flags(config, info)
+    except ConfigError as error:
+        return error.problems
+
+
+def _note_on_flags(config: Config, info: EnvInfo) -> str:
+    """Constructs a policy and an algorithm; says which flags that one does not read.
+
+    Raises:
+        ConfigError: one of them does not do what it has to do.
+    """
     import torch
 
-    from sf.learner.trial import algorithm_of, loss_terms_of
+    from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
-    receive_plugins(plugins)
-    try:
-        device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
-        policy = ActorCritic(info, config.model, device, config.run.bf16)
-        loss_terms_of(algorithm_of(config.learner), policy)
-    except ConfigError as error:
-        return error.problems
-    return ()
+    device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
+    policy = ActorCritic(info, config.model, device, config.run.bf16)
+    loss_terms_of(algorithm_of(config.learner), policy)
+    if config.learner.algorithm == ALGORITHMS.default:
+        return ""
+    return note_on_unread_flags(config.learner, unread_flags(config.learner, policy))
 
 
 def _found_accelerators() -> list[str]:

@@ -367,6 +367,10 @@ class Slots:
         self.unused[slot, policy] += not was_used
         self.released[slot, policy] += 1
 
+    def was_unused(self, slot: int, policy: int) -> None:
+        """For a slot that learner `policy` has released before it trained: there was no optimizer step on any of it."""
+        self.unused[slot, policy] += 1
+
     def _expect(self, slot: int, expected: SlotState, what: str) -> None:
         if (state := self.state(slot)) is not expected:
             raise SlotError(f"{what} slot {slot} in state {state.value}, expected {expected.value}.")

@@ -164,12 +164,12 @@ class Sleepy(sf.PPO):
 @pytest.mark.parametrize("bound", [3, 8])
 @pytest.mark.parametrize("acting", ["--policy_workers_per_policy=0", "--policy_workers_per_policy=1"])
 def test_no_step_of_a_run_sees_more_than_the_bound(tmp_path: Path, bound: int, acting: str) -> None:
-    """Four steps on each batch, by a learner that is slow at random."""
+    """Four steps on each batch, by a learner that is slow at random. Without a bound lags reach 27."""
     finished = run(
         tmp_path / "out", "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=bound", "--num_workers=2",
         "--num_envs_per_worker=8", "--rollout=16", "--batch_size=128", "--num_batches_per_epoch=2", "--num_epochs=2",
         f"--bound_policy_lag={bound}", "--algorithm=tests.learner.test_admission:Sleepy", "--train_for_seconds=4",
-        acting,
+        "--num_batches_to_accumulate=7", acting,
     )  # fmt: skip
     assert finished.code == ExitCode.FINISHED, finished.err
     (policy,) = json.loads((tmp_path / "bound" / "summary.json").read_text())["policies"]

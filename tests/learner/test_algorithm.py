@@ -16,14 +16,14 @@ import sf
 from examples.algorithms.auxiliary_loss import Foresight, PPOWithForesight
 from examples.algorithms.decoupled_ppo import DecoupledPPO
 from examples.algorithms.policy_gradient import PolicyGradient
-from sf.config import LearnerConfig, ModelConfig
+from sf.config import OF_ALGORITHMS, LearnerConfig, ModelConfig, changed_algorithm_flags
 from sf.errors import ConfigError, ExitCode
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, evaluate_batch
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
-from sf.learner.trial import algorithm_of, loss_terms_of
+from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
 from sf.learner.update import Update
 from sf.plugins import ALGORITHMS, register_model
 from sf.policy import ActorCritic, Evaluation
@@ -57,6 +57,40 @@ class Mixed(OtherLoss, PPO):
     """Takes its loss from there."""
 
 
+class OtherGains(PPO):
+    """Changes a part of the loss."""
+
+    def _gains(self, evaluation: Evaluation, minibatch: Transitions, log_ratios: Tensor) -> Tensor:
+        return minibatch.advantages * log_ratios
+
+
+class OtherPreparation(PPO):
+    """Changes the data alone."""
+
+    prepares_each_epoch = True
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self.halved = 0.5
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        transitions = super().prepare(batch, policy)
+        return transitions.with_columns(half=self._half(transitions.advantages))
+
+    def _half(self, advantages: Tensor) -> Tensor:
+        return self.halved * advantages
+
+    def set_progress(self, fraction: float) -> None:
+        super().set_progress(fraction / 2)
+
+
+class OwnGradients(OtherGains):
+    """Writes the gradients of that loss."""
+
+    def gradients(self, evaluation: Evaluation, minibatch: Transitions) -> LossGradients:
+        return super().gradients(evaluation, minibatch)
+
+
 class FasterGradients(PPO):
     """Other code for the gradients of the same loss."""
 
@@ -73,6 +107,9 @@ class Inherits(WithoutGradients):
     [
         (PPO, True),
         (FasterGradients, True),
+        (OtherGains, False),
+        (OtherPreparation, True),
+        (OwnGradients, True),
         (WithoutGradients, False),
         (Mixed, False),
         (Inherits, False),
@@ -99,6 +136,26 @@ def test_an_update_by_autograd_is_the_one_by_hand(flags: dict[str, Any]) -> None
         ends.append(update.policy.flat.clone())
     assert not torch.equal(ends[0], policy.flat)
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+class Evaluated(PolicyGradient):
+    """Counts the calls of its loss."""
+
+    num_calls = 0
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        self.num_calls += 1
+        return super().loss(evaluation, minibatch)
+
+
+def test_a_loss_is_computed_once_for_each_step_with_a_summary_too() -> None:
+    config = learner_config(num_epochs=2, num_batches_per_epoch=3)
+    algorithm, policy = Evaluated(config), make_policy()
+    update = Update(policy, config, algorithm=algorithm)
+    algorithm.num_calls, update.want_summary = 0, True  # the trial calls it too
+    train(update, act(policy))
+    assert algorithm.num_calls == 6
+    assert {"loss", "policy_loss", "value_loss"} <= update.summary().keys()
 
 
 class Counting(PolicyGradient):
@@ -210,6 +267,74 @@ def test_an_algorithm_that_cannot_be_had_is_told(
         algorithm_of(LearnerConfig(algorithm=name))
 
 
+WORDS = {"objective": "truncated", "proximal_policy": "interpolated", "ppo_clip_form": "reciprocal"}
+NEEDS: dict[str, dict[str, Any]] = {
+    "vtrace_rho": {"with_vtrace": True},
+    "vtrace_c": {"with_vtrace": True},
+    "proximal_policy": {"objective": "decoupled"},
+    "importance_weight_max": {"objective": "truncated"},
+}
+
+
+def changed_flag(name: str) -> dict[str, Any]:
+    """Another value than that by default, and the flags with which PPO reads it."""
+    value = getattr(LearnerConfig(), name)
+    if name not in WORDS:
+        value = not value if isinstance(value, bool) else (value or 0.0) + 0.125
+    return {name: WORDS.get(name, value), **NEEDS.get(name, {})}
+
+
+@pytest.mark.parametrize("name", OF_ALGORITHMS)
+def test_a_flag_that_an_algorithm_does_not_read_is_known(name: str) -> None:
+    """PPO reads all of them, where their values matter; a loss of entropy alone reads those of `prepare`."""
+    named = {"ppo": f"{__name__}:WithoutGradients", "other": f"{__name__}:EntropyAlone"}
+    config = learner_config(algorithm=named["ppo"], **changed_flag(name))
+    assert unread_flags(config, make_policy()) == []
+    other = learner_config(algorithm=named["other"], **changed_flag(name))
+    of_prepare = {"gamma", "gae_lambda", "value_bootstrap"}
+    assert (name in unread_flags(other, make_policy())) == (name not in of_prepare)
+
+
+class EntropyAlone(OtherLoss, Algorithm):
+    """Reads no flag."""
+
+
+class ReadsThemAll(EntropyAlone):
+    """Keeps the flags in a form of its own."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self.flags = dict(vars(config))
+
+
+def test_all_flags_count_as_read_where_they_are_copied() -> None:
+    config = LearnerConfig(algorithm=f"{__name__}:ReadsThemAll", ppo_dual_clip=3.0)
+    assert unread_flags(config, make_policy()) == []
+
+
+def test_a_part_of_ppo_that_is_replaced_leaves_its_flags_unread_even_if_others_shrink() -> None:
+    config = learner_config(algorithm=f"{__name__}:OtherGains", ppo_dual_clip=3.0, ppo_clip_anneal=True)
+    assert unread_flags(config, make_policy()) == ["ppo_dual_clip"]
+
+
+def test_rewards_that_are_normalized_are_discounted_as_well() -> None:
+    assert changed_algorithm_flags(LearnerConfig(gamma=0.9)) == ["gamma"]
+    assert changed_algorithm_flags(LearnerConfig(gamma=0.9, normalize_rewards=True)) == []
+
+
+@pytest.mark.parametrize("serial_mode", [True, False])
+def test_flags_without_effect_are_told_before_a_run(serial_mode: bool, tmp_path: Path) -> None:
+    name = f"{EXAMPLES}.policy_gradient:PolicyGradient"
+    flags = "--objective=decoupled", "--ppo_dual_clip=3", "--exploration_loss_coeff=0.02", "--gamma=0.9"
+    finished = run(
+        tmp_path, "--env=CartPole-v1", f"--train_dir={tmp_path}", "--train_for_env_steps=1000", f"--algorithm={name}",
+        f"--serial_mode={serial_mode}", *flags,
+    )  # fmt: skip
+    assert finished.code == ExitCode.FINISHED, finished.err
+    sentence = f"Warning: algorithm={name} does not read objective=decoupled, ppo_dual_clip=3.0. So they will change"
+    assert finished.out.count(sentence) == 1
+
+
 @pytest.mark.parametrize("serial_mode", [True, False])
 def test_a_wrong_algorithm_ends_a_run_before_it_begins(serial_mode: bool, tmp_path: Path) -> None:
     wrong = "--algorithm=tests.learner.test_algorithm:Columns", f"--serial_mode={serial_mode}"
@@ -291,6 +416,16 @@ def test_decoupled_loss_is_the_one_of_the_paper() -> None:
     assert found == pytest.approx(wanted, rel=1e-4)
     coupled = PPO(config).loss(evaluation, transitions).terms["policy_loss"].item()
     assert abs(coupled - wanted) > 1e-3, "the two objectives differ on stale data"
+
+
+def test_decoupled_loss_has_finite_derivatives_where_a_ratio_overflows() -> None:
+    config, policy = learner_config(), make_policy()
+    algorithm = DecoupledPPO(config)
+    transitions = algorithm.prepare(act(policy), policy)
+    transitions["proximal_log_probs"].fill_(-200.0)
+    evaluation = policy.evaluate(transitions.observations, transitions.actions)
+    loss = algorithm.loss(evaluation, transitions).total
+    assert torch.isfinite(torch.autograd.grad(loss, evaluation.log_probs)[0]).all()
 
 
 def test_decoupled_loss_on_fresh_data_is_that_of_ppo() -> None:

@@ -18,7 +18,7 @@ from sf.learner.losses import (
     clipped_policy_loss,
     divergences,
     explained_variance,
-    limited,
+    limited_ratios,
     normalize_advantages,
     value_loss,
 )
@@ -65,7 +65,7 @@ def test_c8_clipped_policy_loss(inputs: Any, expected: Any) -> None:
 )
 def test_c8_reciprocal_form(advantage: float, ratio: float, loss: float) -> None:
     config = LearnerConfig(ppo_clip_form="reciprocal", ppo_clip_ratio=0.2)
-    ratios = limited(torch.tensor([ratio]), config)
+    ratios = limited_ratios(torch.tensor([ratio]).log(), config)
     assert clipped_policy_loss(torch.tensor([advantage]), ratios, *clip_range(config)).item() == pytest.approx(loss)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,23 @@ import pytest
 import torch
 
 from sf.config import LearnerConfig, ReplayConfig, check
-from sf.errors import ConfigError, ExitCode
+from sf.config.replaying import bytes_of_replayed_transition
+from sf.errors import ConfigError, ExitCode, ResourceError
 from sf.learner.batch import Batch
+from sf.learner.dataset import Transitions
 from sf.learner.dealing import Minibatch
+from sf.learner.minibatches import Selection
+from sf.learner.ppo import PPO
 from sf.learner.replayed import ReplayedMinibatches, weight_function
 from sf.learner.source import ReleasedAtOnce
 from sf.learner.update import Update
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, Sequences
+from sf.replay import ReplayBuffer
+from sf.replay.storage import leaves
+from sf.spaces import ActionColumn, ActionSpec
 from tests.helpers.commands import run
-from tests.helpers.lab import make_lab, step_until
-from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed
+from tests.helpers.lab import make_config, make_lab, step_until
+from tests.helpers.updates import DISCRETE, act, learner_config, make_policy, one_thread_and_seed
 
 REPLAY = ReplayConfig("staleness", replay_size=200)
 
@@ -45,16 +53,23 @@ class Seen:
         self.update = update
         source, epoch = update._minibatches, update._minibatches.epoch
 
-        def spied(*arguments: Any) -> Any:
-            for minibatch in epoch(*arguments):
+        def spied() -> Any:
+            for minibatch in epoch():
                 self.minibatches.append(minibatch)
                 self.versions.append(update.version)
                 yield minibatch
 
-        source.epoch = spied  # type: ignore[method-assign,assignment]
+        source.epoch = spied  # type: ignore[method-assign]
 
     def train(self, batch: Batch) -> list[Any]:
         return list(self.update.steps(batch))
+
+
+def buffer_of(update: Update) -> ReplayBuffer:
+    source = update._minibatches
+    assert isinstance(source, ReplayedMinibatches)
+    assert source._buffer is not None
+    return source._buffer
 
 
 def fingerprints(observations: torch.Tensor) -> list[tuple[float, ...]]:
@@ -126,7 +141,7 @@ def test_only_own_and_young_transitions_enter() -> None:
     assert isinstance(source, ReplayedMinibatches)
     assert source._buffer is not None
     assert len(source._buffer) == 4 * 4
-    assert set(source._buffer.storage.column("acted").tolist()) == {3, 7}
+    assert set(source._buffer.storage.column("policy_version").tolist()) == {3, 7}
 
 
 def test_both_limits_at_five() -> None:
@@ -161,7 +176,7 @@ def test_values_follow_the_scale_of_the_value_head() -> None:
         normalizer.std.fill_(0.5)
     source = update._minibatches
     assert isinstance(source, ReplayedMinibatches)
-    drawn = next(source.epoch(batch, None, None)).transitions  # type: ignore[arg-type]
+    drawn = next(source.epoch()).transitions
     own = [values[row] for row in fingerprints(drawn.observations["obs"])]
     torch.testing.assert_close(drawn.old_values, update.policy.normalize(torch.tensor(own)), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(drawn.value_targets, update.policy.normalize(drawn.returns))
@@ -188,6 +203,106 @@ def test_recurrent_policies_draw_whole_trajectories_with_ratio_one(tmp_path: Pat
     assert ratios == pytest.approx([1.0] * 64, abs=1e-5)
 
 
+def test_recurrent_trajectories_go_on_from_their_state_over_ends_and_train_the_steps_of_the_own_policy() -> None:
+    """The ratio is 1 only if state, resets and the steps that train come out of the buffer as they went in."""
+    policy = make_policy(use_rnn=True, rnn_size=8)
+    batch = act(policy)
+    batch = Batch(batch.by_step, {**batch.by_trajectory, "initial_memory": torch.randn_like(batch.initial_memory)})
+    resets, observations = batch.resets[:-1], batch.observations["obs"][:-1]
+    with torch.no_grad():
+        sequences = Sequences(batch.initial_memory, resets)
+        inputs = {"obs": observations.flatten(0, 1)}, batch.actions.flatten()
+        log_probs = policy.evaluate(*inputs, sequences).log_probs.view(resets.shape)
+    valid = torch.rand(resets.shape) < 0.7
+    batch = batch.with_columns(valid=valid, log_probs=log_probs.where(valid, torch.tensor(5.0)))
+    assert resets[1:].any()
+    update = make_update(policy)
+    found: list[tuple[Any, Any]] = []
+    update._look_at_first_ratios = lambda *facts, **_: found.append(facts)  # type: ignore[method-assign]
+    next(iter(update.steps(batch)))
+    ((evaluation, rows),) = found
+    torch.testing.assert_close(evaluation.log_probs, rows.behavior_log_probs, atol=1e-5, rtol=0)
+    assert set(fingerprints(rows.observations["obs"])) <= set(fingerprints(observations[valid]))
+
+
+def test_an_entry_is_stored_without_doubles() -> None:
+    """One column with the version that acted; of trajectories the version of the oldest step beside it."""
+    recurrent = make_policy(use_rnn=True, rnn_size=8)
+    for policy, wanted in ((make_policy(), {"policy_version"}), (recurrent, {"policy_version", "acted"})):
+        update = make_update(policy)
+        list(update.steps(act(update.policy)))
+        assert buffer_of(update).storage.read(torch.tensor([0])).keys() & {"policy_version", "acted"} == wanted
+
+
+def test_steps_that_would_be_too_old_are_passed_over_and_statistics_take_the_dataset_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They change with the last step that is possible, before that version is published."""
+    update = make_update(replay=replace(REPLAY, max_staleness=3))
+    update.version = 7
+    counts = []
+    with caplog.at_level(logging.ERROR):
+        for report in update.steps(act(update.policy, version=5)):
+            counts.append((report.version, report.lag_max, update.statistics.moments["returns"].count.item()))
+    assert counts == [(8, 2.0, 0.0), (9, 3.0, 48.0)]
+    assert "Passed over 2 of the 4 optimizer steps on a dataset: its newest transition would have been" in caplog.text
+
+
+@pytest.mark.parametrize("max_staleness", [3, 4, 7])
+def test_asynchronous_runs_collect_what_a_small_limit_lets_train(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, max_staleness: int
+) -> None:
+    """With sampling that is always faster than training; four steps on each batch."""
+    sizes: dict[str, Any] = {"num_epochs": 2, "num_batches_per_epoch": 2, "batch_size": 32}
+    lab = make_lab(tmp_path, replay="staleness", async_rl=True, max_staleness=max_staleness, **sizes)
+    learner, *others = lab.build_all()
+    steps, lags = learner.update.steps, []
+
+    def beside_sampling(batch: Batch) -> Any:
+        for report in steps(batch):
+            lags.append(report.lag_max)
+            yield report
+            while any([role.step() for role in others]):
+                pass
+
+    learner.update.steps = beside_sampling
+    step_until([learner, *others], lambda: learner.record["iterations"] == 12)
+    assert "Passed over" not in caplog.text
+    assert len(lags) == 12 * 4
+    assert max(lags) == max_staleness
+    assert learner.update.statistics.moments["returns"].count.item() == 12 * 64
+
+
+def test_slots_of_a_dataset_without_a_step_count_as_unused(tmp_path: Path) -> None:
+    """Except those of which another dataset has taken a part that was trained on."""
+    sizes: dict[str, Any] = {"num_envs_per_worker": 8, "worker_num_splits": 1, "batch_size": 48}
+    lab = make_lab(tmp_path, replay="staleness", async_rl=True, max_policy_lag=4, **sizes)
+    learner, *others = lab.build_all()
+    step_until(others, lambda: len(lab.slots.waiting_for(0)) == 2)  # 16 trajectories, a dataset takes 6
+    assert learner.step()
+    learner.update.version += 10
+    assert learner.step()
+    assert learner.record["iterations"] == 2
+    assert lab.slots.unused.sum() == 0, "its first two trajectories were in the first dataset"
+    step_until(others, lambda: len(lab.slots.waiting_for(0)) == 1)
+    learner.update.version += 20
+    assert learner.step()
+    assert lab.slots.unused.sum() == 1, "all of the second slot"
+
+
+def test_another_error_of_a_draw_ends_the_run() -> None:
+    update = make_update()
+
+    def broken(staleness: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no memory")
+
+    source = update._minibatches
+    assert isinstance(source, ReplayedMinibatches)
+    source._sampler._weight_fn = broken
+    with pytest.raises(RuntimeError, match="no memory"):
+        list(update.steps(act(update.policy)))
+
+
 def test_everything_too_old_passes_over_a_dataset(caplog: pytest.LogCaptureFixture) -> None:
     update = make_update(replay=replace(REPLAY, max_staleness=3))
     update.version = 50
@@ -209,6 +324,56 @@ def test_exponential_weights_fall_by_e_for_each_dataset() -> None:
     )
     found = weigh(torch.tensor([0, 8, 16])).double()
     assert (found[:-1] / found[1:]).tolist() == pytest.approx([2.718281828] * 2, rel=1e-5)
+
+
+def test_exponential_weights_of_old_rows_alone_are_not_zero() -> None:
+    weigh = weight_function(replace(REPLAY, staleness_weight="exponential"), LearnerConfig(num_batches_per_epoch=4))
+    found = weigh(torch.tensor([1_000_008, 1_000_000]))
+    assert (found[1] / found[0]).item() == pytest.approx(2.718281828, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [{}, {"use_rnn": True, "rnn_size": 8, "rnn_type": "lstm"}])
+@pytest.mark.parametrize("flags", [{}, {"objective": "decoupled", "proximal_policy": "interpolated"}])
+@pytest.mark.parametrize("action", [DISCRETE, ActionSpec((ActionColumn(low=-1.0, high=1.0),) * 40)])
+def test_memory_is_that_of_the_columns(action: ActionSpec, flags: dict[str, Any], model: dict[str, Any]) -> None:
+    policy = make_policy(action, **model)
+    update = make_update(policy, **flags)
+    list(update.steps(act(policy)))
+    entry = buffer_of(update).storage.read(torch.tensor([0]))
+    found = sum(leaf.numel() * leaf.element_size() for leaf in leaves(entry)) / (8 if model else 1)
+    config = make_config(rollout=8, **flags, **model)
+    assert bytes_of_replayed_transition(config, policy.info) == found
+
+
+class WideColumn(PPO):
+    """Adds a column of 2^40 bytes to each transition, without taking them."""
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        transitions = super().prepare(batch, policy)
+        return transitions.with_columns(wide=torch.zeros(1, 1).expand(len(transitions), 2**38))
+
+
+def test_columns_of_an_algorithm_that_do_not_fit_are_refused_when_they_are_known() -> None:
+    config, policy = learner_config(num_epochs=2, num_batches_per_epoch=2), make_policy()
+    source = ReplayedMinibatches(policy, config, REPLAY, lambda: 0)
+    batch = act(policy, num_steps=1, num_trajectories=1)
+    wide = WideColumn(config).prepare(batch, policy)
+    with pytest.raises(ResourceError, match=r"The replay buffer takes .* GiB, .* bytes for each of 200 entries, but"):
+        source.add(batch, wide, Selection(batch.valid, 0 * batch.policy_version, 1000))
+
+
+class PreparesOften(PPO):
+    """Prepares before each epoch."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        super().__init__(config)
+        self.prepares_each_epoch = True
+
+
+def test_an_algorithm_that_prepares_before_each_epoch_is_refused() -> None:
+    config = learner_config()
+    with pytest.raises(ConfigError, match="algorithm=PreparesOften prepares the newest batch before each epoch"):
+        Update(make_policy(), config, algorithm=PreparesOften(config), replay=REPLAY)
 
 
 @pytest.mark.parametrize("async_rl", [True, False])
@@ -240,8 +405,12 @@ def test_slots_are_free_before_training_where_sampling_goes_on(tmp_path: Path, a
         ),
         ({"max_staleness": 6, "num_epochs": 8}, r"max_staleness=6 leaves nothing to draw: .* Use --max_staleness=7 or"),
         (
+            {"max_staleness": 4, "num_epochs": 2, "worker_num_splits": 1, "batch_size": 48},
+            r"8 trajectories of a group share batches, so some wait for the next one. Use --max_staleness=5",
+        ),
+        (
             {"replay_size": 10**12},
-            r"replay_size=1000000000000 transitions take .* GiB, but the (machine|container) has",
+            r"replay_size=1000000000000 transitions take .* GiB, 48 bytes each, but the (machine|container) has",
         ),
     ],
 )
@@ -280,9 +449,17 @@ def test_without_replay_its_flags_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_path: Path) -> None:
     flags = "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=replayed", "--replay=staleness", "--seed=1"
+    flags += ("--serial_mode=True",)  # a seed is one result, whatever else the machine does
     finished = run(tmp_path / "first", *flags, "--stop_at_reward=400", "--train_for_env_steps=600000")
     assert finished.code == ExitCode.FINISHED, finished.err
     assert "stop_at_reward reached" in finished.out
+    assert "Policy lag is not forecast: replay=staleness draws transitions of any age.\n" in finished.out
+    assert re.search(
+        r"^Policy #0 lag over the run: avg [\d.]+ \(acting 0.0, queued [\d.]+, epochs 0.0\), max [\d.]+$",
+        finished.out,
+        re.M,
+    )
+    assert "expected_lag" not in json.loads((tmp_path / "replayed" / "summary.json").read_text())
     tags: set[str] = set()
     for line in (tmp_path / "replayed" / "metrics.jsonl").read_text().splitlines():
         tags |= json.loads(line).keys()

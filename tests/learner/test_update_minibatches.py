@@ -99,9 +99,10 @@ def test_a24_valid_is_younger_than_max_policy_lag(case: Any) -> None:
     assert sorted(selection.trained_rows.tolist()) == [i for i, valid in enumerate(expected["valid"]) if valid]
 
 
-@pytest.mark.parametrize("reason", ["too old", "other policy"])
+@pytest.mark.parametrize("reason", ["too old", "beyond the bound", "other policy"])
 def test_a24_training_equals_training_on_the_valid_subset(reason: str) -> None:
-    config = learner_config(max_policy_lag=5, normalize_advantages=True, learning_rate=1e-2)
+    limit = {"bound_policy_lag": 4} if reason == "beyond the bound" else {"max_policy_lag": 5}
+    config = learner_config(normalize_advantages=True, learning_rate=1e-2, **limit)
     policy = make_policy()
     whole = act(policy, num_steps=6, num_trajectories=4)
     subset = whole.trajectories(torch.arange(3))
@@ -125,7 +126,7 @@ def test_a24_training_equals_training_on_the_valid_subset(reason: str) -> None:
     assert summary["actual_lr"] == pytest.approx(factor * config.learning_rate)
     assert summary["valids_fraction"] == 0.75
     assert summary["same_policy_fraction"] == (0.75 if reason == "other policy" else 1.0)
-    assert summary["version_diff_max"] == (0 if reason == "other policy" else 5)
+    assert summary["version_diff_max"] == (5 if reason == "too old" else 0)
 
 
 def test_a24_lag_is_that_at_the_start_of_the_dataset() -> None:
@@ -146,10 +147,19 @@ def test_a24_dataset_without_a_valid_transition_is_skipped(caplog: pytest.LogCap
     assert update.summary() == {}
 
 
-def test_dataset_of_other_policies_only_is_skipped() -> None:
-    update = Update(make_policy(), learner_config())
+@pytest.mark.parametrize(
+    ("is_own", "why"),
+    [(False, "other policies chose all of them"), (True, "all of them are too old for bound_policy")],
+)
+def test_dataset_without_a_transition_that_counts_is_skipped(
+    is_own: bool, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    update = Update(make_policy(), learner_config(bound_policy_lag=2))
+    update.version = 3
     batch = act(update.policy)
-    batch.valid.zero_()
+    batch.valid.fill_(is_own)
     assert train(update, batch) == []
+    assert f"Skipped a dataset of 48 transitions: {why}" in caplog.text
+    assert update.num_left_out == (48 if is_own else 0)
     empty = batch.trajectories(torch.arange(0))
     assert train(update, empty) == []

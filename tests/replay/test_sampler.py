@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sf.replay import ListStorage, ReplayBuffer, StalenessAwareSampler, TensorStorage
+from sf.replay import ListStorage, NothingToDraw, ReplayBuffer, StalenessAwareSampler, TensorStorage
 from sf.replay.sampler import draw
 
 LEAST_P = 0.001
@@ -207,13 +207,13 @@ def test_e9_missing_version_names_the_key_and_the_way_out(key: Any) -> None:
 
 def test_e10_everything_is_too_old() -> None:
     sampler = seeded(StalenessAwareSampler(max_staleness=2), 100)
-    with pytest.raises(RuntimeError, match=r"All 5 entries .*max_staleness=2 at consumer version 100; .*staleness 100"):
+    with pytest.raises(NothingToDraw, match=r"All 5 entries .*max_staleness=2 at consumer version 100; .* 100"):
         sampler.sample(stored([0] * 5), 1)
 
 
 @pytest.mark.parametrize("storage", [TensorStorage(5), ListStorage(5)])
 def test_e11_empty_storage(storage: Any) -> None:
-    with pytest.raises(RuntimeError, match="The storage is empty"):
+    with pytest.raises(NothingToDraw, match="The storage is empty"):
         StalenessAwareSampler().sample(storage, 1)
 
 

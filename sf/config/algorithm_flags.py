@@ -1,0 +1,32 @@
+"""Flags that only an algorithm reads, so that one of the user can leave them without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from sf.config.roles import LearnerConfig
+
+OF_ALGORITHMS = (
+    "gamma", "gae_lambda", "value_bootstrap", "with_vtrace", "vtrace_rho", "vtrace_c", "recompute_advantages",
+    "objective", "proximal_policy", "importance_weight_max", "ppo_clip_ratio", "ppo_clip_ratio_high", "ppo_dual_clip",
+    "ppo_clip_form", "ppo_clip_anneal", "ppo_clip_value", "value_loss_coeff", "exploration_loss_coeff", "kl_loss_coeff",
+)  # fmt: skip
+
+
+def changed_algorithm_flags(config: LearnerConfig) -> list[str]:
+    """Those that are not what they are by default."""
+    defaults = {each.name: each.default for each in fields(config)}
+    changed = [name for name in OF_ALGORITHMS if getattr(config, name) != defaults[name]]
+    return [name for name in changed if name != "gamma" or not config.normalize_rewards]  # which discounts as well
+
+
+def note_on_unread_flags(config: LearnerConfig, unread: Sequence[str]) -> str:
+    """A sentence about flags that the algorithm does not read; nothing where there are none."""
+    if not unread:
+        return ""
+    flags = ", ".join(f"{name}={getattr(config, name)}" for name in unread)
+    return (
+        f"Warning: algorithm={config.algorithm} does not read {flags}. So {'it' if len(unread) == 1 else 'they'} will "
+        "change nothing. Leave out what is meant for another algorithm."
+    )
