@@ -6,7 +6,7 @@ from sf.config import Config, steps_per_round
 from sf.monitor.snapshot import Snapshot
 
 HIGH_LAG = 30.0
-"""Mean policy lag above which learning often suffers."""
+"""Mean policy lag above which there is a warning; the tasks of docs/policy-lag.md lose nothing or much below it."""
 
 
 class HighLag:
@@ -41,7 +41,7 @@ class HighLag:
         steps = float(steps_per_round(self._config, self._num_agents))
         bound = ", --async_rl=False bounds it" if self._config.run.async_rl else ""
         return (
-            f"Warning: the average policy lag is {max(means):.1f} optimizer steps; above 20 to 30 learning often "
-            f"suffers. One sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer "
+            f"Warning: the average policy lag is {max(means):.1f} optimizer steps, with which some tasks learn less "
+            f"(docs/policy-lag.md). One sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer "
             f"--num_epochs or fewer --num_envs_per_worker lower the lag{bound}."
         )
