@@ -42,6 +42,6 @@ class HighLag:
         bound = ", --async_rl=False bounds it" if self._config.run.async_rl else ""
         return (
             f"Warning: the average policy lag is {max(means):.1f} optimizer steps, with which some tasks learn less "
-            f"(docs/policy-lag.md). One sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer "
-            f"--num_epochs or fewer --num_envs_per_worker lower the lag{bound}."
+            f"(docs/policy-lag.md). One sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, "
+            f"fewer --num_epochs or fewer --num_envs_per_worker lower the lag{bound}."
         )
