@@ -1,0 +1,365 @@
+"""A chain of operators that one consumer reads (rows D15 to D19)."""
+
+from __future__ import annotations
+
+import collections
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sf.errors import SfError
+from sf.plans.metrics import MetricsContext, SharedMetrics
+
+Weight = float | str
+MOST_AT_ONCE = 100
+"""Items of a flow of weight ``"*"`` in one turn."""
+LOOK_AGAIN_S = 5e-4
+"""Sleep of a union of which no child has an item."""
+
+
+class NotReady:
+    """The item that says "nothing yet": operators pass it on, and a union goes on with its next child."""
+
+    def __repr__(self) -> str:
+        return "NOT_READY"
+
+
+NOT_READY = NotReady()
+
+Source = Callable[[float | None], Iterable[Any]]
+"""Makes the items anew. With a timeout in seconds it gives `NOT_READY` instead of waiting longer."""
+Transform = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+class OperatorFailed(SfError):
+    """An exception in a function of a plan; its cause is that exception."""
+
+
+class LocalIterator:
+    """A source and the transforms of its items; nothing happens before the first `next`."""
+
+    _current = threading.local()
+
+    def __init__(
+        self,
+        source: Source,
+        shared_metrics: SharedMetrics,
+        transforms: Sequence[Transform] = (),
+        timeout_s: float | None = None,
+        name: str = "LocalIterator",
+    ) -> None:
+        """Builds nothing yet.
+
+        Args:
+            source: of the items.
+            shared_metrics: of the chain.
+            transforms: of an iterator to an iterator, applied one after the other.
+            timeout_s: how long to wait for an item; None for as long as it takes.
+            name: for messages.
+        """
+        self.source, self.shared_metrics, self.transforms = source, shared_metrics, tuple(transforms)
+        self.timeout_s, self.name = timeout_s, name
+        self._built: Iterator[Any] | None = None
+
+    @classmethod
+    def of(cls, items: Iterable[Any], name: str = "items") -> LocalIterator:
+        """Over items that are there."""
+        return cls(lambda _: items, SharedMetrics(), name=name)
+
+    @staticmethod
+    def get_metrics() -> MetricsContext:
+        """The context of the chain that is being read.
+
+        Raises:
+            ValueError: none is.
+        """
+        context = getattr(LocalIterator._current, "metrics", None)
+        if context is None:
+            raise ValueError("There are no metrics outside of an iterator. Read them in a function of for_each.")
+        metrics: MetricsContext = context.get()
+        return metrics
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._built is None:
+            iterator = iter(self.source(self.timeout_s))
+            for transform in self.transforms:
+                iterator = transform(iterator)
+            self._built = iterator
+        return next(self._built)
+
+    def close(self) -> None:
+        """Stops reading: generators end, and give back what they hold."""
+        built, self._built = self._built, None
+        if built is not None and hasattr(built, "close"):
+            built.close()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def transform(self, fn: Transform, name: str = "transform") -> LocalIterator:
+        """With another transform, of an iterator to an iterator."""
+        transforms = (*self.transforms, fn)
+        return LocalIterator(self.source, self.shared_metrics, transforms, self.timeout_s, f"{self.name}.{name}()")
+
+    def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
+        """Applies a function to each item; one that returns `NOT_READY` is called again with the same item."""
+
+        def apply(items: Iterator[Any]) -> Iterator[Any]:
+            with _closing(items):
+                while True:
+                    self._call(getattr(fn, "on_fetch_start", None))
+                    item = next(items, END)
+                    if item is END:
+                        return
+                    if isinstance(item, NotReady):
+                        yield item
+                        continue
+                    while isinstance(result := self._call(fn, item), NotReady):
+                        yield result
+                    yield result
+
+        return self.transform(apply, f"for_each({operator_name(fn)})")
+
+    def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
+        """Keeps the items for which the function is true."""
+
+        def apply(items: Iterator[Any]) -> Iterator[Any]:
+            with _closing(items):
+                for item in items:
+                    if isinstance(item, NotReady) or self._call(fn, item):
+                        yield item
+
+        return self.transform(apply, f"filter({operator_name(fn)})")
+
+    def batch(self, n: int) -> LocalIterator:
+        """Lists of n items; the last one may be shorter."""
+
+        def apply(items: Iterator[Any]) -> Iterator[Any]:
+            with _closing(items):
+                batch: list[Any] = []
+                for item in items:
+                    if isinstance(item, NotReady):
+                        yield item
+                        continue
+                    batch.append(item)
+                    if len(batch) >= n:
+                        yield batch
+                        batch = []
+                if batch:
+                    yield batch
+
+        return self.transform(apply, f"batch({n})")
+
+    def flatten(self) -> LocalIterator:
+        """The items of the items."""
+
+        def apply(items: Iterator[Any]) -> Iterator[Any]:
+            with _closing(items):
+                for item in items:
+                    if isinstance(item, NotReady):
+                        yield item
+                    else:
+                        yield from item
+
+        return self.transform(apply, "flatten")
+
+    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
+        """`for_each`, then `flatten`."""
+        return self.for_each(fn).flatten()
+
+    def shuffle(self, buffer_size: int, seed: int | None = None) -> LocalIterator:
+        """Each item is drawn from the next `buffer_size` ones."""
+
+        def apply(items: Iterator[Any]) -> Iterator[Any]:
+            draws, buffer = random.Random(seed), []
+            with _closing(items):
+                for item in items:
+                    if isinstance(item, NotReady):
+                        yield item
+                        continue
+                    buffer.append(item)
+                    if len(buffer) >= buffer_size:
+                        yield buffer.pop(draws.randrange(len(buffer)))
+                while buffer:
+                    yield buffer.pop(draws.randrange(len(buffer)))
+
+        return self.transform(apply, f"shuffle({buffer_size})")
+
+    def zip_with_source_actor(self) -> LocalIterator:
+        """Pairs of the worker that an item comes from, and the item.
+
+        An operator further down the chain sees the worker of a later item otherwise, where items are kept back.
+        """
+
+        def with_actor(item: Any) -> tuple[Any, Any]:
+            return LocalIterator.get_metrics().current_actor, item
+
+        return self.for_each(with_actor)
+
+    def take(self, n: int) -> list[Any]:
+        """The first n items that are ready, or fewer where there are no more."""
+        taken: list[Any] = []
+        for item in self if n > 0 else ():
+            if not isinstance(item, NotReady):
+                taken.append(item)
+            if len(taken) >= n:
+                break
+        return taken
+
+    def show(self, n: int = 20) -> None:
+        """Prints the first n items."""
+        for item in self.take(n):
+            print(item)
+
+    def duplicate(self, n: int) -> list[LocalIterator]:
+        """N iterators over the same items.
+
+        One that is ahead gives `NOT_READY` until the slowest one has caught up, so that one item is kept at most.
+
+        Raises:
+            ValueError: n is below 2.
+        """
+        if n < 2:
+            raise ValueError(f"duplicate({n}) makes no copies. Use 2 or more.")
+        queues: list[collections.deque[Any]] = [collections.deque() for _ in range(n)]
+
+        def child(index: int) -> Source:
+            def source(timeout_s: float | None) -> Iterator[Any]:
+                self.timeout_s = timeout_s if self._built is None else self.timeout_s
+                while True:
+                    if len(queues[index]) < max(map(len, queues)):
+                        yield NOT_READY
+                        continue
+                    if not queues[index]:
+                        item = next(self, END)
+                        if item is END:
+                            return
+                        if isinstance(item, NotReady):
+                            yield item
+                            continue
+                        for queue in queues:
+                            queue.append(item)
+                    yield queues[index].popleft()
+
+            return source
+
+        return [
+            LocalIterator(child(index), self.shared_metrics, name=f"{self.name}.duplicate[{index}]")
+            for index in range(n)
+        ]
+
+    def union(
+        self,
+        *others: LocalIterator,
+        deterministic: bool = False,
+        round_robin_weights: Sequence[Weight] | None = None,
+    ) -> LocalIterator:
+        """One iterator over the items of several, in turns; from now on they share their metrics.
+
+        Args:
+            others: the other iterators.
+            deterministic: waits for the item of the one whose turn it is. Else that one is passed over if it has none.
+            round_robin_weights: items of each one per turn. A fraction is rounded at random, and ``"*"`` takes all that
+                are ready, 100 at most.
+
+        Raises:
+            ValueError: there are more or fewer weights than iterators.
+        """
+        parents = [self, *others]
+        weights = [1] * len(parents) if round_robin_weights is None else list(round_robin_weights)
+        if len(weights) != len(parents):
+            raise ValueError(f"{len(weights)} round_robin_weights for {len(parents)} iterators. Give one for each.")
+        metrics = SharedMetrics([parent.shared_metrics for parent in parents])
+        timeouts = [None if deterministic and weight != "*" else 0.0 for weight in weights]
+        children = [
+            LocalIterator(parent.source, metrics, parent.transforms, timeout_s, parent.name)
+            for parent, timeout_s in zip(parents, timeouts, strict=True)
+        ]
+
+        def source(timeout_s: float | None) -> Iterator[Any]:
+            active = list(zip(weights, children, strict=True))
+            try:
+                while active:
+                    has_waited = True
+                    for weight, each in list(active):
+                        for _ in range(MOST_AT_ONCE if weight == "*" else _rounded_at_random(float(weight))):
+                            item = next(each, END)
+                            if item is END:
+                                active.remove((weight, each))
+                            elif not isinstance(item, NotReady):
+                                has_waited = False
+                                yield item
+                                continue
+                            break
+                    if has_waited and active:
+                        if timeout_s is not None:
+                            yield NOT_READY
+                        elif not deterministic:
+                            time.sleep(LOOK_AGAIN_S)
+            finally:
+                for each in children:
+                    each.close()
+
+        names = ", ".join(parent.name for parent in parents)
+        return LocalIterator(source, metrics, name=f"union({names})")
+
+    def _call(self, fn: Callable[..., Any] | None, *arguments: Any) -> Any:
+        """Calls a function of the plan, which finds the metrics of this chain.
+
+        Raises:
+            OperatorFailed: it raised an exception.
+        """
+        if fn is None:
+            return None
+        with self._metrics_context():
+            try:
+                return fn(*arguments)
+            except SfError:
+                raise
+            except Exception as error:
+                if type(fn).__module__.startswith(__package__):
+                    raise  # says itself what is wrong
+                raise OperatorFailed(
+                    f"The operator {operator_name(fn)} raised {type(error).__name__}: {error}"
+                ) from error
+
+    @contextmanager
+    def _metrics_context(self) -> Iterator[None]:
+        before = getattr(LocalIterator._current, "metrics", None)
+        LocalIterator._current.metrics = self.shared_metrics
+        try:
+            yield
+        finally:
+            LocalIterator._current.metrics = before
+
+
+END = object()
+"""Instead of an item: there are no more."""
+
+
+def operator_name(fn: Any) -> str:
+    """The name of a function, or of the class of an object that is called like one."""
+    name: str = getattr(fn, "__name__", type(fn).__name__)
+    return name
+
+
+def _rounded_at_random(number: float) -> int:
+    """A whole number beside it, with the number as its mean."""
+    whole = int(number)
+    return whole + (random.random() < number - whole)
+
+
+@contextmanager
+def _closing(items: Iterator[Any]) -> Iterator[None]:
+    """Closes a generator when the one that reads it is closed."""
+    try:
+        yield
+    finally:
+        if hasattr(items, "close"):
+            items.close()

@@ -1,0 +1,239 @@
+"""Several shards that work at the same time, and the ways to gather their items (row D47)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+from sf.plans.local_iterator import END, NOT_READY, LocalIterator, Transform
+from sf.plans.metrics import SharedMetrics
+
+
+class Shards(Protocol):
+    """Sources that work at the same time, each asked for one item after the other."""
+
+    @property
+    def actors(self) -> Sequence[Any]:
+        """What `current_actor` is for the items of each."""
+
+    def begin(self, transforms: Sequence[Transform]) -> None:
+        """Gets ready; nothing that was asked for before is given any more. Transforms run where the shard works."""
+
+    def ask(self, shard: int) -> None:
+        """Has a shard make one item more."""
+
+    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
+        """Those that have an item, the first one first; waits for one, or for so many seconds."""
+
+    def take(self, shard: int) -> Any:
+        """Its oldest item; `END` where there are no more."""
+
+    def end(self) -> None:
+        """Nothing more is asked for."""
+
+
+class ParallelIterator:
+    """Shards and the transforms that run on them; nothing happens before a gathered iterator is read."""
+
+    def __init__(self, shards: Shards, transforms: Sequence[Callable[[LocalIterator], LocalIterator]] = ()) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            shards: where items come from.
+            transforms: of the iterator of one shard, as methods of `LocalIterator` are.
+        """
+        self.shards, self.transforms = shards, tuple(transforms)
+
+    def num_shards(self) -> int:
+        """How many work at the same time."""
+        return len(self.shards.actors)
+
+    def for_each(self, fn: Callable[[Any], Any]) -> ParallelIterator:
+        """Applies a function to each item, on its shard."""
+        return self._with(lambda items: items.for_each(fn))
+
+    def filter(self, fn: Callable[[Any], bool]) -> ParallelIterator:
+        """Keeps the items for which the function is true, on their shard."""
+        return self._with(lambda items: items.filter(fn))
+
+    def batch(self, n: int) -> ParallelIterator:
+        """Lists of n items of one shard."""
+        return self._with(lambda items: items.batch(n))
+
+    def flatten(self) -> ParallelIterator:
+        """The items of the items."""
+        return self._with(lambda items: items.flatten())
+
+    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> ParallelIterator:
+        """`for_each`, then `flatten`."""
+        return self.for_each(fn).flatten()
+
+    def gather_sync(self) -> LocalIterator:
+        """One item of each shard in turn; waits for all of them before each round."""
+        return self.batch_across_shards().flatten()
+
+    def batch_across_shards(self) -> LocalIterator:
+        """Lists with one item of each shard that has some left."""
+        metrics = SharedMetrics()
+
+        def source(timeout_s: float | None) -> Iterator[Any]:
+            active = list(range(self.num_shards()))
+            with _begun(self.shards, self._as_one()):
+                while active:
+                    for shard in active:
+                        self.shards.ask(shard)
+                    items = []
+                    for shard in list(active):
+                        while not self.shards.wait({shard}, timeout_s):
+                            yield NOT_READY
+                        item = self.shards.take(shard)
+                        if item is END:
+                            active.remove(shard)
+                        else:
+                            items.append(item)
+                    if items:
+                        yield items
+
+        return LocalIterator(source, metrics, name="batch_across_shards")
+
+    def gather_async(self, num_async: int = 1, ask_before: bool = True) -> LocalIterator:
+        """Items as they come, with `num_async` of each shard under way; sets ``current_actor``.
+
+        Args:
+            num_async: see above.
+            ask_before: whether a shard works on its next item while the consumer has the present one. Else it is asked
+                when the consumer comes back, and sees everything that was done with the item.
+
+        Raises:
+            ValueError: `num_async` is below 1.
+        """
+        if num_async < 1:
+            raise ValueError(f"gather_async(num_async={num_async}) asks for nothing. Use 1 or more.")
+        metrics = SharedMetrics()
+
+        def source(timeout_s: float | None) -> Iterator[Any]:
+            active = set(range(self.num_shards()))
+            with _begun(self.shards, self._as_one()):
+                for _ in range(num_async):
+                    for shard in sorted(active):
+                        self.shards.ask(shard)
+                while active:
+                    ready = self.shards.wait(active, timeout_s)
+                    if not ready:
+                        yield NOT_READY
+                    for shard in ready:
+                        item = self.shards.take(shard)
+                        if item is END:
+                            active.discard(shard)
+                            continue
+                        if ask_before:
+                            self.shards.ask(shard)
+                        metrics.get().current_actor = self.shards.actors[shard]
+                        yield item
+                        if not ask_before:
+                            self.shards.ask(shard)
+
+        return LocalIterator(source, metrics, name=f"gather_async({num_async})")
+
+    def take(self, n: int) -> list[Any]:
+        """The first n items, gathered in turn."""
+        gathered = self.gather_sync()
+        taken = gathered.take(n)
+        gathered.close()
+        return taken
+
+    def _with(self, transform: Callable[[LocalIterator], LocalIterator]) -> ParallelIterator:
+        return ParallelIterator(self.shards, (*self.transforms, transform))
+
+    def _as_one(self) -> Sequence[Transform]:
+        """The transforms as those of an iterator to an iterator."""
+        chain = LocalIterator.of(())
+        for transform in self.transforms:
+            chain = transform(chain)
+        return chain.transforms
+
+
+class _begun:
+    """Between `begin` and `end`."""
+
+    def __init__(self, shards: Shards, transforms: Sequence[Transform]) -> None:
+        self._shards, self._transforms = shards, transforms
+
+    def __enter__(self) -> None:
+        self._shards.begin(self._transforms)
+
+    def __exit__(self, *_: object) -> None:
+        self._shards.end()
+
+
+class ThreadShards:
+    """Shards over items that are there, each with a thread of its own."""
+
+    def __init__(self, items: Sequence[Iterable[Any]]) -> None:
+        """Starts no thread yet."""
+        self._items = items
+        self.actors: Sequence[Any] = [f"shard {index}" for index in range(len(items))]
+        self._threads: list[ThreadPoolExecutor] = []
+        self._iterators: list[Iterator[Any]] = []
+        self._asked: list[list[Future[Any]]] = []
+
+    def begin(self, transforms: Sequence[Transform]) -> None:
+        """See `Shards`."""
+        self.end()
+        self._threads = [ThreadPoolExecutor(1) for _ in self._items]
+        self._asked = [[] for _ in self._items]
+        self._iterators = []
+        for items in self._items:
+            iterator = iter(items)
+            for transform in transforms:
+                iterator = transform(iterator)
+            self._iterators.append(iterator)
+
+    def ask(self, shard: int) -> None:
+        """See `Shards`."""
+        self._asked[shard].append(self._threads[shard].submit(next, self._iterators[shard], END))
+
+    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
+        """See `Shards`."""
+        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
+        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
+        return [shard for future, shard in first.items() if future in done]
+
+    def take(self, shard: int) -> Any:
+        """See `Shards`."""
+        return self._asked[shard].pop(0).result()
+
+    def end(self) -> None:
+        """See `Shards`."""
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        self._threads = []
+
+
+def from_items(items: Sequence[Any], num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
+    """Items dealt to shards in turn, over and over again if they repeat."""
+    return from_iterators([items[shard::num_shards] for shard in range(num_shards)], repeat)
+
+
+def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
+    """The numbers from 0 to n - 1; each shard has a part of them."""
+    each = n // num_shards
+    edges = [shard * each for shard in range(num_shards)] + [n]
+    return from_iterators([range(edges[shard], edges[shard + 1]) for shard in range(num_shards)], repeat)
+
+
+def from_iterators(generators: Sequence[Iterable[Any]], repeat: bool = False) -> ParallelIterator:
+    """One shard for each."""
+    return ParallelIterator(ThreadShards([Repeated(items) for items in generators] if repeat else generators))
+
+
+class Repeated:
+    """Items over and over again."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self._items

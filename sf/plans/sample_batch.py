@@ -1,0 +1,196 @@
+"""Columns of equal length, and one such batch for each policy (row D14)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sf.errors import UsageError
+from sf.shared.arena import Array
+
+DEFAULT_POLICY = "default_policy"
+
+
+class SampleBatch(dict[str, Any]):
+    """Named columns; row i of each of them belongs to step i."""
+
+    OBS, NEXT_OBS, ACTIONS, REWARDS, DONES, INFOS = "obs", "new_obs", "actions", "rewards", "dones", "infos"
+    EPS_ID, UNROLL_ID, AGENT_INDEX, T = "eps_id", "unroll_id", "agent_index", "t"
+    VF_PREDS, ACTION_LOGP, ACTION_DIST_INPUTS = "vf_preds", "action_logp", "action_dist_inputs"
+
+    def __init__(self, *columns: Any, **more: Any) -> None:
+        """Takes what dict takes; lists become arrays.
+
+        Raises:
+            UsageError: columns have different lengths.
+        """
+        super().__init__(*columns, **more)
+        self.accessed_keys: set[str] = set()
+        """Columns that were read."""
+        self.after: Mapping[str, Any] = {}
+        """Of a trajectory that a worker postprocesses: extra columns for the observation after its last row."""
+        for name, column in self.items():
+            if isinstance(column, (list, tuple)):
+                super().__setitem__(name, np.array(column))
+        lengths = {name: len(column) for name, column in self.items()}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"Columns of a batch have one length, but these have {lengths}.")
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(next(iter(self.values()))) if self else 0
+
+    def __getitem__(self, name: str) -> Any:
+        """A column; a slice gives the rows of a part instead."""
+        if isinstance(name, slice):
+            return self.slice(name.start or 0, self.count if name.stop is None else name.stop)
+        self.accessed_keys.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A column, or something else."""
+        return self[name] if name in self.keys() else default
+
+    @property
+    def agent_steps_count(self) -> int:
+        """Steps of agents: one per row."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Steps of agents: one per row."""
+        return self.count
+
+    def env_steps(self) -> int:
+        """Steps of environments: one per row, because there is one agent."""
+        return self.count
+
+    @staticmethod
+    def concat_samples(samples: Sequence[Any]) -> Any:
+        """All batches as one, in their order; several policies if the first one has several.
+
+        Raises:
+            UsageError: there is nothing to concatenate, or batches have different columns.
+        """
+        if not samples:
+            raise UsageError("concat_samples needs one batch at least.")
+        if isinstance(samples[0], MultiAgentBatch):
+            return MultiAgentBatch.concat_samples(samples)
+        if different := [
+            sorted(batch.keys() ^ samples[0].keys()) for batch in samples if batch.keys() ^ samples[0].keys()
+        ]:
+            raise UsageError(
+                f"Batches that are concatenated have the same columns, but {different[0]} are in some only."
+            )
+        return SampleBatch({name: _concatenated([dict.get(batch, name) for batch in samples]) for name in samples[0]})
+
+    def concat(self, other: SampleBatch) -> SampleBatch:
+        """This batch and then another one."""
+        batch: SampleBatch = SampleBatch.concat_samples([self, other])
+        return batch
+
+    def copy(self) -> SampleBatch:
+        """With columns of its own."""
+        return SampleBatch({name: column.copy() for name, column in self.items()})
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One dict for each row."""
+        for row in range(self.count):
+            yield {name: column[row] for name, column in self.items()}
+
+    def columns(self, keys: Sequence[str]) -> list[Any]:
+        """The named columns, in their order."""
+        return [self[key] for key in keys]
+
+    def shuffle(self, generator: np.random.Generator | None = None) -> SampleBatch:
+        """Puts the rows into random order, the same for all columns; returns this batch."""
+        order = (generator or np.random.default_rng()).permutation(self.count)
+        for name, column in self.items():
+            super().__setitem__(name, column[order])
+        return self
+
+    def slice(self, start: int, end: int) -> SampleBatch:
+        """Rows from start up to, but not with, end; views."""
+        return SampleBatch({name: column[start:end] for name, column in self.items()})
+
+    def take(self, rows: Array) -> SampleBatch:
+        """The rows of these numbers; copies."""
+        return SampleBatch({name: column[rows] for name, column in self.items()})
+
+    def timeslices(self, size: int) -> list[SampleBatch]:
+        """Parts of so many rows; the last one may be smaller."""
+        return [self.slice(start, min(start + size, self.count)) for start in range(0, self.count, size)]
+
+    def split_by_episode(self) -> list[SampleBatch]:
+        """Parts whose rows have the same ``eps_id`` one after the other."""
+        if not self.count:
+            return []
+        ids = self[SampleBatch.EPS_ID]
+        ends = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+        edges = [0, *ends.tolist(), self.count]
+        return [self.slice(start, end) for start, end in itertools.pairwise(edges)]
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """As the batch of the default policy."""
+        return MultiAgentBatch({DEFAULT_POLICY: self}, self.count)
+
+    @property
+    def policy_batches(self) -> dict[str, SampleBatch]:
+        """As that of `MultiAgentBatch`."""
+        return {DEFAULT_POLICY: self}
+
+
+class MultiAgentBatch:
+    """One batch for each policy, and the steps of environments that they come from."""
+
+    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
+        """Keeps both; `count` is that of the steps of environments."""
+        self.policy_batches, self.count = dict(policy_batches), env_steps
+
+    def env_steps(self) -> int:
+        """Steps of environments, however many agents took part in them."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Rows of all policies together."""
+        return sum(batch.count for batch in self.policy_batches.values())
+
+    @staticmethod
+    def concat_samples(samples: Sequence[MultiAgentBatch]) -> MultiAgentBatch:
+        """All batches as one, policy by policy."""
+        parts: dict[str, list[SampleBatch]] = {}
+        for batch in samples:
+            for policy, own in batch.as_multi_agent().policy_batches.items():
+                parts.setdefault(policy, []).append(own)
+        steps = sum(batch.env_steps() for batch in samples)
+        return MultiAgentBatch({policy: SampleBatch.concat_samples(own) for policy, own in parts.items()}, steps)
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> SampleBatch | MultiAgentBatch:
+        """A plain batch where the default policy is the only one."""
+        if list(policy_batches) == [DEFAULT_POLICY]:
+            return policy_batches[DEFAULT_POLICY]
+        return MultiAgentBatch(policy_batches, env_steps)
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """Itself."""
+        return self
+
+    def copy(self) -> MultiAgentBatch:
+        """With columns of its own."""
+        return MultiAgentBatch({policy: own.copy() for policy, own in self.policy_batches.items()}, self.count)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{policy}: {own.count}" for policy, own in self.policy_batches.items())
+        return f"MultiAgentBatch({sizes}; {self.count} steps of environments)"
+
+
+def _concatenated(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    import torch
+
+    return torch.cat(list(columns))
