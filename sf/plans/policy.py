@@ -1,0 +1,126 @@
+"""The interface of a plan's policy (row D1): it acts, postprocesses its own trajectories, and learns.
+
+Anything with these methods is one, with or without torch. `sf.plans.build_torch_policy` makes one from functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sf.plans.sample_batch import SampleBatch
+from sf.shared.arena import Array
+
+Actions = tuple[Array, list[Array], dict[str, Array]]
+"""Actions [n, ...], recurrent states [n, ...] each, and extra columns [n, ...] by name."""
+
+
+class Policy:
+    """Chooses actions and learns from batches."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: Mapping[str, Any]) -> None:
+        """Keeps what it is given.
+
+        Args:
+            observation_space: of one agent.
+            action_space: of one agent.
+            config: settings of the plan and of the policy.
+        """
+        self.observation_space, self.action_space, self.config = observation_space, action_space, dict(config)
+
+    def compute_actions(
+        self,
+        obs_batch: Array,
+        state_batches: Sequence[Array] = (),
+        prev_action_batch: Array | None = None,
+        prev_reward_batch: Array | None = None,
+        info_batch: Sequence[Mapping[str, Any]] | None = None,
+        episodes: Sequence[Any] | None = None,
+    ) -> Actions:
+        """Chooses an action for each row.
+
+        Args:
+            obs_batch: [n, ...] observations.
+            state_batches: recurrent states, [n, ...] each, as `get_initial_state` has them for one row.
+            prev_action_batch: [n, ...] actions before; zeros at the start of an episode.
+            prev_reward_batch: [n] rewards before; zeros at the start of an episode.
+            info_batch: of the last steps; None from workers, which do not keep them.
+            episodes: for policies that look at them; None from workers.
+        """
+        raise NotImplementedError
+
+    def compute_single_action(self, obs: Array, state: Sequence[Array] = ()) -> Any:
+        """The action for one observation; with recurrent states a tuple of it, the next states and extra columns."""
+        before = [np.asarray(part)[None] for part in state]
+        zeros = np.zeros((1, *self.action_space.shape), self.action_space.dtype)
+        actions, after, extra = self.compute_actions(np.asarray(obs)[None], before, zeros, np.zeros(1, np.float32))
+        if not before:
+            return actions[0]
+        return actions[0], [part[0] for part in after], {name: column[0] for name, column in extra.items()}
+
+    @property
+    def postprocesses(self) -> bool:
+        """Whether `postprocess_trajectory` does anything."""
+        return type(self).postprocess_trajectory is not Policy.postprocess_trajectory
+
+    def postprocess_trajectory(
+        self, sample_batch: SampleBatch, other_agent_batches: Mapping[Any, Any] | None = None, episode: Any = None
+    ) -> SampleBatch:
+        """Works on the steps of one agent in one episode, or the part of it in a fragment, before training."""
+        return sample_batch
+
+    def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
+        """Takes one step of the optimizer; returns statistics."""
+        gradients, info = self.compute_gradients(samples)
+        self.apply_gradients(gradients)
+        return info
+
+    def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
+        """The first half of learning: gradients, and statistics."""
+        raise NotImplementedError
+
+    def apply_gradients(self, gradients: Any) -> None:
+        """The second half of learning."""
+        raise NotImplementedError
+
+    def get_initial_state(self) -> list[Array]:
+        """Recurrent states of one row at the start of an episode; none by default."""
+        return []
+
+    def get_weights(self) -> Any:
+        """Everything that acting depends on, as arrays and numbers in dicts and lists."""
+        return {}
+
+    def set_weights(self, weights: Any) -> None:
+        """Acts with these from now on."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that a restored plan needs of it."""
+        return {"weights": self.get_weights()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of `get_state`."""
+        self.set_weights(state["weights"])
+
+    def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
+        """Told the steps of the plan so far, as ``timestep``, before it learns."""
+
+
+def dummy_batch(policy: Policy, rows: int = 4) -> SampleBatch:
+    """A trajectory of zeros, with the actions and extra columns that the policy gives for them."""
+    obs = np.zeros((rows, *policy.observation_space.shape), policy.observation_space.dtype)
+    actions = np.zeros((rows, *policy.action_space.shape), policy.action_space.dtype)
+    states = [np.repeat(np.asarray(state)[None], rows, 0) for state in policy.get_initial_state()]
+    rewards = np.zeros(rows, np.float32)
+    _, after, extra = policy.compute_actions(obs, states, actions, rewards)
+    columns: dict[str, Any] = {
+        "obs": obs, "new_obs": obs.copy(), "actions": actions, "rewards": rewards, "dones": np.zeros(rows, bool),
+        "infos": np.array([{} for _ in range(rows)]), "eps_id": np.zeros(rows, np.int64),
+        "unroll_id": np.zeros(rows, np.int64),
+        "agent_index": np.zeros(rows, np.int64), "t": np.arange(rows, dtype=np.int64),
+    }  # fmt: skip
+    columns |= {f"state_in_{i}": state for i, state in enumerate(states)}
+    columns |= {f"state_out_{i}": np.asarray(state) for i, state in enumerate(after)}
+    return SampleBatch(columns | extra)

@@ -1,0 +1,51 @@
+"""Advantages of one trajectory (row D9)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sf.plans.sample_batch import SampleBatch
+from sf.shared.arena import Array
+
+
+def compute_advantages(
+    rollout: SampleBatch,
+    last_r: float,
+    gamma: float = 0.9,
+    lambda_: float = 1.0,
+    use_gae: bool = True,
+    use_critic: bool = True,
+) -> SampleBatch:
+    """Adds the columns ``advantages`` and ``value_targets``, float32, to the steps of one agent in one episode.
+
+    With `use_gae` it is generalized advantage estimation (Schulman et al. 2015, arXiv:1506.02438, equation 16). Without
+    it, it is the discounted return, minus the value prediction where there is a critic.
+
+    Args:
+        rollout: [n] with ``rewards``, and ``vf_preds`` where there is a critic.
+        last_r: value after the last row; 0 where the episode has ended.
+        gamma: discount.
+        lambda_: of the estimation.
+        use_gae: see above.
+        use_critic: see above.
+    """
+    rewards = np.asarray(rollout["rewards"], np.float64)
+    if use_gae:
+        values = np.append(np.asarray(rollout["vf_preds"], np.float64), last_r)
+        advantages = discounted(rewards + gamma * values[1:] - values[:-1], gamma * lambda_)
+        targets = advantages + values[:-1]
+    else:
+        returns = discounted(np.append(rewards, last_r), gamma)[:-1]
+        advantages = returns - rollout["vf_preds"] if use_critic else returns
+        targets = returns if use_critic else np.zeros_like(returns)
+    rollout["advantages"], rollout["value_targets"] = advantages.astype(np.float32), targets.astype(np.float32)
+    return rollout
+
+
+def discounted(rewards: Array, gamma: float) -> Array:
+    """[n] sums of the rewards from each step on, those that come n steps later times gamma^n."""
+    sums, after = [], 0.0
+    for reward in reversed(rewards.tolist()):  # a loop over numbers is faster than one over elements of an array
+        after = reward + gamma * after
+        sums.append(after)
+    return np.array(sums[::-1])
