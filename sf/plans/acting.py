@@ -1,0 +1,364 @@
+"""The part of a rollout process that acts with the policies of a plan, in the place of an inference worker.
+
+In: requests of the groups of this process, published weights. Out: actions and all further columns, written into the
+slot of the group. Weights are taken between two fragments, so that one policy version acts in each of them. At the end
+of a fragment its trajectories are postprocessed, one episode of one agent after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sf.config import Config
+from sf.inference.bells import InferenceBells
+from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
+from sf.plans.flat_weights import read_weights
+from sf.plans.local_iterator import NOT_READY, NotReady, Transform
+from sf.plans.mailbox import Answer, Mailbox
+from sf.plans.policy_map import PolicyMap, as_batch
+from sf.plans.program import unpacked
+from sf.plans.sample_batch import SampleBatch
+from sf.shared.arena import Array
+from sf.shared.context import RunContext
+from sf.shared.records import inference_record
+from sf.shared.slots import NO_POLICY, Topology
+from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+
+CHANGED_IN_PLACE = frozenset({"rewards", "dones", "new_obs"})
+"""Columns that a postprocessing may have written to."""
+EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
+"""Numbers of episodes that no other worker, successor or group uses."""
+
+
+class PlanActor:
+    """One role object, a companion of the rollout worker of its process; see `sf.inference.worker.InferenceWorker`."""
+
+    tell: Callable[[Any], None]
+
+    def __init__(
+        self,
+        context: RunContext,
+        policy_id: int,
+        index: int,
+        config: Config,
+        weights: PublishedWeights,
+        bells: InferenceBells,
+        program: bytes,
+        orders: Sequence[Mailbox],
+        calls: Sequence[Mailbox],
+        incarnation: int = 0,
+    ) -> None:
+        """Builds the policies; their weights come with the first publication.
+
+        Args:
+            context: of all roles.
+            policy_id: 0, because to the slots all policies of a plan are one.
+            index: of the worker.
+            config: of the run, resolved.
+            weights: of all policies, published by the driver.
+            bells: that it hears or rings.
+            program: see `Program.to_bytes`.
+            orders: of each worker: what to do with each fragment.
+            calls: of each worker: what to do once.
+            incarnation: how many workers have had this place before.
+        """
+        import torch
+
+        torch.set_num_threads(1)
+        torch.manual_seed(int(np.random.SeedSequence([context.seed, index, incarnation]).generate_state(1)[0]))
+        self.slots, self.requests = context.slots(), context.requests()
+        self.topology, self.weights, self.version = context.topology, weights, NOTHING_PUBLISHED
+        self.program = unpacked(program)
+        self.policies = {name: spec.build() for name, spec in self.program.policies.items()}
+        self.names, self.worker = list(self.policies), WorkerSide(self.policies, index)
+        self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
+        self._orders_done = self._calls_done = NOTHING_PUBLISHED
+        self._is_told_of_weights = True
+        self.columns = {name.removeprefix(PREFIX) for name in self.slots.fields if name.startswith(PREFIX)}
+        self.leaf = observation_leaf(context.info)
+        self.record = inference_record(context.arena, index)
+        episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
+        actions = self.slots.actions[0, 0]
+        self.groups = {
+            group: GroupOfAgents(self.topology, actions, episode + number * EPISODES_OF_A_GROUP)
+            for number, group in enumerate(context.topology.groups_of_worker(index))
+        }
+        for group in self.groups:  # a predecessor may have died before it answered
+            self.requests.answered[group] = self.requests.request[group]
+
+    def step(self) -> bool:
+        """Serves every group that waits; False if none does."""
+        self._look_at_mail()
+        waiting = [g for g in self.groups if self.requests.request[g] != self.requests.answered[g, 0]]
+        if not waiting or self.weights.version == NOTHING_PUBLISHED:
+            return False
+        for group in waiting:
+            request = int(self.requests.request[group])
+            self._serve(group, int(self.requests.slot[group]), int(self.requests.step[group]))
+            self.requests.answered[group, 0] = request
+            self.record["requests"] += 1
+            self.record["forwards"] += 1
+        self.record.lap("scatter")
+        self.record.publish()
+        return True
+
+    def wait(self, timeout_s: float) -> None:
+        """Never called: the rollout worker of the process waits."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def state(self) -> dict[str, Any] | None:
+        """None: a plan is not resumed in the middle of episodes."""
+        return None
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Never called."""
+
+    def _serve(self, group: int, slot: int, t: int) -> None:
+        agents = self.groups[group]
+        if t == 0:
+            if self._is_told_of_weights:
+                self._take_weights()
+            agents.begin_fragment(list(self.policies.values()), self._policy_of)
+        else:
+            self._note_step(group, slot, t - 1)
+        if t == self.topology.rollout:
+            self._finish(group, slot)
+        else:
+            self._act(group, slot, t)
+
+    def _look_at_mail(self) -> None:
+        """Takes new orders, and does what it is called for."""
+        if self._orders.number != self._orders_done:
+            self._orders_done, begin = self._orders.read()
+            self._transforms = FragmentTransforms() if begin is None else FragmentTransforms(begin(self.worker))
+        if self._calls.number != self._calls_done:
+            self._calls_done, function = self._calls.read()
+            self._is_told_of_weights = True
+            if function is not None:
+                self._take_weights()
+                self.tell(answer_of(function, self.worker, self._calls_done))
+
+    def _policy_of(self, agent: int) -> int:
+        """The number of the policy of an agent, for one episode."""
+        return self.names.index(self.program.policy_of(agent))
+
+    def _take_weights(self) -> None:
+        newest, self._is_told_of_weights = self.weights.version, False
+        if newest in (self.version, NOTHING_PUBLISHED):
+            return
+        like = {name: policy.get_weights() for name, policy in self.policies.items()}
+        found: list[Any] = []
+
+        def take(vector: Array) -> None:
+            found[:] = [read_weights(like, vector)]
+
+        self.version = self.weights.read(take)
+        self.worker.set_weights(found[0])
+        self.worker.weights_version = self.version
+        self.record["refreshes"] += 1
+        self.record["weights_version"] = self.version
+        self.record.lap("weights")
+
+    def _act(self, group: int, slot: int, t: int) -> None:
+        """Actions, states and extra columns of all rows, each by the policy of its agent."""
+        slots, agents = self.slots, self.groups[group]
+        observations = slots.observations[self.leaf][slot, t]
+        for number, policy in enumerate(self.policies.values()):
+            rows = agents.rows_of(number)
+            before = [state[rows] for state in agents.states[number]]
+            actions, following, extra = policy.compute_actions(
+                observations[rows], before, agents.last_actions[rows], agents.last_rewards[rows], None, None
+            )
+            slots.actions[slot, t, rows] = actions
+            columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
+            for i, (state, after) in enumerate(zip(agents.states[number], following, strict=True)):
+                state[rows] = columns[f"state_out_{i}"] = np.asarray(after)
+            for column, values in columns.items():
+                slots[PREFIX + own_name(number, column)][slot, t, rows] = values
+        for column, values in agents.columns().items():
+            slots[PREFIX + column][slot, t] = values
+        slots.policy_version[slot, t] = self.version
+        agents.last_actions[:] = slots.actions[slot, t]
+        self.record["samples"] += self.topology.rows
+
+    def _note_step(self, group: int, slot: int, t: int) -> None:
+        """The outcome of step t, which the environments have taken meanwhile."""
+        slots = self.slots
+        ended = slots.ended(slot, t)
+        slots[PREFIX + "rewards"][slot, t] = slots.rewards[slot, t]
+        slots[PREFIX + "dones"][slot, t] = ended
+        if "new_obs" in self.columns:
+            new_obs = slots[PREFIX + "new_obs"][slot, t]
+            new_obs[:] = slots.observations[self.leaf][slot, t + 1]
+            cut = slots.has_final_observation[group]
+            new_obs[cut] = slots.final_observations[self.leaf][group, cut]
+        self.groups[group].note_step(slots.rewards[slot, t], ended)
+
+    def _finish(self, group: int, slot: int) -> None:
+        """Postprocesses the trajectories of a fragment, and applies the transforms of the program to it."""
+        slots = self.slots
+        if self.program.postprocesses:
+            for number, policy in enumerate(self.policies.values()):
+                if policy.postprocesses and len(rows := self._rows_of(number, slot)):
+                    self._postprocess_all(group, slot, number, rows)
+        if self._transforms.are_some:
+            columns = read_fragment(slots, slot, self.leaf, self.columns)
+            batch = as_batch(columns, self.names, self.topology.agents_per_env)
+            self.tell(Items(slot, int(slots.filling[slot]), self._transforms(batch)))
+
+    def _rows_of(self, policy: int, slot: int) -> Array:
+        """[n] the rows in which a policy has acted in a fragment."""
+        return np.flatnonzero((self.slots[PREFIX + POLICY][slot] == policy).any(0))
+
+    def _postprocess_all(self, group: int, slot: int, policy: int, rows: Array) -> None:
+        """The trajectories of one policy, one after the other."""
+        last, length = self.slots.observations[self.leaf][slot, self.topology.rollout][rows], self.topology.rollout
+        agents = self.groups[group]
+        states = [state[rows] for state in agents.states[policy]]
+        previous = agents.last_actions[rows], agents.last_rewards[rows]
+        _, _, after = self.policies[self.names[policy]].compute_actions(last, states, *previous, None, None)
+        is_own = self.slots[PREFIX + POLICY][slot] == policy
+        is_own &= self.slots.policy_id[slot] != NO_POLICY
+        for index, row in enumerate(rows.tolist()):
+            ends = np.flatnonzero(self.slots[PREFIX + "dones"][slot, :, row]) + 1
+            for start, stop in itertools.pairwise([0, *ends.tolist(), length]):
+                steps = start + np.flatnonzero(is_own[start:stop, row])
+                if len(steps):
+                    following = {name: values[index] for name, values in after.items()} if stop == length else {}
+                    self._postprocess(slot, row, steps, policy, following)
+
+    def _postprocess(self, slot: int, row: int, steps: Array, policy: int, following: Mapping[str, Any]) -> None:
+        """Of one trajectory, with the extra columns of the observation after it."""
+        places = slot, steps, row
+        before = {"obs": self.slots.observations[self.leaf][places], "actions": self.slots.actions[places]}
+        columns = columns_for(policy, self.columns)
+        before |= {name: self.slots[PREFIX + field][places] for name, field in columns.items()}
+        before["infos"] = np.array([{} for _ in steps])
+        trajectory = SampleBatch(before)
+        trajectory.after = following
+        after = self.policies[self.names[policy]].postprocess_trajectory(trajectory)
+        for name in after.keys() & columns.keys():
+            if after[name] is not before[name] or name in CHANGED_IN_PLACE:
+                self.slots[PREFIX + columns[name]][places] = after[name]
+
+
+class WorkerSide(PolicyMap):
+    """What functions of a plan see of the worker that they run in."""
+
+    def __init__(self, policies: Mapping[str, Any], index: int) -> None:
+        """Of worker `index`, counted from 0; it has no weights yet."""
+        super().__init__(policies)
+        self.worker_index = index
+        self.weights_version = NOTHING_PUBLISHED
+
+
+@dataclass(frozen=True)
+class Items:
+    """From a worker: what its orders have made of a fragment, told before the slot is full."""
+
+    slot: int
+    filling: int
+    """How often the slot had been handed out; a successor fills it anew."""
+    items: list[Any]
+
+
+class FragmentTransforms:
+    """What a worker does with each of its fragments before the driver sees it."""
+
+    def __init__(self, transforms: Sequence[Transform] = ()) -> None:
+        """Of an iterator over batches to an iterator over items, one after the other."""
+        self.are_some, self._batches = bool(transforms), list[Any]()
+        self._items: Iterator[Any] = self._source()
+        for transform in transforms:
+            self._items = transform(self._items)
+
+    def _source(self) -> Iterator[Any]:
+        while True:
+            yield self._batches.pop() if self._batches else NOT_READY
+
+    def __call__(self, batch: Any) -> list[Any]:
+        self._batches.append(batch)
+        items = []
+        while not isinstance(item := next(self._items), NotReady):
+            items.append(item)
+        return items
+
+
+def answer_of(function: Callable[[Any], Any], worker: WorkerSide, number: int) -> Answer:
+    """The result of a call, or how it failed."""
+    try:
+        return Answer(worker.worker_index, number, function(worker))
+    except Exception as error:
+        return Answer(worker.worker_index, number, None, f"{type(error).__name__}: {error}")
+
+
+class GroupOfAgents:
+    """The agents of one group of environments, one per row: their episodes, policies and recurrent states."""
+
+    def __init__(self, topology: Topology, actions: Array, first_episode: int) -> None:
+        """Begins with episodes that have not begun.
+
+        Args:
+            topology: sizes of a group.
+            actions: [rows, ...], for their type.
+            first_episode: the numbers of episodes begin here.
+        """
+        rows, self._agents_per_env = topology.rows, topology.agents_per_env
+        self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
+        self.states: list[list[Array]] = []
+        """Of each policy: [rows, ...] each."""
+        self._initial: list[list[Array]] = []
+        self._policies, self._next_episode = np.zeros(rows, np.int64), first_episode
+        self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._fragment = first_episode
+        self._is_over = np.ones(rows, bool)
+        """Whether the episode of an agent has ended; that of the environment ends with the last one."""
+
+    def begin_fragment(self, policies: Sequence[Any], policy_of: Callable[[int], int]) -> None:
+        """Before the first step of a fragment."""
+        if not self.states:
+            self._initial = [[np.asarray(state) for state in policy.get_initial_state()] for policy in policies]
+            rows = len(self._steps)
+            self.states = [[np.repeat(state[None], rows, 0) for state in initial] for initial in self._initial]
+        self._policy_of = policy_of
+        self._fragment += 1
+        self._begin_episodes()
+
+    def rows_of(self, policy: int) -> Array:
+        """[n] the rows in which a policy acts."""
+        return np.flatnonzero(self._policies == policy)
+
+    def columns(self) -> dict[str, Array]:
+        """What is the same for all policies, [rows] each."""
+        agents = np.arange(len(self._steps)) % self._agents_per_env
+        return {
+            POLICY: self._policies, "eps_id": self._episodes, "t": self._steps, "agent_index": agents,
+            "unroll_id": np.full_like(self._steps, self._fragment),
+        }  # fmt: skip
+
+    def note_step(self, rewards: Array, ended: Array) -> None:
+        """After a step of all agents."""
+        self.last_rewards[:] = rewards
+        self._steps += 1
+        self._is_over |= ended
+        self._begin_episodes()
+
+    def _begin_episodes(self) -> None:
+        """In environments of which every agent has ended."""
+        over = self._is_over.reshape(-1, self._agents_per_env).all(1)
+        for env in np.flatnonzero(over):
+            rows = np.arange(env * self._agents_per_env, (env + 1) * self._agents_per_env)
+            self._episodes[rows], self._next_episode = self._next_episode, self._next_episode + 1
+            self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
+            self._policies[rows] = [self._policy_of(agent) for agent in range(self._agents_per_env)]
+            self._is_over[rows] = False
+            for states, initial in zip(self.states, self._initial, strict=True):
+                for state, first in zip(states, initial, strict=True):
+                    state[rows] = first

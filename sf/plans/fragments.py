@@ -1,0 +1,291 @@
+"""Fragments of experience for a driver: asked for one by one, filled by workers, read from shared memory.
+
+The driver stands where a learner stands. It permits each worker to begin a slot, takes the slot when it is full, copies
+its columns and gives it back. Workers of `RemoteFragments` are rollout processes, supervised as those of a training
+run; those of `LocalFragments` are the same roles in this process, which have their turn while the driver waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sf.errors import WorkerCrashed
+from sf.plans.acting import Items
+from sf.plans.columns import read_fragment
+from sf.plans.flat_weights import num_words, write_weights
+from sf.plans.local_iterator import OperatorFailed, Transform
+from sf.plans.mailbox import Answer
+from sf.plans.wiring import Wired
+from sf.processes.fork_server import ForkServer
+from sf.processes.signals import Signals
+from sf.processes.simulators import Simulators
+from sf.run.children import Processes
+from sf.shared.arena import Array
+from sf.shared.records import Episode, EpisodeRing
+from sf.shared.weights import NOTHING_PUBLISHED
+
+LOOK_S = 0.1
+"""Longest sleep of a driver that waits for a fragment."""
+ALONE = 0
+"""The only learner's number, and that of its policy: to the slots all policies of a plan are one."""
+
+
+class Fragments:
+    """Asks for fragments and reads them; a subclass makes the workers go on."""
+
+    def __init__(self, wired: Wired) -> None:
+        """Nothing is asked for, and nothing published."""
+        self.wired, self.slots = wired, wired.slots
+        topology = wired.shared.topology
+        self.num_workers = topology.num_workers
+        self._asked = np.zeros(self.num_workers, np.int64)
+        self._taken = np.zeros(self.num_workers, np.int64)
+        self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
+        self._items: dict[tuple[int, int], list[Any]] = {}
+        """What workers have made of fragments, by slot and how often that was handed out."""
+        self._last_taken: dict[int, tuple[int, int]] = {}
+        """The same of the last fragment of each worker."""
+        self._answers: dict[int, Answer] = {}
+        self._steps: list[int] = []
+        """By published version."""
+        self.slots.allowed_slots[:] = 0
+        for mailbox in (*wired.orders, *wired.calls):
+            mailbox.allocate()
+
+    @property
+    def version(self) -> int:
+        """Of the newest published weights; -1 for none."""
+        return self.wired.weights.version
+
+    def publish(self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None) -> int:
+        """Makes the weights of all policies the newest; returns their version.
+
+        Args:
+            weights: by policy.
+            steps: optimizer steps that led to them.
+            workers: that take them before their next fragment; None for all.
+        """
+        published = self.wired.weights
+        if published.version == NOTHING_PUBLISHED:
+            published.allocate(num_words(weights))
+        version = published.version + 1
+        published.publish(version, lambda vector: write_weights(weights, vector))
+        self._steps.append(steps)
+        for worker in range(self.num_workers) if workers is None else workers:
+            self.wired.calls[worker].send(None)
+        return version
+
+    def steps_of(self, versions: Any) -> Any:
+        """Optimizer steps that had led to a published version, or to each of an array of them."""
+        return np.array(self._steps, np.int64)[versions]
+
+    def ask(self, worker: int) -> None:
+        """Has a worker collect one fragment more."""
+        self._asked[worker] += 1
+        self._permit(worker)
+        self.wake(worker)
+
+    def num_in_flight(self, worker: int) -> int:
+        """Fragments that were asked for and not taken."""
+        return int(self._asked[worker] - self._taken[worker])
+
+    def full(self) -> list[int]:
+        """Workers that have a full fragment, the one that filled its slot first comes first."""
+        slots = self.slots.waiting_for(ALONE)
+        workers = [self.wired.shared.topology.worker_of_group(self._group_of(slot)) for slot in slots.tolist()]
+        return list(dict.fromkeys(workers))
+
+    def take(self, worker: int) -> dict[str, Array]:
+        """The columns of the oldest full fragment of a worker; copies.
+
+        A column ``policy_version`` has the optimizer steps that had led to the policy that acted.
+        """
+        (group,) = self.wired.shared.topology.groups_of_worker(worker)
+        slot = next(slot for slot in self.slots.waiting_for(ALONE).tolist() if self._group_of(slot) == group)
+        self.slots.take(slot, ALONE)
+        self._last_taken[worker] = slot, int(self.slots.filling[slot])
+        columns = read_fragment(self.slots, slot, self.wired.leaf, self.wired.columns)
+        columns["policy_version"] = self.steps_of(columns["policy_version"])
+        self.slots.release(slot, ALONE)
+        self._taken[worker] += 1
+        self.wake(worker)
+        return columns
+
+    def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
+        """Those of the workers that have a full fragment; waits until there is one, or for so many seconds."""
+        end_s = np.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not (ready := [worker for worker in self.full() if worker in workers]):
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                break
+            self.advance(min(LOOK_S, left_s))
+        return ready
+
+    def order(self, transforms: Callable[[Any], Sequence[Transform]] | None) -> None:
+        """Has all workers make items of their fragments from now on, or leave them as they are.
+
+        Args:
+            transforms: called in each worker, with its policies; returns transforms of an iterator over batches.
+        """
+        for worker, mailbox in enumerate(self.wired.orders):
+            mailbox.send(transforms)
+            self.wake(worker)
+
+    def call(self, workers: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
+        """What a function returns in each of these workers; it gets the policies there.
+
+        Raises:
+            OperatorFailed: it raised an exception in one of them.
+        """
+        self._answers = {}
+        numbers = {worker: self.wired.calls[worker].send(function) for worker in workers}
+        for worker in workers:
+            self.wake(worker)
+        while any(self._number_answered(worker) != number for worker, number in numbers.items()):
+            self.advance(LOOK_S)
+        for worker in workers:
+            self.wired.calls[worker].send(None)
+        for answer in self._answers.values():
+            if answer.error is not None:
+                raise OperatorFailed(f"A function that worker {answer.worker} was sent raised {answer.error}")
+        return [self._answers[worker].result for worker in workers]
+
+    def take_items(self, worker: int) -> list[Any]:
+        """What a worker has made of the fragment that was taken last."""
+        key = self._last_taken[worker]
+        while key not in self._items:  # told before the slot was full, and not read yet
+            self.advance(LOOK_S)
+        items = self._items.pop(key)
+        self._items = {other: made for other, made in self._items.items() if other[0] != key[0]}
+        return items
+
+    def hear(self, messages: Iterable[Any]) -> None:
+        """Takes in what workers have told."""
+        for message in messages:
+            if isinstance(message, Answer):
+                self._answers[message.worker] = message
+            elif isinstance(message, Items):
+                self._items[message.slot, message.filling] = message.items
+
+    def _number_answered(self, worker: int) -> int:
+        return self._answers[worker].number if worker in self._answers else NOTHING_PUBLISHED
+
+    def new_episodes(self) -> list[Episode]:
+        """Those that have ended since the last call."""
+        return [episode for ring in self._rings for episode in ring.new_episodes()]
+
+    def advance(self, timeout_s: float) -> None:
+        """Lets the workers go on, for so long at most."""
+        raise NotImplementedError
+
+    def wake(self, worker: int) -> None:
+        """Has a worker look at its permissions."""
+
+    def close(self) -> None:
+        """Ends the workers; fragments that were not taken are lost."""
+
+    def _group_of(self, slot: int) -> int:
+        return self.wired.shared.topology.group_of_slot(slot)
+
+    def _permit(self, worker: int) -> None:
+        """What a worker has begun and lost does not count."""
+        for group in self.wired.shared.topology.groups_of_worker(worker):
+            own = self.wired.shared.topology.slots_of_group(group)
+            lost = self.slots.discarded[own.start : own.stop].sum()
+            self.slots.allowed_slots[group] = self._asked[worker] + lost
+
+
+class LocalFragments(Fragments):
+    """The workers are roles in this process."""
+
+    def __init__(self, wired: Wired) -> None:
+        """Makes the environments."""
+        super().__init__(wired)
+        self._roles = [spec.build() for spec in wired.specs]
+        for role in self._roles:
+            role.tell = lambda message: self.hear([message])
+
+    def advance(self, timeout_s: float) -> None:
+        """See `Fragments`; each worker has one turn."""
+        for role in self._roles:
+            role.step()
+
+    def close(self) -> None:
+        """See `Fragments`."""
+        for role in self._roles:
+            role.close()
+        self._roles = []
+
+
+class NoForkServer(ForkServer):
+    """Processes with environments are never forked, and a plan has no others."""
+
+    def start(self) -> None:
+        """Only what keeps watch over their processes."""
+        self.simulators = self.simulators or Simulators()
+
+
+class RemoteFragments(Fragments):
+    """The workers are processes, which are replaced when they die or hang."""
+
+    def __init__(self, wired: Wired, signals: Signals | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            wired: shared memory and specifications.
+            signals: stop signals that wake the driver; none where the program handles them itself.
+        """
+        super().__init__(wired)
+        self._own_signals = Signals(second_one_exits=False, parent=None) if signals is None else None
+        self._signals: Signals = signals or self._own_signals  # type: ignore[assignment]  # one of them is there
+        self._fork_server = NoForkServer()
+        self.processes: Processes | None = None
+
+    def start(self) -> None:
+        """Starts the processes, if that was not done before, and waits until their environments are made.
+
+        Raises:
+            SfError: one cannot be made.
+        """
+        if self.processes is not None:
+            return
+        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._fork_server)
+        self.processes.start(self.wired.specs)
+        while not self.processes.is_ready:
+            self.processes.advance(LOOK_S, self._signals)
+
+    def advance(self, timeout_s: float) -> None:
+        """See `Fragments`.
+
+        Raises:
+            SfError: a worker has ended and cannot be replaced.
+        """
+        self.start()
+        assert self.processes is not None
+        self.processes.advance(timeout_s, self._signals)
+        self.hear(self.processes.take_messages())
+        for worker in range(self.num_workers):
+            self._permit(worker)
+
+    def wake(self, worker: int) -> None:
+        """See `Fragments`."""
+        self.wired.bells[worker].ring()
+
+    def close(self) -> None:
+        """See `Fragments`.
+
+        Raises:
+            WorkerCrashed: one cannot be ended.
+        """
+        if self.processes is None:
+            return
+        processes, self.processes = self.processes, None
+        problems = processes.stop(self._signals)
+        if self._own_signals is not None:
+            self._own_signals.close()
+        if problems:
+            raise WorkerCrashed("; ".join(problems))

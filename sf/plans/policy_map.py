@@ -1,0 +1,122 @@
+"""Copies of the policies of a plan in one process, and the batches that belong to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sf.errors import UsageError
+from sf.plans.columns import POLICY, columns_for
+from sf.plans.policy import Policy
+from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
+from sf.plans.step_lags import StepLags
+from sf.shared.arena import Array
+
+T = TypeVar("T")
+Batch = SampleBatch | MultiAgentBatch
+
+
+class PolicyMap:
+    """Copies of the policies of a plan, by name, and what one does with all of them."""
+
+    def __init__(self, policies: Mapping[str, Policy], policies_to_train: Sequence[str] | None = None) -> None:
+        """Keeps them; all are trained unless some are named."""
+        self.policy_map = dict(policies)
+        self.policies_to_train = list(policies) if policies_to_train is None else list(policies_to_train)
+        self.global_vars: dict[str, Any] = {"timestep": 0}
+        self.num_steps = 0
+        """Optimizer steps that were taken here, of any policy."""
+        self.lags = StepLags()
+
+    def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
+        """One of them, a `Policy`.
+
+        Raises:
+            UsageError: there is none of this name.
+        """
+        if policy_id not in self.policy_map:
+            raise UsageError(f"There is no policy {policy_id!r}, only {', '.join(self.policy_map)}.")
+        return self.policy_map[policy_id]
+
+    def foreach_policy(self, func: Callable[[Policy, str], T]) -> list[T]:
+        """The function of each policy and its name."""
+        return [func(policy, name) for name, policy in self.policy_map.items()]
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
+        """Of all policies, or of some."""
+        return {name: self.get_policy(name).get_weights() for name in policies or self.policy_map}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Of the policies that are named there."""
+        for name, own in weights.items():
+            self.get_policy(name).set_weights(own)
+
+    def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
+        """One step of the optimizer for each policy that is trained; statistics by policy, or of the only one."""
+        info = {
+            name: self.learn(name, batch)
+            for name, batch in samples.policy_batches.items()
+            if name in self.policies_to_train
+        }
+        return info if isinstance(samples, MultiAgentBatch) else info.get(DEFAULT_POLICY, {})
+
+    def learn(self, policy_id: str, batch: SampleBatch) -> dict[str, Any]:
+        """One step of the optimizer of a policy; returns statistics."""
+        if "policy_version" in batch:
+            self.lags.note(self.num_steps, dict.__getitem__(batch, "policy_version"))
+        self.num_steps += 1
+        statistics: dict[str, Any] = self.get_policy(policy_id).learn_on_batch(batch)
+        return statistics
+
+    def compute_gradients(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
+        """Gradients and statistics, by policy where there are several."""
+        if isinstance(samples, SampleBatch):
+            both_halves: tuple[Any, dict[str, Any]] = self.get_policy().compute_gradients(samples)
+            return both_halves
+        both = {
+            name: self.get_policy(name).compute_gradients(batch)
+            for name, batch in samples.policy_batches.items()
+            if name in self.policies_to_train
+        }
+        return {name: one[0] for name, one in both.items()}, {name: one[1] for name, one in both.items()}
+
+    def apply_gradients(self, gradients: Any, acted: int | None = None) -> None:
+        """Those of `compute_gradients`, from a policy that so many optimizer steps had led to."""
+        if acted is not None:
+            self.lags.note(self.num_steps, [acted])
+        self.num_steps += 1
+        if isinstance(gradients, Mapping):
+            for name, own in gradients.items():
+                self.get_policy(name).apply_gradients(own)
+        else:
+            self.get_policy().apply_gradients(gradients)
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Tells all policies how far the plan is."""
+        self.global_vars = dict(global_vars)
+        for policy in self.policy_map.values():
+            policy.on_global_var_update(self.global_vars)
+
+
+def as_batch(columns: Mapping[str, Array], names: Sequence[str], agents_per_env: int) -> Batch:
+    """The columns of a fragment as a batch for each policy that acted, or a plain one of the default policy."""
+    numbers, batches = columns[POLICY], {}
+    for number, name in enumerate(names):
+        rows = np.flatnonzero(numbers == number)
+        own = {key: columns[field] for key, field in columns_for(number, columns).items()}
+        if len(rows) == len(numbers):
+            batches[name] = _with_infos(SampleBatch(own))
+        elif len(rows):
+            batches[name] = _with_infos(SampleBatch({key: column[rows] for key, column in own.items()}))
+    steps = len(numbers)
+    if agents_per_env > 1:
+        steps = len(np.unique(np.stack([columns["eps_id"], columns["t"]]), axis=1).T)
+    return MultiAgentBatch.wrap_as_needed(batches, steps)
+
+
+def _with_infos(batch: SampleBatch) -> SampleBatch:
+    """Workers do not keep what environments report beside the observation; each row has an empty dict."""
+    batch["infos"] = np.array([{} for _ in range(batch.count)], object)
+    return batch

@@ -1,0 +1,147 @@
+"""Rollout processes of `sf` for a plan: their sizes, their shared memory, and the specifications of their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
+from sf.envs import EnvSource, find_env, probe
+from sf.machine.cores import usable_cores
+from sf.plans.columns import columns_of, observation_leaf, stored_fields
+from sf.plans.mailbox import Mailbox
+from sf.plans.program import Column, Program
+from sf.rollout.bells import RolloutBells
+from sf.run.preparation import vectorized
+from sf.run.sizes import resolve
+from sf.run.wiring import Shared, wire
+from sf.shared.doorbell import Doorbell
+from sf.shared.role import RoleSpec
+from sf.shared.slots import Slots
+from sf.shared.weights import PublishedWeights
+from sf.spaces import EnvInfo
+from sf.storage.experiment import Experiment
+
+ACTOR = {"sf.inference.worker:InferenceWorker": "sf.plans.acting:PlanActor"}
+
+
+@dataclass(frozen=True)
+class Wired:
+    """Everything that a driver needs of its workers."""
+
+    config: Config
+    info: EnvInfo
+    shared: Shared
+    specs: list[RoleSpec]
+    """Of the rollout processes, each of which acts for itself."""
+    bells: list[Doorbell]
+    """Of the workers; they ring the bell of the supervisor when a fragment is full."""
+    orders: list[Mailbox]
+    calls: list[Mailbox]
+    """To each worker: what to do with each fragment, and what to do once."""
+    weights: PublishedWeights
+    """Of all policies, for the driver to publish."""
+    columns: Mapping[str, Column]
+    leaf: str
+    """Name of the observation."""
+
+    @property
+    def slots(self) -> Slots:
+        """Where fragments lie."""
+        return self.shared.slots
+
+
+class Look(NamedTuple):
+    """An environment, looked at once."""
+
+    source: EnvSource
+    info: EnvInfo
+
+
+def look_at(env: str, env_config: Mapping[str, Any]) -> Look:
+    """How to make an environment, and its spaces.
+
+    Raises:
+        EnvError: there is no such environment, or it cannot be used.
+    """
+    source = find_env(env, dict(env_config), None)
+    return Look(source, probe(source))
+
+
+def wire_workers(
+    look: Look,
+    program: Program,
+    policies: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    num_workers: int,
+    experiment: Experiment,
+    in_process: bool = False,
+) -> Wired:
+    """Allocates what workers share with the driver.
+
+    Args:
+        look: at the environment.
+        program: that the workers compute.
+        policies: copies of its policies, to find their columns.
+        settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, fragments_in_flight, seed.
+        num_workers: processes.
+        experiment: holds the directory.
+        in_process: for roles that are stepped by the driver.
+
+    Raises:
+        SfError: the environment or the settings are refused.
+    """
+    source, info = look
+    columns = columns_of(policies)
+    config = _config(settings, num_workers, in_process, info.num_agents)
+    config = resolve(config, info, cores=usable_cores())
+    config, source = vectorized(config, source, info)
+    check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
+    shared, specs = wire(config, info, source, experiment, stored_fields(columns))
+    orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
+    further = {"program": program.to_bytes(), "orders": orders, "calls": calls}
+    workers = [spec.with_factories(ACTOR, **further) for spec in specs if spec.kind == "rollout"]
+    bells = [spec.arguments["bells"].own for spec in workers]
+    workers = [
+        replace(spec, arguments=spec.arguments | {"bells": RolloutBells(bell, [], [shared.supervisor_bell])})
+        for spec, bell in zip(workers, bells, strict=True)
+    ]
+    return Wired(
+        config=config,
+        info=info,
+        shared=shared,
+        specs=workers,
+        bells=bells,
+        orders=orders,
+        calls=calls,
+        weights=workers[0].companions[0].arguments["weights"],
+        columns=columns,
+        leaf=observation_leaf(info),
+    )
+
+
+def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num_agents: int) -> Config:
+    """A configuration in which one batch is a fragment of every worker."""
+    length, envs = settings["rollout_fragment_length"], settings["num_envs_per_worker"]
+    base = Config(run=RunConfig(env=settings["env"]))
+    return replace(
+        base,
+        run=replace(base.run, seed=settings["seed"], serial_mode=in_process, async_rl=True, train_for_env_steps=None),
+        rollout=RolloutConfig(
+            num_workers=num_workers, num_envs_per_worker=envs, worker_num_splits=1, rollout=length,
+            vectorization=settings.get("vectorization", "auto"),
+        ),
+        inference=InferenceConfig(policy_workers_per_policy=0),
+        learner=LearnerConfig(
+            batch_size=num_workers * envs * num_agents * length, num_batches_per_epoch=1, num_epochs=1,
+            num_batches_to_accumulate=settings["fragments_in_flight"],
+        ),
+        faults=FaultConfig(**settings.get("faults", {})),
+    )  # fmt: skip
+
+
+def experiment_in(directory: Path | str, name: str = "plan") -> Experiment:
+    """A directory for what a plan writes; an earlier plan there is gone on from."""
+    return Experiment(str(directory), name, "resume")

@@ -1,0 +1,284 @@
+"""The workers of a plan: one local worker, which learns, and any number of remote ones, which sample (row D12)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from sf.errors import ConfigError
+from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
+from sf.plans.local_iterator import END, Transform
+from sf.plans.policy import Policy
+from sf.plans.program import PolicySpec, Program, default_mapping
+from sf.plans.sample_batch import DEFAULT_POLICY
+from sf.plans.spaces import action_space, observation_space
+from sf.plans.wiring import experiment_in, look_at, wire_workers
+from sf.plans.worker import PARTS, WHOLE, RemoteWorker, RolloutWorker, Sampler, episodes_of
+from sf.processes.signals import Signals
+from sf.storage.experiment import Experiment
+
+T = TypeVar("T")
+
+SETTINGS: dict[str, Any] = {
+    "env": None,
+    "env_config": {},
+    "num_workers": 0,
+    "num_envs_per_worker": 1,
+    "rollout_fragment_length": 200,
+    "batch_mode": PARTS,
+    "fragments_in_flight": 2,
+    "seed": None,
+    "faults": {},
+}
+"""Settings of workers, in the names of RLlib where it has them."""
+Policies = type[Policy] | Mapping[str, PolicySpec | tuple[Any, ...]]
+
+
+class WorkerSet:
+    """Constructs the policies; environments and processes begin with the first sample."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        config: Mapping[str, Any],
+        policy_mapping_fn: Callable[[int], str] = default_mapping,
+        policies_to_train: Sequence[str] | None = None,
+        experiment: Experiment | None = None,
+        signals: Signals | None = None,
+    ) -> None:
+        """Looks at the environment.
+
+        Args:
+            policies: a class, or several policies by name: (class, observation space, action space, config), where a
+                space that is None is that of the environment.
+            config: settings of the workers and of the policies, see `SETTINGS`.
+            policy_mapping_fn: from the number of an agent in its environment to the name of its policy.
+            policies_to_train: names; None for all.
+            experiment: a directory; None for a temporary one.
+            signals: stop signals that wake the driver.
+
+        Raises:
+            ConfigError: a setting has a value that no worker can have.
+            EnvError: there is no such environment.
+        """
+        self.config = {**SETTINGS, **config}
+        _check(self.config)
+        self._look = look_at(self.config["env"], self.config["env_config"])
+        self._specs = _specs(policies, self._look.info, self.config)
+        self._mapping = policy_mapping_fn
+        if self.config["seed"] is not None:
+            torch.manual_seed(self.config["seed"])
+        built = {name: spec.build() for name, spec in self._specs.items()}
+        self._local = RolloutWorker(built, self._local_fragments, self.config, policies_to_train)
+        self._experiment, self._signals = experiment, signals
+        self._temporary: list[tempfile.TemporaryDirectory[str]] = []
+        self._owned: list[Experiment] = []
+        self._fragments: RemoteFragments | None = None
+        self._remote: list[RemoteWorker] = []
+
+    @property
+    def num_workers(self) -> int:
+        """Remote ones."""
+        return int(self.config["num_workers"])
+
+    @property
+    def fragments(self) -> RemoteFragments:
+        """Of the remote workers, whose processes begin with this."""
+        if self._fragments is None:
+            self._fragments = RemoteFragments(self._wired(self.num_workers, in_process=False), self._signals)
+            self._fragments.publish(self._local.get_weights(), self._local.num_steps)
+            self._fragments.start()
+            samplers = [Sampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
+            self._remote = [RemoteWorker(sampler) for sampler in samplers]
+        return self._fragments
+
+    def local_worker(self) -> RolloutWorker:
+        """The one that learns."""
+        return self._local
+
+    def remote_workers(self) -> list[RemoteWorker]:
+        """The ones in other processes, which begin with this."""
+        return self._remote if not self.num_workers else (self.fragments, self._remote)[1]
+
+    def sync_weights(self, policies: Sequence[str] | None = None, only: RemoteWorker | None = None) -> None:
+        """Publishes the weights of the local worker; remote ones take them before their next fragment.
+
+        Args:
+            policies: ignored, because the weights of all policies have one version.
+            only: the worker that takes them; None for all.
+        """
+        if self.num_workers:
+            takers = None if only is None else [only.index]
+            self.fragments.publish(self._local.get_weights(), self._local.num_steps, takers)
+
+    def foreach_worker(self, func: Callable[[Any], T]) -> list[T]:
+        """What the function returns for each worker, the local one first; it runs where the worker is."""
+        found = [self._local.apply(func)]
+        if self.num_workers:
+            found += self.fragments.call(range(self.num_workers), func)
+        return found
+
+    def foreach_policy(self, func: Callable[[Policy, str], T]) -> list[T]:
+        """What the function returns for each policy of each worker, and its name."""
+        each: list[list[T]] = self.foreach_worker(lambda worker: worker.foreach_policy(func))
+        return [result for results in each for result in results]
+
+    def trainable_policies(self) -> list[str]:
+        """Names of the policies that are trained."""
+        return list(self._local.policies_to_train)
+
+    def add_workers(self, num_workers: int) -> None:
+        """Has so many remote workers more; all of them begin anew, with new episodes."""
+        self._stop_remote()
+        self.config["num_workers"] = self.num_workers + num_workers
+
+    def new_episodes(self) -> list[Any]:
+        """Those that have ended since the last call: `Episode`, or `TeamEpisode` where there are several agents."""
+        return self._local.new_episodes() + episodes_of([worker.sampler for worker in self._remote])
+
+    def stop(self) -> None:
+        """Ends the processes and closes the environments."""
+        try:
+            self._local.stop()
+            self._stop_remote()
+        finally:
+            for experiment in self._owned:
+                experiment.close()
+            for directory in self._temporary:
+                directory.cleanup()
+            self._owned, self._temporary = [], []
+
+    def __enter__(self) -> WorkerSet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _stop_remote(self) -> None:
+        fragments, self._fragments, self._remote = self._fragments, None, []
+        if fragments is not None:
+            fragments.close()
+
+    def _local_fragments(self) -> Fragments:
+        return LocalFragments(self._wired(1, in_process=True))
+
+    def _wired(self, num_workers: int, in_process: bool) -> Any:
+        program = Program(self._specs, self._mapping, postprocesses=self.config["batch_mode"] == PARTS)
+        experiment = self._experiment
+        if experiment is None or in_process:
+            self._temporary.append(tempfile.TemporaryDirectory(prefix="sf-plan-"))
+            experiment = experiment_in(self._temporary[-1].name)
+            self._owned.append(experiment)
+        return wire_workers(
+            self._look, program, self._local.policy_map, self.config, num_workers, experiment, in_process
+        )
+
+
+class WorkerShards:
+    """The remote workers as shards of a parallel iterator over their batches."""
+
+    def __init__(self, workers: WorkerSet, make: Callable[[Any], Sequence[Transform]] | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            workers: of the plan.
+            make: called in each worker, with its policies; returns transforms of an iterator over batches.
+        """
+        self._workers, self._make = workers, make
+        self._num_asked = [0] * workers.num_workers
+        self._items: list[list[Any]] = [[] for _ in range(workers.num_workers)]
+        self._transforms = False
+        """Whether workers make other items of their batches."""
+
+    @property
+    def actors(self) -> Sequence[Any]:
+        """See `Shards`."""
+        return self._workers.remote_workers() if self._workers._fragments else range(self._workers.num_workers)
+
+    def begin(self, transforms: Sequence[Transform]) -> None:
+        """See `Shards`."""
+        self._transforms = bool(transforms) or self._make is not None
+        fragments = self._workers.fragments
+        self._items = [[] for _ in self._items]
+        self._workers.sync_weights()
+        if self._transforms:
+            make = self._make
+            fragments.order(lambda worker: [*(make(worker) if make else ()), *transforms])
+
+    def ask(self, shard: int) -> None:
+        """See `Shards`."""
+        self._workers.remote_workers()[shard].sampler.ask()
+
+    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
+        """See `Shards`."""
+        fragments = self._workers.fragments
+        while True:
+            if there := [shard for shard in sorted(shards) if self._items[shard]]:
+                return there
+            ready = fragments.wait(shards, timeout_s)
+            for shard in ready:
+                self._look(shard)
+            if not ready:
+                return []
+
+    def take(self, shard: int) -> Any:
+        """See `Shards`; there are always more."""
+        return self._items[shard].pop(0) if self._items[shard] else END
+
+    def end(self) -> None:
+        """See `Shards`: what is under way is waited for and thrown away."""
+        fragments = self._workers._fragments
+        if fragments is None:
+            return
+        for shard in range(self._workers.num_workers):
+            while fragments.num_in_flight(shard):
+                fragments.wait({shard})
+                fragments.take(shard)
+                if self._transforms:
+                    fragments.take_items(shard)
+        if self._transforms:
+            fragments.order(None)
+
+    def _look(self, shard: int) -> None:
+        """At a fragment that is full."""
+        sampler = self._workers.remote_workers()[shard].sampler
+        batch = sampler.take()
+        if not self._transforms:
+            self._items[shard] += [] if batch is None else [batch]
+        elif made := self._workers.fragments.take_items(shard):
+            self._items[shard] += made
+        else:
+            sampler.ask()
+
+
+def _specs(policies: Policies, info: Any, config: Mapping[str, Any]) -> dict[str, PolicySpec]:
+    """Each with its spaces and its whole config."""
+    own_observations, own_actions = observation_space(info), action_space(info)
+    named: Mapping[str, Any] = policies if isinstance(policies, Mapping) else {DEFAULT_POLICY: PolicySpec(policies)}
+    specs = {}
+    for name, given in named.items():
+        spec = given if isinstance(given, PolicySpec) else PolicySpec(*given)
+        specs[name] = PolicySpec(
+            spec.policy_class,
+            own_observations if spec.observation_space is None else spec.observation_space,
+            own_actions if spec.action_space is None else spec.action_space,
+            {**config, **spec.config},
+        )
+    return specs
+
+
+def _check(config: Mapping[str, Any]) -> None:
+    problems = []
+    for name, least in (("num_workers", 0), ("num_envs_per_worker", 1), ("rollout_fragment_length", 1)):
+        value = config[name]
+        if not isinstance(value, int) or value < least:
+            problems.append(f"{name}={value!r} must be a whole number, {least} or more.")
+    if config["batch_mode"] not in (PARTS, WHOLE):
+        problems.append(f"batch_mode={config['batch_mode']!r} must be {PARTS!r} or {WHOLE!r}.")
+    if not config["env"]:
+        problems.append("env is missing. Give the name of an environment, like 'CartPole-v1'.")
+    if problems:
+        raise ConfigError(problems)
