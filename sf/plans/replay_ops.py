@@ -1,0 +1,207 @@
+"""Buffers of earlier experience and their operators (rows D29 and D30)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sf.plans.local_iterator import NOT_READY, LocalIterator
+from sf.plans.metrics import SharedMetrics
+from sf.plans.policy_map import Batch
+from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.shared.arena import Array
+
+LEAST_PRIORITY = 1e-6
+
+
+class Buffer(Protocol):
+    """Keeps batches and draws some of their rows."""
+
+    def add_batch(self, batch: Batch) -> None:
+        """Keeps the rows of a batch."""
+
+    def replay(self) -> Any:
+        """Rows that were drawn; None while there are too few."""
+
+
+class RowBuffer:
+    """The newest rows of one policy, each with a priority."""
+
+    def __init__(self, capacity: int, random_numbers: np.random.Generator) -> None:
+        """Is empty.
+
+        Args:
+            capacity: rows, of which the oldest ones leave first.
+            random_numbers: of the draws.
+        """
+        self.capacity, self._random = capacity, random_numbers
+        self._columns: dict[str, Array] = {}
+        self._priorities = np.zeros(capacity)
+        self._next = self.num_rows = 0
+
+    def add(self, batch: SampleBatch) -> None:
+        """Keeps the rows, as likely as the most likely one so far."""
+        batch = batch.slice(max(0, batch.count - self.capacity), batch.count)
+        if not self._columns:
+            self._columns = {
+                name: np.zeros((self.capacity, *np.shape(column)[1:]), np.asarray(column).dtype)
+                for name, column in batch.items()
+            }
+        places = (self._next + np.arange(batch.count)) % self.capacity
+        for name, column in batch.items():
+            self._columns[name][places] = column
+        self._priorities[places] = self._priorities.max() or 1.0
+        self._next = int(self._next + batch.count) % self.capacity
+        self.num_rows = min(self.capacity, self.num_rows + batch.count)
+
+    def draw(self, size: int, alpha: float, beta: float) -> SampleBatch:
+        """Rows in proportion to priority^alpha, with columns ``batch_indexes`` and ``weights``.
+
+        Weights are (rows · probability)^-beta, divided by the largest one there could be (Schaul et al. 2016,
+        arXiv:1511.05952, section 3.4).
+        """
+        shares = self._priorities[: self.num_rows] ** alpha
+        shares /= shares.sum()
+        rows = self._random.choice(self.num_rows, size, p=None if alpha == 0 else shares)
+        weights = (self.num_rows * shares[rows]) ** -beta / (self.num_rows * shares.min()) ** -beta
+        columns = {name: column[rows] for name, column in self._columns.items()}
+        return SampleBatch({**columns, "batch_indexes": rows, "weights": weights.astype(np.float32)})
+
+    def update_priorities(self, rows: Array, errors: Array) -> None:
+        """Of rows that were drawn, after their errors of prediction."""
+        self._priorities[rows] = np.abs(errors) + LEAST_PRIORITY
+
+
+class LocalReplayBuffer:
+    """Rows of each policy, drawn with or without priorities."""
+
+    def __init__(
+        self,
+        num_shards: int = 1,
+        learning_starts: int = 1000,
+        buffer_size: int = 10_000,
+        replay_batch_size: int = 32,
+        prioritized_replay_alpha: float = 0.6,
+        prioritized_replay_beta: float = 0.4,
+        replay_mode: str = "independent",
+        seed: int | None = None,
+    ) -> None:
+        """Is empty.
+
+        Args:
+            num_shards: of buffers that share the sizes below.
+            learning_starts: steps that are stored before any is drawn.
+            buffer_size: rows of each policy.
+            replay_batch_size: rows of a draw.
+            prioritized_replay_alpha: exponent of the priorities; 0 draws all alike.
+            prioritized_replay_beta: exponent of the correction for that.
+            replay_mode: ``independent`` draws rows of each policy by itself; ``lockstep`` draws whole stored batches,
+                so that all policies have the same steps.
+            seed: of the draws.
+
+        Raises:
+            ValueError: there is no such mode, or a size is too small.
+        """
+        if replay_mode not in ("independent", "lockstep"):
+            raise ValueError(f"replay_mode={replay_mode!r} must be 'independent' or 'lockstep'.")
+        self._starts, self._size = learning_starts // num_shards, buffer_size // num_shards
+        if self._size < 1 or replay_batch_size < 1:
+            raise ValueError(f"buffer_size={buffer_size} and replay_batch_size={replay_batch_size} must be above 0.")
+        self._batch, self._alpha, self._beta = replay_batch_size, prioritized_replay_alpha, prioritized_replay_beta
+        self._lockstep: list[MultiAgentBatch] | None = [] if replay_mode == "lockstep" else None
+        self._random = np.random.default_rng(seed)
+        self.buffers: dict[str, RowBuffer] = {}
+        self.num_added = 0
+        """Steps so far."""
+
+    def add_batch(self, batch: Batch) -> None:
+        """See `Buffer`."""
+        together = batch.as_multi_agent().copy()
+        self.num_added += batch.count
+        if self._lockstep is not None:
+            self._lockstep.append(together)
+            while sum(each.count for each in self._lockstep) - self._lockstep[0].count >= self._size:
+                self._lockstep.pop(0)
+            return
+        for policy, own in together.policy_batches.items():
+            if policy not in self.buffers:
+                self.buffers[policy] = RowBuffer(self._size, self._random)
+            own.pop("infos", None)
+            self.buffers[policy].add(own)
+
+    def replay(self) -> Any:
+        """See `Buffer`: steps of all policies, or a plain batch of the default policy."""
+        if self.num_added < self._starts or not self.num_added:
+            return None
+        if self._lockstep is not None:
+            drawn: list[MultiAgentBatch] = []
+            while sum(each.count for each in drawn) < self._batch:
+                drawn.append(self._lockstep[self._random.integers(len(self._lockstep))])
+            return MultiAgentBatch.concat_samples(drawn)
+        batches = {name: own.draw(self._batch, self._alpha, self._beta) for name, own in self.buffers.items()}
+        return MultiAgentBatch.wrap_as_needed(batches, self._batch)
+
+    def update_priorities(self, errors: dict[str, tuple[Array, Array]]) -> None:
+        """By policy: rows that were drawn, and their errors."""
+        for policy, (rows, own) in errors.items():
+            self.buffers[policy].update_priorities(rows, own)
+
+
+class StoreToReplayBuffer:
+    """Stores each batch, and gives it on."""
+
+    def __init__(self, *, local_buffer: Buffer | None = None, actors: Sequence[Buffer] | None = None) -> None:
+        """Into a buffer, or into one of several at random.
+
+        Raises:
+            ValueError: none is given, or both kinds are.
+        """
+        self._buffers = _buffers(local_buffer, actors)
+
+    def __call__(self, batch: Batch) -> Batch:
+        random.choice(self._buffers).add_batch(batch)
+        return batch
+
+
+def Replay(*, local_buffer: Buffer | None = None, actors: Sequence[Buffer] | None = None) -> LocalIterator:
+    """Batches that are drawn from a buffer, or from several in turn; not ready while it has too few.
+
+    Raises:
+        ValueError: none is given, or both kinds are.
+    """
+    buffers = _buffers(local_buffer, actors)
+
+    def source(_: float | None) -> Iterator[Any]:
+        while True:
+            for buffer in buffers:
+                batch = buffer.replay()
+                yield NOT_READY if batch is None else batch
+
+    return LocalIterator(source, SharedMetrics(), name="Replay")
+
+
+def _buffers(local_buffer: Buffer | None, actors: Sequence[Buffer] | None) -> list[Buffer]:
+    if (local_buffer is None) == (actors is None):
+        raise ValueError("Give either local_buffer or actors.")
+    return [local_buffer] if local_buffer is not None else list(actors or ())
+
+
+class UpdatePriorities:
+    """After training on a draw: priorities follow the column ``td_error`` of its batch, or of its statistics."""
+
+    def __init__(self, buffer: LocalReplayBuffer) -> None:
+        """Of this buffer."""
+        self._buffer = buffer
+
+    def __call__(self, item: tuple[Batch, dict[str, Any]]) -> tuple[Batch, dict[str, Any]]:
+        batch, info = item
+        errors = {
+            name: (own["batch_indexes"], np.asarray(info[name]["td_error"]))
+            for name, own in batch.policy_batches.items()
+            if name in info
+        }
+        self._buffer.update_priorities(errors)
+        return item

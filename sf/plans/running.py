@@ -1,0 +1,159 @@
+"""A plan as a run: console lines, curves, checkpoints, resume and an end in order, as `sf-train` has them."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from sf.config import Config, RunConfig
+from sf.config.plan import PlanConfig
+from sf.console import Console
+from sf.errors import ExitCode, SfError
+from sf.monitor import Monitor, PolicySnapshot, Snapshot
+from sf.plans.rollout_ops import STEPS_SAMPLED
+from sf.plans.train_ops import STEPS_TRAINED
+from sf.plans.trainer import FILE, Trainer
+from sf.processes.signals import Signals, noted_signals, parent
+from sf.run.session import ExitReason
+from sf.shared.ledger import Ledger
+from sf.shared.records import Episode
+from sf.storage.experiment import Experiment
+
+LEAST_RESULT_S = 0.5
+"""Between two results, and so between two looks at signals and limits."""
+
+
+def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: PlanConfig) -> int:
+    """Runs a trainer until a limit is reached or a signal arrives; returns the exit code.
+
+    Raises:
+        SfError: a setting is refused, or the plan ended because something broke.
+    """
+    defaults = trainer_class.default_config
+    settings = {"num_workers": defaults.get("num_workers", 0) or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
+    started_by = parent()
+    with noted_signals(second_one_exits=True, started_by=started_by) as signals:
+        experiment = Experiment(limits.train_dir, limits.experiment, limits.restart_behavior)
+        try:
+            if experiment.set_aside:
+                Console().line(experiment.set_aside)
+            with trainer_class(settings, experiment=experiment, signals=signals) as trainer:
+                return PlanRun(trainer, experiment, limits, signals).run()
+        finally:
+            experiment.close()
+
+
+class PlanRun:
+    """One start of a plan."""
+
+    def __init__(self, trainer: Trainer, experiment: Experiment, limits: PlanConfig, signals: Signals) -> None:
+        """Goes on from the checkpoint of an earlier start, if there is one."""
+        self.trainer, self.limits, self.signals = trainer, limits, signals
+        self._checkpoint = experiment.path / FILE
+        if self._checkpoint.exists():
+            trainer.restore(self._checkpoint)
+            Console().line(f"Goes on from {self._checkpoint} (iteration {trainer.iteration}).")
+        self._first_frames, self._began_s = self._counter(STEPS_TRAINED), time.monotonic()
+        self._saved_s, self._iterations = self._began_s, trainer.iteration
+        config = Config(run=RunConfig(env=trainer.config["env"], train_for_env_steps=limits.train_for_env_steps))
+        rollout = replace(
+            config.rollout, num_workers=max(1, trainer.workers.num_workers),
+            num_envs_per_worker=trainer.config["num_envs_per_worker"],
+        )  # fmt: skip
+        learner = replace(config.learner, batch_size=trainer.config["train_batch_size"], num_batches_per_epoch=1)
+        self.monitor = Monitor(replace(config, rollout=rollout, learner=learner), experiment.path, 1)
+        self.monitor.watch(self._pids, self._faults)
+
+    def run(self) -> int:
+        """Until the end; saves whatever it is, unless something broke."""
+        reason: ExitReason | None = None
+        try:
+            self.monitor.begin(self._snapshot())
+            while (reason := self._reason_to_stop({})) is None:
+                result = self.trainer.train()
+                self._show(result)
+                if (reason := self._reason_to_stop(result)) is not None:
+                    break
+                if time.monotonic() - self._saved_s > self.limits.save_every_sec:
+                    self._save()
+            self._save()
+        except BaseException as error:
+            code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
+            self._finish(f"{type(error).__name__}: {error}", code)
+            raise
+        signal_codes = {ExitReason.SIGINT: ExitCode.SIGINT, ExitReason.SIGTERM: ExitCode.SIGTERM}
+        code = signal_codes.get(reason, ExitCode.SIGTERM if reason is ExitReason.SIGHUP else ExitCode.FINISHED)
+        self._finish(reason.value, code)
+        return code
+
+    def _reason_to_stop(self, result: dict[str, Any]) -> ExitReason | None:
+        self.signals.look_for_parent()
+        if (stopped := ExitReason.of(self.signals.first)) is not None:
+            return stopped
+        limits, wanted = self.limits, self.limits.stop_at_reward
+        if limits.train_for_env_steps is not None and self._counter(STEPS_SAMPLED) >= limits.train_for_env_steps:
+            return ExitReason.ENV_STEPS
+        if limits.train_for_seconds is not None and time.monotonic() - self._began_s >= limits.train_for_seconds:
+            return ExitReason.SECONDS
+        if wanted is not None and result.get("episode_reward_mean", -math.inf) >= wanted:
+            return ExitReason.REWARD
+        return None
+
+    def _show(self, result: dict[str, Any]) -> None:
+        history = result["hist_stats"]
+        pairs = zip(history["episode_reward"], history["episode_lengths"], strict=True)
+        snapshot = self._snapshot()
+        self.monitor.poll(snapshot, [Episode(0, reward, length, reward) for reward, length in pairs])
+        for name, statistics in result["info"].get("learner", {}).items():
+            numbers = {key: float(value) for key, value in statistics.items() if isinstance(value, (int, float))}
+            prefix = "" if name == "default_policy" else f"{name}/"
+            frames = snapshot.policies[0].frames
+            self.monitor.train_summary(0, frames, {f"{prefix}{key}": value for key, value in numbers.items()})
+
+    def _save(self) -> None:
+        self._saved_s = time.monotonic()
+        self.trainer.save(self._checkpoint.parent)
+        Console().line(f"Saved {self._checkpoint} (iteration {self.trainer.iteration})")
+
+    def _finish(self, reason: str, code: int) -> None:
+        fragments = self.trainer.workers._fragments
+        if fragments is None:
+            ledger = Ledger(0, 0, {}, 0, 0)
+        else:
+            fragments.close()
+            ledger = Ledger.of(fragments.slots, has_ended=True)
+        self.monitor.finish(reason, code, {"driver": self._seconds()}, ledger)
+
+    def _seconds(self) -> dict[str, float]:
+        """Of the driver, by timer."""
+        timers = self.trainer.plan.shared_metrics.get().timers
+        return {name: timer.total for name, timer in timers.items()}
+
+    def _snapshot(self) -> Snapshot:
+        local = self.trainer.workers.local_worker()
+        frames = self._counter(STEPS_TRAINED)
+        policy = PolicySnapshot(
+            frames=frames,
+            new_frames=frames - self._first_frames,
+            version=local.num_steps,
+            iterations=self.trainer.iteration - self._iterations,
+            lag=local.lags.last,
+            lag_counted=local.lags.counted(),
+            samples=self._counter(STEPS_SAMPLED),
+        )
+        return Snapshot(time.monotonic(), (policy,))
+
+    def _counter(self, name: str) -> int:
+        return int(self.trainer.plan.shared_metrics.get().counters[name])
+
+    def _pids(self) -> dict[str, int]:
+        fragments = self.trainer.workers._fragments
+        workers = {} if fragments is None or fragments.processes is None else fragments.processes.pids()
+        return {"driver": os.getpid(), **workers}
+
+    def _faults(self) -> dict[str, float]:
+        fragments = self.trainer.workers._fragments
+        return {} if fragments is None or fragments.processes is None else fragments.processes.faults()

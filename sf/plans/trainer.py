@@ -1,0 +1,236 @@
+"""`build_trainer`: a trainer class from an execution plan (row D46)."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sf.errors import CheckpointError, ConfigError
+from sf.plans.local_iterator import LocalIterator
+from sf.plans.policy import Policy
+from sf.plans.program import default_mapping
+from sf.plans.worker_set import SETTINGS, WorkerSet
+from sf.processes.signals import Signals
+from sf.storage.experiment import Experiment
+
+COMMON: dict[str, Any] = {
+    **SETTINGS,
+    "gamma": 0.99,
+    "lr": 5e-4,
+    "train_batch_size": 200,
+    "timesteps_per_iteration": 0,
+    "min_iter_time_s": 0,
+    "model": {},
+    "explore": True,
+    "num_threads": 1,
+    "multiagent": {"policies": {}, "policy_mapping_fn": default_mapping, "policies_to_train": None},
+}
+"""Settings of every plan, in the names of RLlib."""
+ExecutionPlan = Callable[[WorkerSet, Mapping[str, Any]], LocalIterator]
+FILE = "plan.pt"
+
+
+class Trainer:
+    """Owns configuration, workers, plan and metrics; made by `build_trainer`."""
+
+    name = "Trainer"
+    default_policy: type[Policy] | None = None
+    default_config: Mapping[str, Any] = {}
+    validate_config: Callable[[dict[str, Any]], None] | None = None
+    get_policy_class: Callable[[Mapping[str, Any]], type[Policy]] | None = None
+    execution_plan: ExecutionPlan
+    before_init: Callable[[Any], None] | None = None
+    after_init: Callable[[Any], None] | None = None
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        env: str | None = None,
+        *,
+        experiment: Experiment | None = None,
+        signals: Signals | None = None,
+    ) -> None:
+        """Constructs the policies; nothing is sampled before the first `train`.
+
+        Args:
+            config: overrides the settings of the class.
+            env: the same as ``config["env"]``.
+            experiment: a directory for what the workers write.
+            signals: see `WorkerSet`.
+
+        Raises:
+            ConfigError: there is no setting of a name, or one has a value that it cannot have.
+        """
+        cls = type(self)
+        self.config = merged(cls, {**(config or {}), **({} if env is None else {"env": env})})
+        if cls.validate_config is not None:
+            cls.validate_config(self.config)
+        torch.set_num_threads(self.config["num_threads"])  # more would fight with the workers for cores
+        if cls.before_init is not None:
+            cls.before_init(self)
+        multiagent = {**COMMON["multiagent"], **self.config["multiagent"]}
+        self.workers = WorkerSet(
+            multiagent["policies"] or self._policy_class(),
+            self.config,
+            multiagent["policy_mapping_fn"],
+            multiagent["policies_to_train"],
+            experiment,
+            signals,
+        )
+        self.iteration, self._seconds = 0, 0.0
+        self.plan = cls.execution_plan(self.workers, self.config)
+        if cls.after_init is not None:
+            cls.after_init(self)
+
+    @classmethod
+    def with_updates(cls, **overrides: Any) -> type[Trainer]:
+        """Another class with some parts replaced; this one stays as it is (row D7)."""
+        return build_trainer(**{**_parts(cls), **overrides})
+
+    def train(self) -> dict[str, Any]:
+        """The next result of the plan."""
+        start = time.perf_counter()
+        result: dict[str, Any] = next(self.plan)
+        self._seconds += time.perf_counter() - start
+        self.iteration += 1
+        return {**result, "training_iteration": self.iteration, "time_total_s": self._seconds}
+
+    def get_policy(self, policy_id: str = "default_policy") -> Any:
+        """The local worker's."""
+        return self.workers.local_worker().get_policy(policy_id)
+
+    def compute_single_action(self, obs: Any, policy_id: str = "default_policy") -> Any:
+        """See `Policy.compute_single_action`."""
+        return self.get_policy(policy_id).compute_single_action(obs)
+
+    def save(self, checkpoint_dir: str | Path) -> str:
+        """Writes policies, optimizers and counters; returns the path for `restore`."""
+        path = Path(checkpoint_dir) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        incoming = path.with_name(f".{FILE}.incoming")
+        torch.save(_as_tensors(self.state()), incoming)
+        incoming.replace(path)
+        return str(path)
+
+    def restore(self, checkpoint_path: str | Path) -> None:
+        """Goes on from what `save` has written; episodes begin anew.
+
+        Raises:
+            CheckpointError: there is nothing that fits.
+        """
+        try:
+            state = torch.load(checkpoint_path, weights_only=True)
+            self.load_state(state)
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise CheckpointError(f"{checkpoint_path} cannot be gone on from: {error}") from error
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `load_state` needs, as arrays, numbers and texts in dicts and lists."""
+        local = self.workers.local_worker()
+        return {
+            "policies": {name: policy.get_state() for name, policy in local.policy_map.items()},
+            "counters": dict(self.plan.shared_metrics.get().counters),
+            "num_steps": local.num_steps,
+            "iteration": self.iteration,
+            "seconds": self._seconds,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of `state`."""
+        local = self.workers.local_worker()
+        for name, own in state["policies"].items():
+            local.get_policy(name).set_state(own)
+        self.plan.shared_metrics.get().counters.update(state["counters"])
+        local.num_steps, self.iteration, self._seconds = state["num_steps"], state["iteration"], state["seconds"]
+
+    def stop(self) -> None:
+        """Ends the plan and its processes."""
+        try:
+            self.plan.close()
+        finally:
+            self.workers.stop()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _policy_class(self) -> type[Policy]:
+        cls = type(self)
+        chosen = cls.get_policy_class(self.config) if cls.get_policy_class is not None else None
+        policy = chosen or cls.default_policy
+        if policy is None:
+            raise ConfigError([f"{cls.name} has no default_policy, and multiagent names no policies. Give one."])
+        return policy
+
+
+def build_trainer(
+    name: str,
+    *,
+    execution_plan: ExecutionPlan,
+    default_policy: type[Policy] | None = None,
+    default_config: Mapping[str, Any] | None = None,
+    validate_config: Callable[[dict[str, Any]], None] | None = None,
+    get_policy_class: Callable[[Mapping[str, Any]], type[Policy]] | None = None,
+    before_init: Callable[[Any], None] | None = None,
+    after_init: Callable[[Any], None] | None = None,
+    mixins: tuple[type, ...] = (),
+) -> type[Trainer]:
+    """A trainer class.
+
+    Args:
+        name: of the class.
+        execution_plan: (workers, config) -> iterator over results.
+        default_policy: of all agents, unless the config names policies.
+        default_config: settings beside those that every plan has.
+        validate_config: raises if the settings contradict each other; may change them.
+        get_policy_class: from the settings to another policy class, or None.
+        before_init: called with the trainer before its workers are made.
+        after_init: called with it at the end.
+        mixins: classes whose methods win over those of `Trainer`.
+    """
+    parts = {
+        "name": name, "default_policy": default_policy, "default_config": dict(default_config or {}),
+        "mixins": tuple(mixins),
+    }  # fmt: skip
+    functions = {
+        "execution_plan": execution_plan, "validate_config": validate_config, "get_policy_class": get_policy_class,
+        "before_init": before_init, "after_init": after_init,
+    }  # fmt: skip
+    methods = {key: None if function is None else staticmethod(function) for key, function in functions.items()}
+    return type(name, (*mixins, Trainer), {**parts, **methods, "__module__": __name__})
+
+
+def _parts(cls: type[Trainer]) -> dict[str, Any]:
+    names = "default_policy", "default_config", "validate_config", "get_policy_class", "before_init", "after_init"
+    parts = {name: getattr(cls, name) for name in names}
+    mixins = getattr(cls, "mixins", ())
+    return {"name": cls.name, "execution_plan": cls.execution_plan, "mixins": mixins, **parts}
+
+
+def merged(cls: type[Trainer], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trainer class, overridden.
+
+    Raises:
+        ConfigError: there is no setting of a name.
+    """
+    known = {**COMMON, **cls.default_config}
+    if unknown := sorted(config.keys() - known.keys()):
+        raise ConfigError([f"{cls.name} has no setting {', '.join(unknown)}. There are {', '.join(sorted(known))}."])
+    return {name: copy.deepcopy(config.get(name, value)) for name, value in known.items()}
+
+
+def _as_tensors(state: Any) -> Any:
+    """Arrays as tensors, which load without pickled code."""
+    if isinstance(state, Mapping):
+        return {name: _as_tensors(part) for name, part in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [_as_tensors(part) for part in state]
+    return torch.as_tensor(state) if isinstance(state, (np.ndarray, np.generic)) else state

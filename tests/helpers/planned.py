@@ -1,0 +1,99 @@
+"""Policies and environments for tests of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import sf
+from sf.plans import Policy, SampleBatch, build_torch_policy
+from sf.plans.policy import Actions
+
+
+class TenSteps(gym.Env[Any, Any]):
+    """Episodes of ten steps, whose observation is the step and whose reward is 1."""
+
+    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    steps = 0
+    """Of all of them in this process."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
+        TenSteps.steps += 1
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == 10, False, {}
+
+
+class Crashing(TenSteps):
+    """The twentieth step of a process ends it."""
+
+    def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
+        if TenSteps.steps == 20:
+            import os
+
+            os._exit(3)
+        return super().step(action)
+
+
+sf.register_env("TenSteps", TenSteps)
+sf.register_env("Crashing", Crashing)
+TEN_STEPS = "tests.helpers.planned:TenSteps"
+CRASHING = "tests.helpers.planned:Crashing"
+
+
+class CountingPolicy(Policy):
+    """Written from scratch: a weight w, a state that counts steps, and two extra columns."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: Mapping[str, Any]) -> None:
+        super().__init__(observation_space, action_space, config)
+        self.w = 1.5
+        self.learned: list[int] = []
+
+    def compute_actions(
+        self,
+        obs_batch: Any,
+        state_batches: Sequence[Any] = (),
+        prev_action_batch: Any = None,
+        prev_reward_batch: Any = None,
+        info_batch: Any = None,
+        episodes: Any = None,
+    ) -> Actions:
+        rows = len(obs_batch)
+        extra = {"some_value": np.full(rows, self.w), "other_value": np.asarray(obs_batch)[:, :1] * 10}
+        return np.zeros(rows, np.int64), [state_batches[0] + 1], extra
+
+    def get_initial_state(self) -> list[Any]:
+        return [np.zeros((), np.int64)]
+
+    def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
+        self.learned.append(samples.count)
+        self.w += 1
+        return {"w": self.w}
+
+    def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
+        return [np.float64(1.0), np.float64(postprocessed_batch.count)], {"count": postprocessed_batch.count}
+
+    def apply_gradients(self, gradients: Any) -> None:
+        self.w += gradients[0]
+
+    def get_weights(self) -> Any:
+        return {"w": self.w}
+
+    def set_weights(self, weights: Any) -> None:
+        self.w = weights["w"]
+
+
+def pull(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
+    """A loss that makes the taken actions likelier."""
+    logits, _ = model.from_batch(batch)
+    return -dist_class(logits, model).logp(batch["actions"]).mean()
+
+
+TorchPull = build_torch_policy("TorchPull", loss_fn=pull)

@@ -1,0 +1,106 @@
+"""`sf-plan`: console, curves, checkpoints, resume, signals and bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sf.cli.plan import main, settings_of
+from sf.errors import ExitCode, UsageError
+
+A2C = "examples/plans/a2c.py"
+SMALL = "--env=CartPole-v1", "--rollout_fragment_length=20", "--train_batch_size=80", "--num_envs_per_worker=2"
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "sf.cli.plan", *arguments, f"--train_dir={tmp_path}"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> None:
+    first = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=2000", "--seed=1")
+    assert first.returncode == ExitCode.FINISHED, first.stderr
+    assert "Policy #0 lag: (min: 0.0, avg: 0.0, max: 0.0)" in first.stdout, "each batch is of the newest policy"
+    assert re.search(r"Slots: (\d+) allocated = \1 learned", first.stdout), "every fragment was trained on"
+    assert "The run has ended: train_for_env_steps reached." in first.stdout
+    folder = tmp_path / "default_plan"
+    points = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    tags = {tag for point in points for tag in point}
+    assert {"reward/reward", "train/policy_loss", "train/grad_norm", "lag/queued", "faults/restarts"} <= tags
+    assert list((folder / ".summary" / "0").iterdir())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["frames"] >= 2000
+    assert summary["policies"][0]["lag_of_run"]["max"] == 0
+    again = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=3000", "--seed=1")
+    assert again.returncode == ExitCode.FINISHED, again.stderr
+    assert "Goes on from" in again.stdout
+    after = json.loads((folder / "summary.json").read_text())
+    assert after["frames"] >= 3000
+    assert after["new_frames"] == after["frames"] - summary["frames"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.SIGINT), (signal.SIGTERM, ExitCode.SIGTERM)])
+def test_signal_saves_and_ends_in_order(tmp_path: Path, number: signal.Signals, code: ExitCode) -> None:
+    line = [sys.executable, "-u", "-m", "sf.cli.plan", A2C, *SMALL, f"--train_dir={tmp_path}", "--num_workers=1"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    out = ""
+    while "Fps is" not in out:
+        out += process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == code, out + rest
+    assert "Saved" in rest
+    assert f"stopped by {number.name}" in rest
+    assert (tmp_path / "default_plan" / "plan.pt").exists()
+
+
+def test_plan_of_a_file_that_no_module_name_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(Path(A2C).read_text())
+    found = run(tmp_path, str(tmp_path / "mine.py"), *SMALL, "--train_for_env_steps=400", "--num_workers=1")
+    assert found.returncode == ExitCode.FINISHED, found.stderr
+
+
+def test_operator_that_fails_is_named_and_ends_the_plan(tmp_path: Path) -> None:
+    text = (
+        Path(A2C).read_text().replace("    return Standard", "    train = train.for_each(divides)\n    return Standard")
+    )
+    text = text.replace("def plan(", "def divides(item: Any) -> Any:\n    return 1 / 0\n\n\ndef plan(")
+    (tmp_path / "failing.py").write_text(text)
+    found = run(tmp_path, str(tmp_path / "failing.py"), *SMALL, "--num_workers=1")
+    assert found.returncode == ExitCode.INTERNAL
+    assert "The operator divides raised ZeroDivisionError: division by zero" in found.stderr + found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "The file of the plan is missing"),
+        (["nothing.py"], "There is no file nothing.py"),
+        ([A2C, "--trainer=B2C"], "has no trainer 'B2C', only A2C"),
+        (["examples/plans/environments.py"], "has no trainer. Make one with sf.plans.build_trainer"),
+        ([A2C, "--lear_rate=1"], "A2C has no setting lear_rate"),
+        ([A2C, "surplus"], "Unexpected argument 'surplus'"),
+        ([A2C, "--train_for_env_steps=0"], "train_for_env_steps"),
+        ([A2C], "env is missing"),
+        ([A2C, "--env=CartPole-v9"], "CartPole"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, f"--train_dir={tmp_path}"] if arguments else []) in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
+    assert message in capsys.readouterr().err
+
+
+def test_settings_are_json_or_texts() -> None:
+    found = settings_of(["--lr=1e-3", "--env=CartPole-v1", '--model={"hiddens": [32]}', "--explore=False"])
+    assert found == {"lr": 1e-3, "env": "CartPole-v1", "model": {"hiddens": [32]}, "explore": False}
+    with pytest.raises(UsageError, match="Unexpected argument '-x'"):
+        settings_of(["-x"])

@@ -1,0 +1,225 @@
+"""Workers of this process and of others: rows D1 to D4, D11 to D13, D20, and what breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sf.errors import ConfigError, RestartsSpent, UsageError
+from sf.plans import LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
+from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, TenSteps, TorchPull
+
+ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
+COLUMNS = {"obs", "new_obs", "actions", "rewards", "dones", "infos", "eps_id", "unroll_id", "agent_index", "t"}
+
+
+@pytest.fixture
+def workers() -> Iterator[WorkerSet]:
+    """One local and two remote ones."""
+    settings = {"env": TEN_STEPS, "num_workers": 2, "num_envs_per_worker": 2, "rollout_fragment_length": 15, "seed": 1}
+    with WorkerSet(CountingPolicy, settings) as workers:
+        yield workers
+
+
+def local(**settings: Any) -> WorkerSet:
+    return WorkerSet(CountingPolicy, {"env": TEN_STEPS, "rollout_fragment_length": 15, "seed": 1, **settings})
+
+
+def check_columns(batch: SampleBatch) -> None:
+    """Rows D2 to D4, of the counting policy in episodes of ten steps."""
+    assert batch.keys() >= COLUMNS
+    assert {len(column) for column in batch.values()} == {batch.count}
+    same = (batch["eps_id"][1:] == batch["eps_id"][:-1]) & (batch["agent_index"][1:] == batch["agent_index"][:-1])
+    assert (batch["new_obs"][:-1][same] == batch["obs"][1:][same]).all()
+    assert (batch["obs"][:, 0] == batch["t"]).all()
+    assert (batch["t"] == batch["state_in_0"]).all(), "the state begins anew with the episode"
+    assert (batch["state_out_0"] == batch["state_in_0"] + 1).all()
+    assert (batch["state_in_0"][1:][same] == batch["state_out_0"][:-1][same]).all()
+    assert (batch["dones"] == (batch["t"] == 9)).all()
+    assert (batch["other_value"][:, 0] == 10 * batch["t"]).all()
+
+
+def test_d2_d3_d4_columns_of_the_local_worker() -> None:
+    with local(num_envs_per_worker=3) as workers:
+        for _ in range(3):
+            batch = workers.local_worker().sample()
+            assert batch.count == 45
+            check_columns(batch)
+            assert (batch["some_value"] == 1.5).all()
+            assert len(set(batch["unroll_id"].tolist())) == 1
+
+
+@pytest.mark.parametrize("case", ORACLES["D11"]["cases"], ids=lambda case: "-".join(map(str, case["inputs"].values())))
+def test_d11_rows_of_a_sample(case: dict[str, Any]) -> None:
+    inputs, expected = case["inputs"], case["expected"]
+    settings = {name: inputs[name] for name in ("batch_mode", "rollout_fragment_length")}
+    with local(num_envs_per_worker=inputs["num_envs"], **settings) as workers:
+        batch = workers.local_worker().sample()
+        assert batch.count == expected["rows"]
+        if "t" in expected:
+            assert batch["t"].tolist() == expected["t"]
+        assert workers.local_worker().sample().count >= inputs["rollout_fragment_length"]
+
+
+def test_d12_remote_workers_have_the_weights_of_the_local_one(workers: WorkerSet) -> None:
+    workers.local_worker().set_weights({"default_policy": {"w": 4.5}})
+    workers.sync_weights()
+    assert workers.foreach_worker(lambda worker: worker.get_weights()) == [{"default_policy": {"w": 4.5}}] * 3
+    assert (
+        workers.foreach_policy(lambda policy, name: (name, policy.get_weights()["w"])) == [("default_policy", 4.5)] * 3
+    )
+    assert workers.trainable_policies() == ["default_policy"]
+    assert len(set(workers.foreach_worker(lambda _: os.getpid()))) == 3
+    batches = [worker.sample() for worker in workers.remote_workers()]
+    for batch in batches:
+        check_columns(batch)
+        assert batch.count == 30
+        assert (batch["some_value"] == 4.5).all()
+    assert not set(batches[0]["eps_id"]) & set(batches[1]["eps_id"]), "no two workers use the same number"
+    workers.add_workers(1)
+    assert len(workers.foreach_worker(lambda _: None)) == 4
+
+
+def test_d13_manual_loop(workers: WorkerSet) -> None:
+    for _ in range(3):
+        futures = [worker.remote.sample() for worker in workers.remote_workers()]
+        batch = SampleBatch.concat_samples([future.result() for future in futures])
+        workers.local_worker().learn_on_batch(batch)
+        workers.sync_weights()
+    assert workers.local_worker().get_policy().learned == [60, 60, 60]
+    assert workers.foreach_worker(lambda worker: worker.get_weights()) == [{"default_policy": {"w": 4.5}}] * 3
+
+
+def test_a_sample_says_how_many_optimizer_steps_led_to_the_policy_that_acted(workers: WorkerSet) -> None:
+    (first, _) = workers.remote_workers()
+    assert set(first.sample()["policy_version"]) == {0}
+    for _ in range(2):
+        workers.local_worker().learn_on_batch(SampleBatch({"obs": np.zeros((3, 1))}))
+    waiting = first.remote.sample().result()
+    assert set(waiting["policy_version"]) == {0}, "nothing was pushed"
+    workers.sync_weights()
+    assert set(first.sample()["policy_version"]) == {2}
+
+
+def test_d20_modes(workers: WorkerSet) -> None:
+    bulk = ParallelRollouts(workers, mode="bulk_sync")
+    assert [batch.count for batch in bulk.take(2)] == [60, 60]
+    assert bulk.shared_metrics.get().counters["num_steps_sampled"] == 120
+    assert bulk.shared_metrics.get().counters["num_agent_steps_sampled"] == 120
+    bulk.close()
+    one_by_one = ParallelRollouts(workers, mode="async", num_async=2)
+    assert [batch.count for batch in one_by_one.take(4)] == [30, 30, 30, 30]
+    one_by_one.close()
+    raw = ParallelRollouts(workers, mode="raw")
+    assert not isinstance(raw, LocalIterator)
+    sums = raw.for_each(lambda batch: (os.getpid(), float(batch["rewards"].sum()))).gather_sync()
+    found = sums.take(4)
+    assert {total for _, total in found} == {30.0}
+    assert len({pid for pid, _ in found} | {os.getpid()}) == 3, "the function runs in the workers"
+    sums.close()
+    with pytest.raises(ValueError, match="must be 'bulk_sync', 'async' or 'raw'"):
+        ParallelRollouts(workers, mode="sync")
+
+
+def test_d15_d20_local_rollouts_step_nothing_before_next() -> None:
+    with local() as workers:
+        before = TenSteps.steps
+        rollouts = ParallelRollouts(workers).for_each(lambda batch: batch.count)
+        assert TenSteps.steps == before
+        assert next(rollouts) == 15
+        assert TenSteps.steps == before + 15
+
+
+def test_worker_that_is_killed_is_replaced_and_counted(workers: WorkerSet) -> None:
+    first, second = workers.remote_workers()
+    first.sample()
+    processes = workers.fragments.processes
+    assert processes is not None
+    pid = processes.pids()["rollout-1"]
+    future = second.remote.sample()
+    os.kill(pid, signal.SIGKILL)
+    check_columns(future.result())
+    check_columns(second.sample())
+    assert second.apply(lambda _: os.getpid()) != pid
+    assert processes.faults()["faults/restarts"] == 1
+
+
+def test_transforms_survive_the_worker(workers: WorkerSet) -> None:
+    raw = ParallelRollouts(workers, mode="raw")
+    counts = raw.for_each(lambda batch: batch.count).gather_async()
+    assert next(counts) == 30
+    processes = workers.fragments.processes
+    assert processes is not None
+    os.kill(processes.pids()["rollout-0"], signal.SIGKILL)
+    assert counts.take(6) == [30] * 6
+    counts.close()
+
+
+def test_environment_that_crashes_again_and_again_ends_the_plan_in_order() -> None:
+    faults = {"max_restarts": 2}
+    settings = {"env": CRASHING, "num_workers": 1, "rollout_fragment_length": 50, "faults": faults, "seed": 1}
+    with WorkerSet(CountingPolicy, settings) as workers, pytest.raises(RestartsSpent, match="died more than 2 times"):
+        workers.remote_workers()[0].sample()
+
+
+def test_exception_in_a_function_that_workers_were_sent(workers: WorkerSet) -> None:
+    with pytest.raises(OperatorFailed, match="worker 0 was sent raised ZeroDivisionError"):
+        workers.foreach_worker(lambda worker: 1 / worker.worker_index if hasattr(worker, "worker_index") else 0)
+    assert workers.remote_workers()[0].sample().count == 30, "the worker goes on"
+
+
+def test_nothing_is_left_behind(workers: WorkerSet) -> None:
+    workers.remote_workers()[0].remote.sample()
+    processes = workers.fragments.processes
+    assert processes is not None
+    pids = list(processes.pids().values())
+    workers.stop()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_workers": -1}, "num_workers=-1 must be a whole number, 0 or more"),
+        ({"rollout_fragment_length": 0}, "rollout_fragment_length=0 must be a whole number, 1 or more"),
+        ({"batch_mode": "whole"}, "batch_mode='whole' must be 'truncate_episodes' or 'complete_episodes'"),
+        ({"env": None}, "env is missing"),
+    ],
+)
+def test_settings_that_no_worker_can_have(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        local(**settings)
+
+
+def test_policy_that_cannot_be_sent_is_refused() -> None:
+    class Locked(CountingPolicy):
+        held = threading.Lock()
+
+    settings = {"env": TEN_STEPS, "num_workers": 1}
+    with WorkerSet(Locked, settings) as workers, pytest.raises(UsageError, match="cannot be sent"):
+        workers.remote_workers()
+
+
+def test_torch_policy_acts_in_workers_as_here() -> None:
+    settings = {"env": "CartPole-v1", "num_workers": 1, "rollout_fragment_length": 20, "seed": 1}
+    with WorkerSet(TorchPull, settings) as workers:
+        batch = workers.remote_workers()[0].sample()
+        logits = workers.local_worker().get_policy().model(_tensors(batch))[0].detach().numpy()
+        np.testing.assert_allclose(logits, batch["action_dist_inputs"], atol=1e-6)
+        assert set(batch["actions"]) == {0, 1}
+
+
+def _tensors(batch: SampleBatch) -> dict[str, Any]:
+    import torch
+
+    return {"obs": torch.as_tensor(batch["obs"])}
