@@ -44,7 +44,8 @@ def parse(
         arguments: without the name of the program.
         prog: name of the program.
         description: what it does, for the help.
-        required: an argument that must be there, as an example: ``--env=CartPole-v1``; or several, of which one must.
+        required: an argument that must be there, as an example: ``--env=CartPole-v1``; or several, of which one must;
+            or none.
         defaults: returns the missing values from the given ones, among them ``help`` if that was asked for. Without it
             the class has the defaults.
 
@@ -57,7 +58,7 @@ def parse(
     problems = list(_problems(dict(_flags(cls)), others))
     examples = (required,) if isinstance(required, str) else required
     names = [example.partition("=")[0] for example in examples]
-    if not (problems or wants_help or any(argument.partition("=")[0] in names for argument in others)):
+    if required and not (problems or wants_help or any(argument.partition("=")[0] in names for argument in others)):
         verb = "is missing" if len(names) == 1 else "are missing"
         problems.append(f"{' and '.join(names)} {verb}. Give {'it' if len(names) == 1 else 'one'} like {examples[0]}.")
     if problems:
