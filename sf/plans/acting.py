@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sf.config import Config
+from sf.errors import UsageError
 from sf.inference.bells import InferenceBells
 from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
@@ -146,8 +147,17 @@ class PlanActor:
                 self.tell(answer_of(function, self.worker, self._calls_done))
 
     def _policy_of(self, agent: int) -> int:
-        """The number of the policy of an agent, for one episode."""
-        return self.names.index(self.program.policy_of(agent))
+        """The number of the policy of an agent, for one episode.
+
+        Raises:
+            UsageError: the mapping names another one.
+        """
+        name = self.program.policy_of(agent)
+        if name not in self.names:
+            raise UsageError(
+                f"policy_mapping_fn returned {name!r} for agent {agent}, but the policies are {', '.join(self.names)}."
+            )
+        return self.names.index(name)
 
     def _take_weights(self) -> None:
         newest, self._is_told_of_weights = self.weights.version, False

@@ -111,16 +111,18 @@ class LocalIterator:
         """Applies a function to each item; one that returns `NOT_READY` is called again with the same item."""
 
         def apply(items: Iterator[Any]) -> Iterator[Any]:
+            call, on_fetch_start = self._call, getattr(fn, "on_fetch_start", None)
             with _closing(items):
                 while True:
-                    self._call(getattr(fn, "on_fetch_start", None))
+                    if on_fetch_start is not None:
+                        call(on_fetch_start)
                     item = next(items, END)
                     if item is END:
                         return
-                    if isinstance(item, NotReady):
+                    if item.__class__ is NotReady:
                         yield item
                         continue
-                    while isinstance(result := self._call(fn, item), NotReady):
+                    while (result := call(fn, item)).__class__ is NotReady:
                         yield result
                     yield result
 
@@ -309,34 +311,28 @@ class LocalIterator:
         names = ", ".join(parent.name for parent in parents)
         return LocalIterator(source, metrics, name=f"union({names})")
 
-    def _call(self, fn: Callable[..., Any] | None, *arguments: Any) -> Any:
+    def _call(self, fn: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function of the plan, which finds the metrics of this chain.
 
         Raises:
             OperatorFailed: it raised an exception.
         """
-        if fn is None:
-            return None
-        with self._metrics_context():
-            try:
-                return fn(*arguments)
-            except SfError:
-                raise
-            except Exception as error:
-                if type(fn).__module__.startswith(__package__):
-                    raise  # says itself what is wrong
-                raise OperatorFailed(
-                    f"The operator {operator_name(fn)} raised {type(error).__name__}: {error}"
-                ) from error
-
-    @contextmanager
-    def _metrics_context(self) -> Iterator[None]:
-        before = getattr(LocalIterator._current, "metrics", None)
-        LocalIterator._current.metrics = self.shared_metrics
+        current = LocalIterator._current
+        before, current.metrics = getattr(current, "metrics", None), self.shared_metrics
         try:
-            yield
+            return fn(*arguments)
+        except SfError:
+            raise
+        except Exception as error:
+            got_nothing = any(argument is None for argument in arguments)
+            if type(fn).__module__.startswith(__package__) and not got_nothing:
+                raise  # says itself what is wrong
+            hint = " It was given None: does the operator before it return its item?" if got_nothing else ""
+            raise OperatorFailed(
+                f"The operator {operator_name(fn)} raised {type(error).__name__}: {error}.{hint}"
+            ) from error
         finally:
-            LocalIterator._current.metrics = before
+            current.metrics = before
 
 
 END = object()

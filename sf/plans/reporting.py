@@ -18,32 +18,19 @@ from sf.shared.records import Episode
 EPISODES_FOR_MEAN = 100
 
 
-class OncePerTimeInterval:
-    """True once per so many seconds."""
+class IterationIsOver:
+    """True when enough seconds have passed and enough steps were sampled since the last time."""
 
-    def __init__(self, delay_s: float) -> None:
-        """The first interval begins now."""
-        self.delay_s, self._last_s = delay_s, time.monotonic()
-
-    def __call__(self, _: Any) -> bool:
-        if time.monotonic() - self._last_s <= self.delay_s:
-            return False
-        self._last_s = time.monotonic()
-        return True
-
-
-class OncePerTimestepsElapsed:
-    """True once per so many sampled steps."""
-
-    def __init__(self, delay_steps: int) -> None:
-        """The first interval begins with the first step."""
-        self.delay_steps, self._last = delay_steps, 0
+    def __init__(self, seconds: float, steps: int) -> None:
+        """The first iteration begins now."""
+        self.seconds, self.steps = seconds, steps
+        self._last_s, self._last_steps = time.monotonic(), 0
 
     def __call__(self, _: Any) -> bool:
-        now = LocalIterator.get_metrics().counters[STEPS_SAMPLED]
-        if now - self._last < self.delay_steps:
+        now_s, now_steps = time.monotonic(), LocalIterator.get_metrics().counters[STEPS_SAMPLED]
+        if now_s - self._last_s < self.seconds or now_steps - self._last_steps < self.steps:
             return False
-        self._last = now
+        self._last_s, self._last_steps = now_s, now_steps
         return True
 
 
@@ -105,8 +92,5 @@ def StandardMetricsReporting(
         config: of the plan; both settings are 0 unless they are given.
         selected_workers: ignored; episodes of all workers count.
     """
-    return (
-        train_op.filter(OncePerTimestepsElapsed(config.get("timesteps_per_iteration", 0)))
-        .filter(OncePerTimeInterval(config.get("min_iter_time_s", 0)))
-        .for_each(CollectMetrics(workers, config.get("metrics_smoothing_episodes", EPISODES_FOR_MEAN)))
-    )
+    is_over = IterationIsOver(config.get("min_iter_time_s", 0), config.get("timesteps_per_iteration", 0))
+    return train_op.filter(is_over).for_each(CollectMetrics(workers))

@@ -39,6 +39,16 @@ class SampleBatch(dict[str, Any]):
         if len(set(lengths.values())) > 1:
             raise UsageError(f"Columns of a batch have one length, but these have {lengths}.")
 
+    def __setitem__(self, name: str, column: Any) -> None:
+        """Sets a column.
+
+        Raises:
+            UsageError: it is longer or shorter than the others.
+        """
+        if self and len(column) != self.count:
+            raise UsageError(f"Column {name!r} has {len(column)} rows, but the batch has {self.count}.")
+        super().__setitem__(name, column)
+
     @property
     def count(self) -> int:
         """Rows."""

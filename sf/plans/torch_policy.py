@@ -46,7 +46,7 @@ class Hooks:
     mixins: Sequence[type] = ()
 
 
-def build_torch_policy(name: str, *, loss_fn: Callable[..., Any], **hooks: Any) -> Any:
+def build_torch_policy(name: str, *, loss_fn: Callable[..., Any] | None = None, **hooks: Any) -> Any:
     """A policy class that is made of functions. All but the first two can be left out.
 
     ==========================  =====================================================================
@@ -77,12 +77,21 @@ def build_torch_policy(name: str, *, loss_fn: Callable[..., Any], **hooks: Any) 
         A subclass of `TorchPolicy`, and of the mixins.
 
     Raises:
-        UsageError: there is no hook of a name.
+        UsageError: there is no loss, or no hook of a name.
     """
+    if loss_fn is None and "compute_gradients_fn" not in hooks:
+        raise UsageError(f"The policy {name} has no loss. Give it loss_fn=..., which returns a scalar tensor.")
     known = {each.name for each in fields(Hooks)}
     if unknown := sorted(hooks.keys() - known):
         raise UsageError(f"build_torch_policy has no {', '.join(unknown)}. There are {', '.join(sorted(known))}.")
-    return _class_of(Hooks(name, loss_fn, **{hook: value for hook, value in hooks.items() if value is not None}))
+    return _class_of(
+        Hooks(name, loss_fn or _no_loss, **{hook: value for hook, value in hooks.items() if value is not None})
+    )
+
+
+def _no_loss(*_: Any) -> Tensor:
+    """Of a policy that computes its gradients in another way."""
+    return torch.zeros((), requires_grad=True)
 
 
 def _class_of(hooks: Hooks) -> type[TorchPolicy]:
@@ -150,7 +159,10 @@ class TorchPolicy(Policy):
             if log_probs is not None:
                 extra["action_logp"] = log_probs
             if self.hooks.extra_action_out_fn:
-                extra |= self.hooks.extra_action_out_fn(self, columns, states, self.model, distribution)
+                added = self.hooks.extra_action_out_fn(self, columns, states, self.model, distribution)
+                if not isinstance(added, Mapping):
+                    raise self._wrong("extra_action_out_fn", added, "a dict of columns")
+                extra |= added
             return as_actions(actions), [state.numpy() for state in after], _as_arrays(extra)
 
     @property
@@ -166,6 +178,8 @@ class TorchPolicy(Policy):
         if not self.hooks.postprocess_fn:
             return sample_batch
         batch: SampleBatch = self.hooks.postprocess_fn(self, sample_batch, other_agent_batches, episode)
+        if not isinstance(batch, SampleBatch):
+            raise self._wrong("postprocess_fn", batch, "the SampleBatch that it was given, or another one")
         return batch
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
@@ -250,11 +264,19 @@ class TorchPolicy(Policy):
 
     def _loss(self, batch: SampleBatch) -> Tensor:
         loss: Tensor = self.hooks.loss_fn(self, self.model, self.dist_class, batch)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise self._wrong("loss_fn", loss, "a scalar tensor with gradient")
         return loss
 
     def _statistics(self, batch: SampleBatch) -> dict[str, Any]:
         found = self._call("stats_fn", batch) or {}
+        if not isinstance(found, Mapping):
+            raise self._wrong("stats_fn", found, "a dict of statistics")
         return {name: value.item() if isinstance(value, Tensor) else value for name, value in found.items()}
+
+    def _wrong(self, hook: str, found: Any, expected: str) -> UsageError:
+        kind = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        return UsageError(f"{hook} of the policy {self.hooks.name} must return {expected}, but returned {kind}.")
 
     def _find_columns(self) -> None:
         """By a batch of zeros; gradients are not followed."""

@@ -39,10 +39,15 @@ class TrainOneStep:
             policies: that learn; None for all that are trained.
             num_sgd_iter: passes over a batch.
             sgd_minibatch_size: rows of a minibatch, drawn anew in each pass; 0 for the whole batch.
+
+        Raises:
+            UsageError: there is no policy of a name.
         """
         self.workers = workers
         self.policies = workers.trainable_policies() if policies is None else list(policies)
         self.num_sgd_iter, self.sgd_minibatch_size = num_sgd_iter, sgd_minibatch_size
+        for name in self.policies:
+            workers.local_worker().get_policy(name)
         self._random = np.random.default_rng(workers.config["seed"])
 
     def __call__(self, batch: Batch) -> tuple[Batch, dict[str, Any]]:

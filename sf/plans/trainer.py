@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sf.errors import CheckpointError, ConfigError
+from sf.errors import CheckpointError, ConfigError, UsageError
 from sf.plans.local_iterator import LocalIterator
 from sf.plans.policy import Policy
 from sf.plans.program import default_mapping
@@ -85,6 +85,11 @@ class Trainer:
         )
         self.iteration, self._seconds = 0, 0.0
         self.plan = cls.execution_plan(self.workers, self.config)
+        if not isinstance(self.plan, LocalIterator):
+            raise UsageError(
+                f"The plan of {cls.__name__} returned a {type(self.plan).__name__}, expected the iterator of "
+                "StandardMetricsReporting."
+            )
         if cls.after_init is not None:
             cls.after_init(self)
 
@@ -94,9 +99,19 @@ class Trainer:
         return build_trainer(**{**_parts(cls), **overrides})
 
     def train(self) -> dict[str, Any]:
-        """The next result of the plan."""
+        """The next result of the plan.
+
+        Raises:
+            UsageError: the plan gives something else.
+            SfError: an operator failed, or a worker ended and cannot be replaced.
+        """
         start = time.perf_counter()
-        result: dict[str, Any] = next(self.plan)
+        result: Any = next(self.plan)
+        if not (isinstance(result, Mapping) and "timesteps_total" in result):
+            raise UsageError(
+                f"The plan of {type(self).__name__} gave a {type(result).__name__}, expected a result. End it with "
+                "StandardMetricsReporting(train, workers, config)."
+            )
         self._seconds += time.perf_counter() - start
         self.iteration += 1
         return {**result, "training_iteration": self.iteration, "time_total_s": self._seconds}

@@ -14,7 +14,7 @@ from examples.plans.dqn import DQN
 from examples.plans.ppo import PPO
 from examples.plans.ppo_and_dqn import PPOAndDQN
 from examples.plans.rock_paper_scissors import LSTMPlayer, Player
-from sf.errors import CheckpointError, ConfigError
+from sf.errors import CheckpointError, ConfigError, SfError, UsageError
 from sf.plans import (
     ApplyGradients,
     AsyncGradients,
@@ -267,3 +267,34 @@ def test_trainer_of_a_policy_from_scratch() -> None:
     trainer = build_trainer("Count", default_policy=CountingPolicy, execution_plan=plan)
     with trainer({"env": TEN_STEPS, "rollout_fragment_length": 10}) as counting:
         assert counting.train()["info"]["learner"] == {"default_policy": {"w": 2.5}}
+
+
+def test_plan_without_a_report_and_operators_that_return_nothing_are_named() -> None:
+    def bare(workers: WorkerSet, config: Any) -> LocalIterator:
+        return ParallelRollouts(workers)
+
+    def forgets(batch: Any) -> None:
+        """Returns nothing."""
+
+    def forgetful(workers: WorkerSet, config: Any) -> LocalIterator:
+        train = ParallelRollouts(workers).for_each(forgets).for_each(TrainOneStep(workers))
+        return StandardMetricsReporting(train, workers, config)
+
+    settings = {"env": TEN_STEPS, "rollout_fragment_length": 10}
+    for plan, message in (
+        (bare, "gave a SampleBatch, expected a result. End it with StandardMetricsReporting"),
+        (forgetful, "TrainOneStep raised AttributeError.*does the operator before it return its item"),
+        (lambda workers, config: None, "returned a NoneType, expected the iterator"),
+    ):
+        cls = build_trainer("Bare", default_policy=CountingPolicy, execution_plan=plan)
+        with pytest.raises(SfError, match=message), cls(settings) as trainer:
+            trainer.train()
+
+
+def test_policies_that_do_not_exist_are_named() -> None:
+    with WorkerSet(CountingPolicy, {"env": TEN_STEPS}) as workers, pytest.raises(UsageError, match="no policy 'other'"):
+        TrainOneStep(workers, ["other"])
+    policies = {"a": (CountingPolicy,)}
+    workers = WorkerSet(policies, {"env": TEN_STEPS}, policy_mapping_fn=lambda agent: "b")
+    with workers, pytest.raises(UsageError, match="policy_mapping_fn returned 'b' for agent 0, but the policies are a"):
+        workers.local_worker().sample()

@@ -267,3 +267,28 @@ def test_lstm_goes_through_a_batch_as_it_does_step_by_step() -> None:
         "state_in_1": torch.cat(columns["s1"]),
     }
     torch.testing.assert_close(model.from_batch(batch)[0], torch.cat(wanted))
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned", "message"),
+    [
+        (
+            "loss_fn",
+            None,
+            "loss_fn of the policy Wrong must return a scalar tensor with gradient, but",
+        ),
+        ("loss_fn", torch.zeros(3), r"but returned a tensor of shape \[3\]"),
+        ("postprocess_fn", None, "postprocess_fn of the policy Wrong must return the SampleBatch that it was given"),
+        ("stats_fn", 3, "stats_fn of the policy Wrong must return a dict of statistics, but returned a int"),
+        ("extra_action_out_fn", [], "extra_action_out_fn of the policy Wrong must return a dict of columns"),
+    ],
+)
+def test_hook_that_returns_something_else_is_named(hook: str, returned: Any, message: str) -> None:
+    policy_class = build_torch_policy("Wrong", **{"loss_fn": pull, hook: lambda *_: returned})
+    with pytest.raises(UsageError, match=message):
+        policy_class(*SPACES, {})
+
+
+def test_policy_without_a_loss_is_refused() -> None:
+    with pytest.raises(UsageError, match="The policy Lost has no loss"):
+        build_torch_policy("Lost")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sf.cli.plan import main, settings_of
+from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.errors import ExitCode, UsageError
 
 A2C = "examples/plans/a2c.py"
@@ -104,3 +104,15 @@ def test_settings_are_json_or_texts() -> None:
     assert found == {"lr": 1e-3, "env": "CartPole-v1", "model": {"hiddens": [32]}, "explore": False}
     with pytest.raises(UsageError, match="Unexpected argument '-x'"):
         settings_of(["-x"])
+
+
+def test_algorithm_of_the_tutorial_learns(tmp_path: Path) -> None:
+    text = Path("docs/plans.md").read_text()
+    (code,) = [block.partition("```")[0] for block in text.split("```python\n") if 'build_trainer("Reinforce' in block]
+    (tmp_path / "reinforce.py").write_text(code)
+    trainer_class = trainer_in(import_file(tmp_path / "reinforce.py"), None)
+    with trainer_class({"env": "CartPole-v1", "seed": 1}) as trainer:
+        first = trainer.train()["episode_reward_mean"]
+        while (result := trainer.train())["timesteps_total"] < 20_000:
+            pass
+    assert result["episode_reward_mean"] > max(60, 2 * first)

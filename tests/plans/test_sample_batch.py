@@ -44,6 +44,8 @@ def test_d14_four_agents_per_environment_make_four_agent_steps() -> None:
 def test_columns_of_different_lengths_or_names_are_refused() -> None:
     with pytest.raises(UsageError, match=r"one length, but these have \{'a': 1, 'b': 2\}"):
         SampleBatch({"a": [1], "b": [1, 2]})
+    with pytest.raises(UsageError, match="Column 'b' has 2 rows, but the batch has 1"):
+        SampleBatch({"a": [1]})["b"] = np.zeros(2)
     with pytest.raises(UsageError, match=r"\['b'\] are in some only"):
         SampleBatch.concat_samples([SampleBatch({"a": [1]}), SampleBatch({"a": [1], "b": [1]})])
     with pytest.raises(UsageError, match="one batch at least"):
