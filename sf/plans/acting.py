@@ -21,6 +21,7 @@ from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_
 from sf.plans.flat_weights import read_weights
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Answer, Mailbox
+from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import PolicyMap, as_batch
 from sf.plans.program import unpacked
 from sf.plans.sample_batch import SampleBatch
@@ -30,6 +31,7 @@ from sf.shared.records import inference_record
 from sf.shared.slots import NO_POLICY, Topology
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
+ALL = slice(None)
 CHANGED_IN_PLACE = frozenset({"rewards", "dones", "new_obs"})
 """Columns that a postprocessing may have written to."""
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
@@ -76,6 +78,8 @@ class PlanActor:
         self.topology, self.weights, self.version = context.topology, weights, NOTHING_PUBLISHED
         self.program = unpacked(program)
         self.policies = {name: spec.build() for name, spec in self.program.policies.items()}
+        random = np.random.default_rng([context.seed, index, incarnation])
+        self._in_numpy = [act_in_numpy(policy, random) for policy in self.policies.values()]
         self.names, self.worker = list(self.policies), WorkerSide(self.policies, index)
         self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
@@ -89,6 +93,8 @@ class PlanActor:
             group: GroupOfAgents(self.topology, actions, episode + number * EPISODES_OF_A_GROUP)
             for number, group in enumerate(context.topology.groups_of_worker(index))
         }
+        self._finals: list[tuple[int, Array, Array]] = []
+        """Steps of the present fragment that a time limit has ended: rows, and their last observations."""
         for group in self.groups:  # a predecessor may have died before it answered
             self.requests.answered[group] = self.requests.request[group]
 
@@ -127,6 +133,9 @@ class PlanActor:
             if self._is_told_of_weights:
                 self._take_weights()
             agents.begin_fragment(list(self.policies.values()), self._policy_of)
+            self._finals = []
+            for column, values in agents.constant_columns().items():
+                self.slots[PREFIX + column][slot] = values
         else:
             self._note_step(group, slot, t - 1)
         if t == self.topology.rollout:
@@ -181,39 +190,53 @@ class PlanActor:
         slots, agents = self.slots, self.groups[group]
         observations = slots.observations[self.leaf][slot, t]
         for number, policy in enumerate(self.policies.values()):
-            rows = agents.rows_of(number)
-            before = [state[rows] for state in agents.states[number]]
-            actions, following, extra = policy.compute_actions(
-                observations[rows], before, agents.last_actions[rows], agents.last_rewards[rows], None, None
-            )
+            rows = agents.rows_of(number) if len(self.policies) > 1 else ALL
+            before = [state[rows].copy() for state in agents.states[number]]
+            previous = agents.last_actions[rows], agents.last_rewards[rows]
+            actions, following, extra = self._compute(number, policy, observations[rows], before, *previous)
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             for i, (state, after) in enumerate(zip(agents.states[number], following, strict=True)):
                 state[rows] = columns[f"state_out_{i}"] = np.asarray(after)
             for column, values in columns.items():
                 slots[PREFIX + own_name(number, column)][slot, t, rows] = values
-        for column, values in agents.columns().items():
+        for column, values in agents.columns(len(self.policies)).items():
             slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self.version
         agents.last_actions[:] = slots.actions[slot, t]
         self.record["samples"] += self.topology.rows
 
+    def _compute(
+        self, number: int, policy: Any, observations: Array, states: list[Array], actions: Array, rewards: Array
+    ) -> Any:
+        """What a policy says of some rows: actions, states and extra columns."""
+        if (act := self._in_numpy[number]) is not None:
+            chosen, extra = act(observations)
+            return chosen, [], extra
+        return policy.compute_actions(observations, states, actions, rewards, None, None)
+
     def _note_step(self, group: int, slot: int, t: int) -> None:
         """The outcome of step t, which the environments have taken meanwhile."""
         slots = self.slots
-        ended = slots.ended(slot, t)
-        slots[PREFIX + "rewards"][slot, t] = slots.rewards[slot, t]
-        slots[PREFIX + "dones"][slot, t] = ended
+        if (cut := slots.has_final_observation[group]).any():
+            self._finals.append((t, cut.copy(), slots.final_observations[self.leaf][group, cut]))
+        self.groups[group].note_step(slots.rewards[slot, t], slots.ended(slot, t))
+
+    def _write_outcomes(self, slot: int) -> None:
+        """Rewards, ends and next observations of all steps of a fragment."""
+        slots = self.slots
+        slots[PREFIX + "rewards"][slot] = slots.rewards[slot]
+        slots[PREFIX + "dones"][slot] = slots.terminated[slot] | slots.truncated[slot]
         if "new_obs" in self.columns:
-            new_obs = slots[PREFIX + "new_obs"][slot, t]
-            new_obs[:] = slots.observations[self.leaf][slot, t + 1]
-            cut = slots.has_final_observation[group]
-            new_obs[cut] = slots.final_observations[self.leaf][group, cut]
-        self.groups[group].note_step(slots.rewards[slot, t], ended)
+            new_obs = slots[PREFIX + "new_obs"][slot]
+            new_obs[:] = slots.observations[self.leaf][slot, 1:]
+            for t, rows, final in self._finals:
+                new_obs[t, rows] = final
 
     def _finish(self, group: int, slot: int) -> None:
         """Postprocesses the trajectories of a fragment, and applies the transforms of the program to it."""
         slots = self.slots
+        self._write_outcomes(slot)
         if self.program.postprocesses:
             for number, policy in enumerate(self.policies.values()):
                 if policy.postprocesses and len(rows := self._rows_of(number, slot)):
@@ -233,7 +256,9 @@ class PlanActor:
         agents = self.groups[group]
         states = [state[rows] for state in agents.states[policy]]
         previous = agents.last_actions[rows], agents.last_rewards[rows]
-        _, _, after = self.policies[self.names[policy]].compute_actions(last, states, *previous, None, None)
+        _, _, after = self._compute(policy, self.policies[self.names[policy]], last, states, *previous)
+        if self._postprocess_at_once(slot, policy, after):
+            return
         is_own = self.slots[PREFIX + POLICY][slot] == policy
         is_own &= self.slots.policy_id[slot] != NO_POLICY
         for index, row in enumerate(rows.tolist()):
@@ -243,6 +268,17 @@ class PlanActor:
                 if len(steps):
                     following = {name: values[index] for name, values in after.items()} if stop == length else {}
                     self._postprocess(slot, row, steps, policy, following)
+
+    def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array]) -> bool:
+        """All trajectories of a fragment together, if the policy can do that and they are all its own."""
+        at_once = getattr(self.policies[self.names[policy]], "postprocess_fragment", None)
+        if at_once is None or len(self.policies) > 1 or (self.slots.policy_id[slot] == NO_POLICY).any():
+            return False
+        columns = columns_for(policy, self.columns)
+        added = at_once({name: self.slots[PREFIX + field][slot] for name, field in columns.items()}, after)
+        for name, values in (added or {}).items():
+            self.slots[PREFIX + columns[name]][slot] = values
+        return added is not None
 
     def _postprocess(self, slot: int, row: int, steps: Array, policy: int, following: Mapping[str, Any]) -> None:
         """Of one trajectory, with the extra columns of the observation after it."""
@@ -345,13 +381,15 @@ class GroupOfAgents:
         """[n] the rows in which a policy acts."""
         return np.flatnonzero(self._policies == policy)
 
-    def columns(self) -> dict[str, Array]:
-        """What is the same for all policies, [rows] each."""
+    def columns(self, num_policies: int) -> dict[str, Array]:
+        """Columns of a step that all policies have, [rows] each."""
+        columns = {"eps_id": self._episodes, "t": self._steps}
+        return columns if num_policies == 1 else columns | {POLICY: self._policies}
+
+    def constant_columns(self) -> dict[str, Any]:
+        """Those that are the same in all steps of a fragment; the policies where there is one."""
         agents = np.arange(len(self._steps)) % self._agents_per_env
-        return {
-            POLICY: self._policies, "eps_id": self._episodes, "t": self._steps, "agent_index": agents,
-            "unroll_id": np.full_like(self._steps, self._fragment),
-        }  # fmt: skip
+        return {POLICY: 0, "agent_index": agents, "unroll_id": self._fragment}
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""

@@ -285,6 +285,7 @@ class RemoteFragments(Fragments):
             return
         processes, self.processes = self.processes, None
         problems = processes.stop(self._signals)
+        self._fork_server.__exit__(None, None, None)  # ends what keeps watch
         if self._own_signals is not None:
             self._own_signals.close()
         if problems:

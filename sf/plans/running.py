@@ -58,6 +58,7 @@ class PlanRun:
             Console().line(f"Goes on from {self._checkpoint} (iteration {trainer.iteration}).")
         self._first_frames, self._began_s = self._counter(STEPS_TRAINED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
+        self._last_faults: dict[str, float] = {}
         config = Config(run=RunConfig(env=trainer.config["env"], train_for_env_steps=limits.train_for_env_steps))
         rollout = replace(
             config.rollout, num_workers=max(1, trainer.workers.num_workers),
@@ -119,6 +120,7 @@ class PlanRun:
         Console().line(f"Saved {self._checkpoint} (iteration {self.trainer.iteration})")
 
     def _finish(self, reason: str, code: int) -> None:
+        self._faults()
         fragments = self.trainer.workers._fragments
         if fragments is None:
             ledger = Ledger(0, 0, {}, 0, 0)
@@ -156,4 +158,6 @@ class PlanRun:
 
     def _faults(self) -> dict[str, float]:
         fragments = self.trainer.workers._fragments
-        return {} if fragments is None or fragments.processes is None else fragments.processes.faults()
+        if fragments is not None and fragments.processes is not None:
+            self._last_faults = fragments.processes.faults()
+        return self._last_faults

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sf.errors import ConfigError, RestartsSpent, UsageError
 from sf.plans import LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
+from sf.plans.actor_critic import add_advantages
+from sf.plans.numpy_acting import act_in_numpy
 from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, TenSteps, TorchPull
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
@@ -220,6 +223,57 @@ def test_torch_policy_acts_in_workers_as_here() -> None:
 
 
 def _tensors(batch: SampleBatch) -> dict[str, Any]:
-    import torch
-
     return {"obs": torch.as_tensor(batch["obs"])}
+
+
+def test_fragment_at_once_has_the_advantages_of_its_trajectories() -> None:
+    from examples.plans.a2c import A2CPolicy
+
+    def one_by_one(*arguments: Any) -> SampleBatch:
+        return add_advantages(*arguments)
+
+    found = []
+    for policy_class in (A2CPolicy, A2CPolicy.with_updates(postprocess_fn=one_by_one)):
+        settings = {
+            "env": "CartPole-v1",
+            "num_envs_per_worker": 6,
+            "rollout_fragment_length": 40,
+            "seed": 3,
+            "lambda": 0.9,
+        }
+        with WorkerSet(policy_class, settings) as workers:
+            found.append([workers.local_worker().sample() for _ in range(2)])
+    for at_once, each in zip(*found, strict=True):
+        assert at_once["dones"].any()
+        assert (at_once["obs"] == each["obs"]).all()
+        for name in ("advantages", "value_targets"):
+            np.testing.assert_allclose(at_once[name], each[name], rtol=1e-4, atol=1e-5)
+
+
+def test_acting_in_numpy_is_acting_with_torch() -> None:
+    from examples.plans.a2c import A2CPolicy
+
+    settings = {"env": "CartPole-v1", "num_envs_per_worker": 16, "rollout_fragment_length": 100, "seed": 3}
+    with WorkerSet(A2CPolicy, settings) as workers:
+        policy = workers.local_worker().get_policy()
+        act = act_in_numpy(policy, np.random.default_rng(1))
+        assert act is not None
+        policy.set_weights({name: weight + 0.05 for name, weight in policy.get_weights().items()})
+        batch = workers.local_worker().sample()
+        with torch.inference_mode():
+            logits, _ = policy.model({"obs": torch.as_tensor(batch["obs"])})
+            wanted = {
+                "action_dist_inputs": logits, "vf_preds": policy.model.value_function(),
+                "action_logp": policy.dist_class(logits).logp(torch.as_tensor(batch["actions"])),
+            }  # fmt: skip
+        for name, values in wanted.items():
+            np.testing.assert_allclose(batch[name], values.numpy(), rtol=1e-4, atol=1e-5)
+        obs = np.repeat(batch["obs"][:1], 40_000, 0)
+        share = np.exp(wanted["action_dist_inputs"][0].numpy())
+        assert act(obs)[0].mean() == pytest.approx(share[1] / share.sum(), abs=0.01)
+        other = A2CPolicy.with_updates(
+            extra_action_out_fn=lambda *_: {"vf_preds": torch.zeros(1).expand(len(_[1]["obs"]))}
+        )
+        spaces = policy.observation_space, policy.action_space
+        assert act_in_numpy(other(*spaces, {}), np.random.default_rng(1)) is None
+        assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
