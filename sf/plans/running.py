@@ -127,6 +127,7 @@ class PlanRun:
         else:
             fragments.close()
             ledger = Ledger.of(fragments.slots, has_ended=True)
+        self.monitor.poll(self._snapshot())
         self.monitor.finish(reason, code, {"driver": self._seconds()}, ledger)
 
     def _seconds(self) -> dict[str, float]:

@@ -38,12 +38,15 @@ def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> N
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["frames"] >= 2000
     assert summary["policies"][0]["lag_of_run"]["max"] == 0
-    again = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=3000", "--seed=1")
+    wanted = summary["frames"] + 1000
+    again = run(tmp_path, A2C, *SMALL, f"--train_for_env_steps={wanted}", "--seed=1")
     assert again.returncode == ExitCode.FINISHED, again.stderr
     assert "Goes on from" in again.stdout
     after = json.loads((folder / "summary.json").read_text())
-    assert after["frames"] >= 3000
+    assert after["frames"] >= wanted
     assert after["new_frames"] == after["frames"] - summary["frames"]
+    nothing_left = run(tmp_path, A2C, *SMALL, f"--train_for_env_steps={wanted}", "--seed=1")
+    assert nothing_left.returncode == ExitCode.FINISHED, nothing_left.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.SIGINT), (signal.SIGTERM, ExitCode.SIGTERM)])
