@@ -263,7 +263,7 @@ class TorchPolicy(Policy):
         return inputs, self.dist_class, after
 
     def _loss(self, batch: SampleBatch) -> Tensor:
-        loss: Tensor = self.hooks.loss_fn(self, self.model, self.dist_class, batch)
+        loss: Any = self.hooks.loss_fn(self, self.model, self.dist_class, batch)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise self._wrong("loss_fn", loss, "a scalar tensor with gradient")
         return loss

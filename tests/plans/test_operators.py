@@ -171,7 +171,7 @@ def test_d27_errors(alone: WorkerSet) -> None:
     with pytest.raises(ValueError, match="needs the worker"):
         of(gradients).for_each(ApplyGradients(alone, update_all=False)).take(1)
     with pytest.raises(ValueError, match=r"takes \(gradients, count\), but got list"):
-        ApplyGradients(alone)([1.0])  # type: ignore[arg-type]
+        ApplyGradients(alone)([1.0])
 
 
 def test_d28_average_of_gradients(alone: WorkerSet) -> None:

@@ -270,8 +270,11 @@ def test_trainer_of_a_policy_from_scratch() -> None:
 
 
 def test_plan_without_a_report_and_operators_that_return_nothing_are_named() -> None:
-    def bare(workers: WorkerSet, config: Any) -> LocalIterator:
+    def bare(workers: WorkerSet, config: Any) -> Any:
         return ParallelRollouts(workers)
+
+    def none(workers: WorkerSet, config: Any) -> Any:
+        return None
 
     def forgets(batch: Any) -> None:
         """Returns nothing."""
@@ -284,7 +287,7 @@ def test_plan_without_a_report_and_operators_that_return_nothing_are_named() -> 
     for plan, message in (
         (bare, "gave a SampleBatch, expected a result. End it with StandardMetricsReporting"),
         (forgetful, "TrainOneStep raised AttributeError.*does the operator before it return its item"),
-        (lambda workers, config: None, "returned a NoneType, expected the iterator"),
+        (none, "returned a NoneType, expected the iterator"),
     ):
         cls = build_trainer("Bare", default_policy=CountingPolicy, execution_plan=plan)
         with pytest.raises(SfError, match=message), cls(settings) as trainer:
