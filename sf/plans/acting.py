@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sf.config import Config
-from sf.errors import UsageError
+from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
@@ -32,8 +32,6 @@ from sf.shared.slots import NO_POLICY, Topology
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
-CHANGED_IN_PLACE = frozenset({"rewards", "dones", "new_obs"})
-"""Columns that a postprocessing may have written to."""
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
 """Numbers of episodes that no other worker, successor or group uses."""
 
@@ -80,7 +78,8 @@ class PlanActor:
         self.policies = {name: spec.build() for name, spec in self.program.policies.items()}
         random = np.random.default_rng([context.seed, index, incarnation])
         self._in_numpy = [act_in_numpy(policy, random) for policy in self.policies.values()]
-        self.names, self.worker = list(self.policies), WorkerSide(self.policies, index)
+        self.names = list(self.policies)
+        self.worker = WorkerSide(self.policies, index, self.program.policies_to_train)
         self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
@@ -172,14 +171,16 @@ class PlanActor:
         newest, self._is_told_of_weights = self.weights.version, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
-        like = {name: policy.get_weights() for name, policy in self.policies.items()}
+        weights = {name: policy.get_weights() for name, policy in self.policies.items()}
+        like = {"weights": weights, "timestep": 0}
         found: list[Any] = []
 
         def take(vector: Array) -> None:
             found[:] = [read_weights(like, vector)]
 
         self.version = self.weights.read(take)
-        self.worker.set_weights(found[0])
+        self.worker.set_weights(found[0]["weights"])
+        self.worker.set_global_vars({"timestep": int(found[0]["timestep"])})
         self.worker.weights_version = self.version
         self.record["refreshes"] += 1
         self.record["weights_version"] = self.version
@@ -244,7 +245,16 @@ class PlanActor:
         if self._transforms.are_some:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(Items(slot, int(slots.filling[slot]), self._transforms(batch)))
+            self.tell(self._made_of(batch, slot))
+
+    def _made_of(self, batch: Any, slot: int) -> Items:
+        """What the orders make of a fragment."""
+        filling = int(self.slots.filling[slot])
+        try:
+            return Items(slot, filling, self._transforms(batch))
+        except Exception as error:
+            text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
+            return Items(slot, filling, [], f"In worker {self.worker.worker_index}: {text}")
 
     def _rows_of(self, policy: int, slot: int) -> Array:
         """[n] the rows in which a policy has acted in a fragment."""
@@ -290,17 +300,16 @@ class PlanActor:
         trajectory = SampleBatch(before)
         trajectory.after = following
         after = self.policies[self.names[policy]].postprocess_trajectory(trajectory)
-        for name in after.keys() & columns.keys():
-            if after[name] is not before[name] or name in CHANGED_IN_PLACE:
-                self.slots[PREFIX + columns[name]][places] = after[name]
+        for name in after.keys() & columns.keys():  # also what was changed in place
+            self.slots[PREFIX + columns[name]][places] = after[name]
 
 
 class WorkerSide(PolicyMap):
     """What functions of a plan see of the worker that they run in."""
 
-    def __init__(self, policies: Mapping[str, Any], index: int) -> None:
+    def __init__(self, policies: Mapping[str, Any], index: int, policies_to_train: Sequence[str] | None) -> None:
         """Of worker `index`, counted from 0; it has no weights yet."""
-        super().__init__(policies)
+        super().__init__(policies, policies_to_train)
         self.worker_index = index
         self.weights_version = NOTHING_PUBLISHED
 
@@ -313,6 +322,8 @@ class Items:
     filling: int
     """How often the slot had been handed out; a successor fills it anew."""
     items: list[Any]
+    error: str | None = None
+    """The exception that a function raised."""
 
 
 class FragmentTransforms:

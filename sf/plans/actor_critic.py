@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sf.plans.postprocessing import compute_advantages
 from sf.plans.sample_batch import SampleBatch
-from sf.plans.torch_policy import build_torch_policy
+from sf.plans.torch_policy import TorchPolicy, build_torch_policy
 from sf.shared.arena import Array
 
 
@@ -38,7 +38,10 @@ class ValueNetwork:
             columns: [T, rows, ...] each.
             after: extra columns for the observations after the last step, [rows, ...] each.
         """
-        if self.hooks.postprocess_fn is not add_advantages:
+        cls = type(self)
+        is_plain = cls.value_after is ValueNetwork.value_after
+        is_plain &= cls.postprocess_trajectory is TorchPolicy.postprocess_trajectory
+        if self.hooks.postprocess_fn is not add_advantages or not is_plain:
             return None
         gamma, values, goes_on = self.config["gamma"], columns["vf_preds"], 1.0 - columns["dones"]
         following = np.concatenate([values[1:], after["vf_preds"][None]]) * goes_on
@@ -60,6 +63,15 @@ class KLCoefficient:
         """The present coefficient."""
         coefficient: float = self.__dict__.get("_kl_coeff", self.config["kl_coeff"])
         return coefficient
+
+    def get_state(self: Any) -> dict[str, Any]:
+        """See `Policy`."""
+        return {**super().get_state(), "kl_coeff": self.kl_coeff}  # type: ignore[misc]  # of the policy
+
+    def set_state(self: Any, state: Mapping[str, Any]) -> None:
+        """See `Policy`."""
+        super().set_state(state)  # type: ignore[misc]
+        self._kl_coeff = state["kl_coeff"]
 
     def update_kl(self: Any, kl: float) -> None:
         """After a batch with this mean divergence."""

@@ -56,6 +56,9 @@ def columns_of(policies: Mapping[str, Policy]) -> dict[str, Column]:
         rows, batch = dummy.count, policy.postprocess_trajectory(dummy.copy())
         if batch.count != rows:
             raise UsageError(f"Postprocessing of policy {name!r} made {batch.count} rows of {rows}. It must keep them.")
+        for key in OF_THE_SLOT:
+            if not np.array_equal(batch[key], dummy[key]):
+                raise UsageError(f"Postprocessing of policy {name!r} changed {key!r}. Add a column of another name.")
         for key in batch.keys() - OF_THE_SLOT - NOT_SENT:
             column = Column.of(batch[key])
             before = found.setdefault(key, Column.of(dummy[key])) if key in COMMON else column

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sf.errors import WorkerCrashed
+from sf.errors import UsageError, WorkerCrashed
 from sf.plans.acting import Items
 from sf.plans.columns import read_fragment
 from sf.plans.flat_weights import num_words, write_weights
@@ -30,6 +30,10 @@ from sf.shared.weights import NOTHING_PUBLISHED
 
 LOOK_S = 0.1
 """Longest sleep of a driver that waits for a fragment."""
+SUPERVISE_S = 0.01
+"""Longest time without a look at the workers, where fragments are always there."""
+WITHDRAWAL_S = 1e-3
+"""In which a worker that has seen a permission uses it."""
 ALONE = 0
 """The only learner's number, and that of its policy: to the slots all policies of a plan are one."""
 
@@ -45,7 +49,11 @@ class Fragments:
         self._asked = np.zeros(self.num_workers, np.int64)
         self._taken = np.zeros(self.num_workers, np.int64)
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
-        self._items: dict[tuple[int, int], list[Any]] = {}
+        self._stale = np.zeros(self.num_workers, np.int64)
+        """Fragments that were begun before they were cancelled, and not filled yet."""
+        self.is_closed = False
+        self._advanced_s = 0.0
+        self._items: dict[tuple[int, int], Items] = {}
         """What workers have made of fragments, by slot and how often that was handed out."""
         self._last_taken: dict[int, tuple[int, int]] = {}
         """The same of the last fragment of each worker."""
@@ -61,19 +69,23 @@ class Fragments:
         """Of the newest published weights; -1 for none."""
         return self.wired.weights.version
 
-    def publish(self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None) -> int:
+    def publish(
+        self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None, timestep: int = 0
+    ) -> int:
         """Makes the weights of all policies the newest; returns their version.
 
         Args:
             weights: by policy.
             steps: optimizer steps that led to them.
             workers: that take them before their next fragment; None for all.
+            timestep: of the plan, which the policies are told.
         """
+        message = {"weights": dict(weights), "timestep": timestep}
         published = self.wired.weights
         if published.version == NOTHING_PUBLISHED:
-            published.allocate(num_words(weights))
+            published.allocate(num_words(message))
         version = published.version + 1
-        published.publish(version, lambda vector: write_weights(weights, vector))
+        published.publish(version, lambda vector: write_weights(message, vector))
         self._steps.append(steps)
         for worker in range(self.num_workers) if workers is None else workers:
             self.wired.calls[worker].send(None)
@@ -81,10 +93,12 @@ class Fragments:
 
     def steps_of(self, versions: Any) -> Any:
         """Optimizer steps that had led to a published version, or to each of an array of them."""
-        return np.array(self._steps, np.int64)[versions]
+        distinct, places = np.unique(versions, return_inverse=True)
+        return np.array([self._steps[version] for version in distinct.tolist()], np.int64)[places]
 
     def ask(self, worker: int) -> None:
         """Has a worker collect one fragment more."""
+        self._expect_open()
         self._asked[worker] += 1
         self._permit(worker)
         self.wake(worker)
@@ -95,6 +109,7 @@ class Fragments:
 
     def full(self) -> list[int]:
         """Workers that have a full fragment, the one that filled its slot first comes first."""
+        self._drop_stale()
         slots = self.slots.waiting_for(ALONE)
         workers = [self.wired.shared.topology.worker_of_group(self._group_of(slot)) for slot in slots.tolist()]
         return list(dict.fromkeys(workers))
@@ -118,6 +133,8 @@ class Fragments:
     def wait(self, workers: set[int], timeout_s: float | None = None) -> list[int]:
         """Those of the workers that have a full fragment; waits until there is one, or for so many seconds."""
         end_s = np.inf if timeout_s is None else time.monotonic() + timeout_s
+        if time.monotonic() > self._advanced_s + SUPERVISE_S:  # also where a fragment is always there
+            self.advance(0.0)
         while not (ready := [worker for worker in self.full() if worker in workers]):
             left_s = end_s - time.monotonic()
             if left_s <= 0:
@@ -154,14 +171,54 @@ class Fragments:
                 raise OperatorFailed(f"A function that worker {answer.worker} was sent raised {answer.error}")
         return [self._answers[worker].result for worker in workers]
 
+    def cancel(self, worker: int) -> None:
+        """Wants nothing more of what a worker was asked for; what it has begun is dropped when it is full."""
+        if self.is_closed:
+            return
+        for _ in range(2):  # it may have begun between two looks
+            self._asked[worker] = self._num_begun(worker)
+            self._permit(worker)
+            time.sleep(WITHDRAWAL_S)
+        self._asked[worker] = self._num_begun(worker)
+        self._stale[worker] = self._asked[worker] - self._taken[worker]
+        self._drop_stale()
+
+    def _num_begun(self, worker: int) -> int:
+        """Fragments that are not lost."""
+        own = self._slots_of(worker)
+        return int(self.slots.filling[own].sum() - self.slots.discarded[own].sum())
+
+    def _drop_stale(self) -> None:
+        """Gives full slots back that nothing waits for."""
+        if not self._stale.any():
+            return
+        for slot in self.slots.waiting_for(ALONE).tolist():
+            worker = self.wired.shared.topology.worker_of_group(self._group_of(slot))
+            if self._stale[worker]:
+                self.slots.take(slot, ALONE)
+                self.slots.release(slot, ALONE, was_used=False)
+                self._taken[worker] += 1
+                self._stale[worker] -= 1
+
+    def _expect_open(self) -> None:
+        if self.is_closed:
+            raise UsageError("These workers were stopped. Make new ones for more samples.")
+
     def take_items(self, worker: int) -> list[Any]:
-        """What a worker has made of the fragment that was taken last."""
+        """What a worker has made of the fragment that was taken last.
+
+        Raises:
+            OperatorFailed: a function that it applied raised an exception.
+        """
         key = self._last_taken[worker]
         while key not in self._items:  # told before the slot was full, and not read yet
             self.advance(LOOK_S)
-        items = self._items.pop(key)
-        self._items = {other: made for other, made in self._items.items() if other[0] != key[0]}
-        return items
+        made = self._items.pop(key)
+        slot, filling = key
+        self._items = {other: later for other, later in self._items.items() if other[0] != slot or other[1] > filling}
+        if made.error is not None:
+            raise OperatorFailed(made.error)
+        return made.items
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
@@ -169,7 +226,7 @@ class Fragments:
             if isinstance(message, Answer):
                 self._answers[message.worker] = message
             elif isinstance(message, Items):
-                self._items[message.slot, message.filling] = message.items
+                self._items[message.slot, message.filling] = message
 
     def _number_answered(self, worker: int) -> int:
         return self._answers[worker].number if worker in self._answers else NOTHING_PUBLISHED
@@ -193,10 +250,13 @@ class Fragments:
 
     def _permit(self, worker: int) -> None:
         """What a worker has begun and lost does not count."""
-        for group in self.wired.shared.topology.groups_of_worker(worker):
-            own = self.wired.shared.topology.slots_of_group(group)
-            lost = self.slots.discarded[own.start : own.stop].sum()
-            self.slots.allowed_slots[group] = self._asked[worker] + lost
+        (group,) = self.wired.shared.topology.groups_of_worker(worker)
+        self.slots.allowed_slots[group] = self._asked[worker] + self.slots.discarded[self._slots_of(worker)].sum()
+
+    def _slots_of(self, worker: int) -> slice:
+        (group,) = self.wired.shared.topology.groups_of_worker(worker)
+        own = self.wired.shared.topology.slots_of_group(group)
+        return slice(own.start, own.stop)
 
 
 class LocalFragments(Fragments):
@@ -211,11 +271,15 @@ class LocalFragments(Fragments):
 
     def advance(self, timeout_s: float) -> None:
         """See `Fragments`; each worker has one turn."""
+        self._expect_open()
+        self._advanced_s = time.monotonic()
         for role in self._roles:
             role.step()
+        self._drop_stale()
 
     def close(self) -> None:
         """See `Fragments`."""
+        self.is_closed = True
         for role in self._roles:
             role.close()
         self._roles = []
@@ -264,9 +328,12 @@ class RemoteFragments(Fragments):
         Raises:
             SfError: a worker has ended and cannot be replaced.
         """
+        self._expect_open()
         self.start()
         assert self.processes is not None
         self.processes.advance(timeout_s, self._signals)
+        self._advanced_s = time.monotonic()
+        self._drop_stale()
         self.hear(self.processes.take_messages())
         for worker in range(self.num_workers):
             self._permit(worker)
@@ -281,6 +348,7 @@ class RemoteFragments(Fragments):
         Raises:
             WorkerCrashed: one cannot be ended.
         """
+        self.is_closed = True
         if self.processes is None:
             return
         processes, self.processes = self.processes, None

@@ -140,7 +140,13 @@ class LocalIterator:
         return self.transform(apply, f"filter({operator_name(fn)})")
 
     def batch(self, n: int) -> LocalIterator:
-        """Lists of n items; the last one may be shorter."""
+        """Lists of n items; the last one may be shorter.
+
+        Raises:
+            ValueError: n is below 1.
+        """
+        if n < 1:
+            raise ValueError(f"batch({n}) makes no lists. Use 1 or more.")
 
         def apply(items: Iterator[Any]) -> Iterator[Any]:
             with _closing(items):
@@ -230,24 +236,35 @@ class LocalIterator:
         if n < 2:
             raise ValueError(f"duplicate({n}) makes no copies. Use 2 or more.")
         queues: list[collections.deque[Any]] = [collections.deque() for _ in range(n)]
+        reading: set[int] = set()
+        """Children that are being read; the last one that ends closes this iterator."""
+
+        def read(index: int) -> Iterator[Any]:
+            while True:
+                if len(queues[index]) < max(map(len, queues)):
+                    yield NOT_READY
+                    continue
+                if not queues[index]:
+                    item = next(self, END)
+                    if item is END:
+                        return
+                    if isinstance(item, NotReady):
+                        yield item
+                        continue
+                    for queue in queues:
+                        queue.append(item)
+                yield queues[index].popleft()
 
         def child(index: int) -> Source:
             def source(timeout_s: float | None) -> Iterator[Any]:
                 self.timeout_s = timeout_s if self._built is None else self.timeout_s
-                while True:
-                    if len(queues[index]) < max(map(len, queues)):
-                        yield NOT_READY
-                        continue
-                    if not queues[index]:
-                        item = next(self, END)
-                        if item is END:
-                            return
-                        if isinstance(item, NotReady):
-                            yield item
-                            continue
-                        for queue in queues:
-                            queue.append(item)
-                    yield queues[index].popleft()
+                reading.add(index)
+                try:
+                    yield from read(index)
+                finally:
+                    reading.discard(index)
+                    if not reading:
+                        self.close()
 
             return source
 
@@ -274,6 +291,9 @@ class LocalIterator:
             ValueError: there are more or fewer weights than iterators.
         """
         parents = [self, *others]
+        for weight in round_robin_weights or ():
+            if weight != "*" and not (isinstance(weight, (int, float)) and weight > 0):
+                raise ValueError(f"The round_robin_weight {weight!r} must be a number above 0, or '*'.")
         weights = [1] * len(parents) if round_robin_weights is None else list(round_robin_weights)
         if len(weights) != len(parents):
             raise ValueError(f"{len(weights)} round_robin_weights for {len(parents)} iterators. Give one for each.")

@@ -68,8 +68,7 @@ class SharedMetrics:
     def __init__(self, parents: Sequence[SharedMetrics] = ()) -> None:
         """Gives all parents this context, with everything that they have counted so far."""
         self._metrics, self._parents = MetricsContext(), list(parents)
-        for parent in parents:
-            before = parent.get()
+        for before in {id(parent.get()): parent.get() for parent in parents}.values():
             for name, count in before.counters.items():
                 self._metrics.counters[name] += count
             self._metrics.timers.update(before.timers)

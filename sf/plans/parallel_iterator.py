@@ -213,11 +213,13 @@ class ThreadShards:
 
 def from_items(items: Sequence[Any], num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
     """Items dealt to shards in turn, over and over again if they repeat."""
+    _expect_shards(num_shards)
     return from_iterators([items[shard::num_shards] for shard in range(num_shards)], repeat)
 
 
 def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
     """The numbers from 0 to n - 1; each shard has a part of them."""
+    _expect_shards(num_shards)
     each = n // num_shards
     edges = [shard * each for shard in range(num_shards)] + [n]
     return from_iterators([range(edges[shard], edges[shard + 1]) for shard in range(num_shards)], repeat)
@@ -228,6 +230,11 @@ def from_iterators(generators: Sequence[Iterable[Any]], repeat: bool = False) ->
     return ParallelIterator(ThreadShards([Repeated(items) for items in generators] if repeat else generators))
 
 
+def _expect_shards(num_shards: int) -> None:
+    if num_shards < 1:
+        raise ValueError(f"num_shards={num_shards} works on nothing. Use 1 or more.")
+
+
 class Repeated:
     """Items over and over again."""
 
@@ -236,4 +243,8 @@ class Repeated:
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            yield from self._items
+            item = END
+            for item in self._items:
+                yield item
+            if item is END:
+                raise ValueError("A shard that repeats has no items. Use fewer shards, or a list and no generator.")

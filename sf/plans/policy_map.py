@@ -22,9 +22,15 @@ class PolicyMap:
     """Copies of the policies of a plan, by name, and what one does with all of them."""
 
     def __init__(self, policies: Mapping[str, Policy], policies_to_train: Sequence[str] | None = None) -> None:
-        """Keeps them; all are trained unless some are named."""
+        """Keeps them; all are trained unless some are named.
+
+        Raises:
+            UsageError: there is no policy of such a name.
+        """
         self.policy_map = dict(policies)
         self.policies_to_train = list(policies) if policies_to_train is None else list(policies_to_train)
+        for name in self.policies_to_train:
+            self.get_policy(name)
         self.global_vars: dict[str, Any] = {"timestep": 0}
         self.num_steps = 0
         """Optimizer steps that were taken here, of any policy."""
@@ -87,9 +93,9 @@ class PolicyMap:
         if acted is not None:
             self.lags.note(self.num_steps, [acted])
         self.num_steps += 1
-        if isinstance(gradients, Mapping):
-            for name, own in gradients.items():
-                self.get_policy(name).apply_gradients(own)
+        if isinstance(gradients, Mapping) and gradients.keys() <= self.policy_map.keys():
+            for name in gradients.keys() & set(self.policies_to_train):
+                self.get_policy(name).apply_gradients(gradients[name])
         else:
             self.get_policy().apply_gradients(gradients)
 

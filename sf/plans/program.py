@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ class Program:
     policies: Mapping[str, PolicySpec]
     policy_of: Callable[[int], str] = default_mapping
     """From the number of an agent in its environment to the name of its policy; asked once per episode."""
+    policies_to_train: Sequence[str] | None = None
+    """Names; None for all."""
     postprocesses: bool = True
     """Whether workers postprocess the trajectories of a fragment; the driver does where it wants whole episodes."""
 

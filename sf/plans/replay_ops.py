@@ -186,11 +186,13 @@ def Replay(*, local_buffer: Buffer | None = None, actors: Sequence[Buffer] | Non
 def _buffers(local_buffer: Buffer | None, actors: Sequence[Buffer] | None) -> list[Buffer]:
     if (local_buffer is None) == (actors is None):
         raise ValueError("Give either local_buffer or actors.")
+    if actors is not None and not actors:
+        raise ValueError("actors is empty. Give one buffer at least.")
     return [local_buffer] if local_buffer is not None else list(actors or ())
 
 
 class UpdatePriorities:
-    """After training on a draw: priorities follow the column ``td_error`` of its batch, or of its statistics."""
+    """After training on a draw: priorities follow the statistic ``td_error`` [n] of each policy."""
 
     def __init__(self, buffer: LocalReplayBuffer) -> None:
         """Of this buffer."""
@@ -201,7 +203,13 @@ class UpdatePriorities:
         errors = {
             name: (own["batch_indexes"], np.asarray(info[name]["td_error"]))
             for name, own in batch.policy_batches.items()
-            if name in info
+            if name in info and "batch_indexes" in own
         }
+        for name, (rows, own) in errors.items():
+            if len(rows) != len(own):
+                raise ValueError(
+                    f"Policy {name!r} has {len(own)} td_error for {len(rows)} rows. Priorities need one for each, so "
+                    "train once on the whole batch."
+                )
         self._buffer.update_priorities(errors)
         return item

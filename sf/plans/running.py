@@ -121,6 +121,7 @@ class PlanRun:
 
     def _finish(self, reason: str, code: int) -> None:
         self._faults()
+        self.trainer.plan.close()
         fragments = self.trainer.workers._fragments
         if fragments is None:
             ledger = Ledger(0, 0, {}, 0, 0)

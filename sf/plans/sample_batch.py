@@ -87,7 +87,7 @@ class SampleBatch(dict[str, Any]):
         """
         if not samples:
             raise UsageError("concat_samples needs one batch at least.")
-        if isinstance(samples[0], MultiAgentBatch):
+        if any(isinstance(batch, MultiAgentBatch) for batch in samples):
             return MultiAgentBatch.concat_samples(samples)
         if different := [
             sorted(batch.keys() ^ samples[0].keys()) for batch in samples if batch.keys() ^ samples[0].keys()
@@ -169,7 +169,7 @@ class MultiAgentBatch:
         return sum(batch.count for batch in self.policy_batches.values())
 
     @staticmethod
-    def concat_samples(samples: Sequence[MultiAgentBatch]) -> MultiAgentBatch:
+    def concat_samples(samples: Sequence[Any]) -> MultiAgentBatch:
         """All batches as one, policy by policy."""
         parts: dict[str, list[SampleBatch]] = {}
         for batch in samples:

@@ -241,7 +241,8 @@ def _means(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _mean_of(each: Sequence[Any]) -> Any:
     if isinstance(each[0], Mapping):
-        return {name: _mean_of([one[name] for one in each]) for name in each[0]}
+        names = dict.fromkeys(name for one in each for name in one)
+        return {name: _mean_of([one[name] for one in each if name in one]) for name in names}
     if isinstance(each[0], (list, tuple)):
         return [_mean_of(parts) for parts in zip(*each, strict=True)]
     return None if each[0] is None else sum(each[1:], each[0]) / len(each)

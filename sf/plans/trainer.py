@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sf.errors import CheckpointError, ConfigError, UsageError
-from sf.plans.local_iterator import LocalIterator
+from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
 from sf.plans.policy import Policy
 from sf.plans.program import default_mapping
 from sf.plans.worker_set import SETTINGS, WorkerSet
@@ -106,7 +106,9 @@ class Trainer:
             SfError: an operator failed, or a worker ended and cannot be replaced.
         """
         start = time.perf_counter()
-        result: Any = next(self.plan)
+        result: Any = NOT_READY
+        while isinstance(result, NotReady):
+            result = next(self.plan)
         if not (isinstance(result, Mapping) and "timesteps_total" in result):
             raise UsageError(
                 f"The plan of {type(self).__name__} gave a {type(result).__name__}, expected a result. End it with "
@@ -142,7 +144,7 @@ class Trainer:
         try:
             state = torch.load(checkpoint_path, weights_only=True)
             self.load_state(state)
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
+        except Exception as error:  # a damaged file can raise anything
             raise CheckpointError(f"{checkpoint_path} cannot be gone on from: {error}") from error
 
     def state(self) -> dict[str, Any]:
@@ -160,8 +162,10 @@ class Trainer:
         """Goes on from a state of `state`."""
         local = self.workers.local_worker()
         for name, own in state["policies"].items():
-            local.get_policy(name).set_state(own)
+            local.get_policy(name).set_state({**own, "weights": _as_arrays(own["weights"])})
         self.plan.shared_metrics.get().counters.update(state["counters"])
+        if self.workers.has_begun:
+            self.workers.sync_weights()
         local.num_steps, self.iteration, self._seconds = state["num_steps"], state["iteration"], state["seconds"]
 
     def stop(self) -> None:
@@ -249,3 +253,12 @@ def _as_tensors(state: Any) -> Any:
     if isinstance(state, (list, tuple)):
         return [_as_tensors(part) for part in state]
     return torch.as_tensor(state) if isinstance(state, (np.ndarray, np.generic)) else state
+
+
+def _as_arrays(state: Any) -> Any:
+    """The inverse for weights."""
+    if isinstance(state, Mapping):
+        return {name: _as_arrays(part) for name, part in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [_as_arrays(part) for part in state]
+    return state.numpy() if isinstance(state, torch.Tensor) else state

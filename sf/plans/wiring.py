@@ -108,6 +108,7 @@ def wire_workers(
         replace(spec, arguments=spec.arguments | {"bells": RolloutBells(bell, [], [shared.supervisor_bell])})
         for spec, bell in zip(workers, bells, strict=True)
     ]
+    shared = replace(shared, least_rollout_workers=num_workers)  # a driver may wait for each of them
     return Wired(
         config=config,
         info=info,

@@ -87,8 +87,8 @@ class Sampler:
         """
         self.fragments, self.worker, self._names = fragments, worker, list(policies.policy_map)
         self._rows = settings["rollout_fragment_length"] * settings["num_envs_per_worker"]
-        self._episodes = WholeEpisodes(policies) if settings["batch_mode"] == WHOLE else None
         num_agents = fragments.wired.info.num_agents
+        self._episodes = WholeEpisodes(policies, num_agents) if settings["batch_mode"] == WHOLE else None
         self.team = TeamEpisodes(num_agents) if num_agents > 1 else None
 
     def ask(self) -> None:
@@ -142,7 +142,7 @@ class RolloutWorker(PolicyMap):
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
         if self._sampler is None:
             self._sampler = Sampler(self._make_fragments(), 0, self, self._settings)
-        self._sampler.fragments.publish(self.get_weights(), self.num_steps)
+        self._sampler.fragments.publish(self.get_weights(), self.num_steps, None, self.global_vars["timestep"])
         self._sampler.ask()
         return self._sampler.wait()
 
@@ -223,35 +223,43 @@ class FutureBatch:
 class WholeEpisodes:
     """Puts the episodes of fragments together, for ``complete_episodes``."""
 
-    def __init__(self, policies: PolicyMap) -> None:
-        """Has nothing."""
-        self._policies = policies
+    def __init__(self, policies: PolicyMap, num_agents: int) -> None:
+        """Has nothing; an episode is whole when so many agents have ended it."""
+        self._policies, self._num_agents = policies, num_agents
         self._parts: dict[tuple[str, int, int], list[SampleBatch]] = {}
         """By policy, episode and agent."""
-        self._whole: list[tuple[str, SampleBatch]] = []
+        self._ended: dict[int, list[tuple[str, SampleBatch]]] = {}
+        """Agents that have ended, by episode."""
+        self._whole: list[list[tuple[str, SampleBatch]]] = []
 
     def add(self, fragment: Batch) -> None:
         """Takes in the trajectories of a fragment, of which some end."""
         for name, batch in fragment.policy_batches.items():
             for part in _trajectories(batch):
-                key = name, int(part["eps_id"][0]), int(part["agent_index"][0])
+                episode = int(part["eps_id"][0])
+                key = name, episode, int(part["agent_index"][0])
                 self._parts.setdefault(key, []).append(part)
                 if part["dones"][-1]:
                     whole = SampleBatch.concat_samples(self._parts.pop(key))
-                    self._whole.append((name, self._policies.get_policy(name).postprocess_trajectory(whole)))
+                    ended = self._ended.setdefault(episode, [])
+                    ended.append((name, self._policies.get_policy(name).postprocess_trajectory(whole)))
+                    if len(ended) == self._num_agents:
+                        self._whole.append(self._ended.pop(episode))
 
-    def take(self, rows: int) -> Batch | None:
-        """The oldest whole episodes, as many as have so many rows together; None where there are fewer."""
-        counts = np.cumsum([batch.count for _, batch in self._whole])
-        enough = np.flatnonzero(counts >= rows)
+    def take(self, steps: int) -> Batch | None:
+        """The oldest whole episodes, as many as have so many steps together; None where there are fewer."""
+        lengths = [max(batch.count for _, batch in agents) for agents in self._whole]
+        enough = np.flatnonzero(np.cumsum(lengths) >= steps)
         if not len(enough):
             return None
         taken, self._whole = self._whole[: enough[0] + 1], self._whole[enough[0] + 1 :]
         batches: dict[str, list[SampleBatch]] = {}
-        for name, batch in taken:
-            batches.setdefault(name, []).append(batch)
+        for agents in taken:
+            for name, batch in agents:
+                batches.setdefault(name, []).append(batch)
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
-        return MultiAgentBatch.wrap_as_needed(together, sum(own.count for own in together.values()))
+        env_steps = sum(lengths[: enough[0] + 1])
+        return MultiAgentBatch.wrap_as_needed(together, env_steps)
 
 
 def _trajectories(batch: SampleBatch) -> list[SampleBatch]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import torch
 
-from sf.errors import ConfigError
+from sf.config import FaultConfig
+from sf.errors import ConfigError, UsageError
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
 from sf.plans.local_iterator import END, Transform
 from sf.plans.policy import Policy
@@ -78,6 +80,13 @@ class WorkerSet:
         self._owned: list[Experiment] = []
         self._fragments: RemoteFragments | None = None
         self._remote: list[RemoteWorker] = []
+        self.reader: object = None
+        """The iterator over batches of the remote workers that is being read."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are remote workers that run."""
+        return self._fragments is not None and not self._fragments.is_closed
 
     @property
     def num_workers(self) -> int:
@@ -89,7 +98,7 @@ class WorkerSet:
         """Of the remote workers, whose processes begin with this."""
         if self._fragments is None:
             self._fragments = RemoteFragments(self._wired(self.num_workers, in_process=False), self._signals)
-            self._fragments.publish(self._local.get_weights(), self._local.num_steps)
+            self._publish(self._fragments, None)
             self._fragments.start()
             samplers = [Sampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
             self._remote = [RemoteWorker(sampler) for sampler in samplers]
@@ -112,7 +121,11 @@ class WorkerSet:
         """
         if self.num_workers:
             takers = None if only is None else [only.index]
-            self.fragments.publish(self._local.get_weights(), self._local.num_steps, takers)
+            self._publish(self.fragments, takers)
+
+    def _publish(self, fragments: Fragments, takers: list[int] | None) -> None:
+        local = self._local
+        fragments.publish(local.get_weights(), local.num_steps, takers, local.global_vars["timestep"])
 
     def foreach_worker(self, func: Callable[[Any], T]) -> list[T]:
         """What the function returns for each worker, the local one first; it runs where the worker is."""
@@ -166,7 +179,8 @@ class WorkerSet:
         return LocalFragments(self._wired(1, in_process=True))
 
     def _wired(self, num_workers: int, in_process: bool) -> Any:
-        program = Program(self._specs, self._mapping, postprocesses=self.config["batch_mode"] == PARTS)
+        to_train = self._local.policies_to_train
+        program = Program(self._specs, self._mapping, to_train, postprocesses=self.config["batch_mode"] == PARTS)
         experiment = self._experiment
         if experiment is None or in_process:
             self._temporary.append(tempfile.TemporaryDirectory(prefix="sf-plan-"))
@@ -188,22 +202,35 @@ class WorkerShards:
             make: called in each worker, with its policies; returns transforms of an iterator over batches.
         """
         self._workers, self._make = workers, make
-        self._num_asked = [0] * workers.num_workers
-        self._items: list[list[Any]] = [[] for _ in range(workers.num_workers)]
+        self._items: list[list[Any]] = []
         self._transforms = False
         """Whether workers make other items of their batches."""
 
     @property
     def actors(self) -> Sequence[Any]:
         """See `Shards`."""
-        return self._workers.remote_workers() if self._workers._fragments else range(self._workers.num_workers)
+        return self._workers.remote_workers() if self._workers.has_begun else range(self._workers.num_workers)
 
     def begin(self, transforms: Sequence[Transform]) -> None:
-        """See `Shards`."""
-        self._transforms = bool(transforms) or self._make is not None
-        fragments = self._workers.fragments
-        self._items = [[] for _ in self._items]
-        self._workers.sync_weights()
+        """See `Shards`.
+
+        Raises:
+            UsageError: another iterator reads these workers, or transforms would see parts of whole episodes.
+        """
+        workers, self._transforms = self._workers, bool(transforms) or self._make is not None
+        if workers.reader not in (None, self):
+            raise UsageError(
+                "Another iterator reads these remote workers. Close it first, or read one iterator twice with "
+                "duplicate(2)."
+            )
+        if self._transforms and workers.config["batch_mode"] == WHOLE:
+            raise UsageError(
+                f"Functions in remote workers see fragments, but batch_mode={WHOLE!r} puts them together elsewhere. "
+                f"Use batch_mode={PARTS!r}."
+            )
+        workers.reader, fragments = self, workers.fragments
+        self._items = [[] for _ in range(workers.num_workers)]
+        workers.sync_weights()
         if self._transforms:
             make = self._make
             fragments.order(lambda worker: [*(make(worker) if make else ()), *transforms])
@@ -229,16 +256,15 @@ class WorkerShards:
         return self._items[shard].pop(0) if self._items[shard] else END
 
     def end(self) -> None:
-        """See `Shards`: what is under way is waited for and thrown away."""
-        fragments = self._workers._fragments
-        if fragments is None:
+        """See `Shards`; never waits."""
+        if self._workers.reader is not self:
             return
+        self._workers.reader = None
+        if not self._workers.has_begun:
+            return
+        fragments = self._workers.fragments
         for shard in range(self._workers.num_workers):
-            while fragments.num_in_flight(shard):
-                fragments.wait({shard})
-                fragments.take(shard)
-                if self._transforms:
-                    fragments.take_items(shard)
+            fragments.cancel(shard)
         if self._transforms:
             fragments.order(None)
 
@@ -278,6 +304,9 @@ def _check(config: Mapping[str, Any]) -> None:
             problems.append(f"{name}={value!r} must be a whole number, {least} or more.")
     if config["batch_mode"] not in (PARTS, WHOLE):
         problems.append(f"batch_mode={config['batch_mode']!r} must be {PARTS!r} or {WHOLE!r}.")
+    known = {each.name for each in fields(FaultConfig)}
+    if unknown := sorted(set(config["faults"]) - known):
+        problems.append(f"faults has no {', '.join(unknown)}. There are {', '.join(sorted(known))}.")
     if not config["env"]:
         problems.append("env is missing. Give the name of an environment, like 'CartPole-v1'.")
     if problems:

@@ -32,10 +32,13 @@ class TenSteps(gym.Env[Any, Any]):
 
 
 class Crashing(TenSteps):
-    """The twentieth step of a process ends it."""
+    """The twentieth step of a process ends it, in the worker of a number or in all of them."""
+
+    def __init__(self, sf_worker: int = 0, only: int | None = None) -> None:
+        self.ends = only in (None, sf_worker)
 
     def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
-        if TenSteps.steps == 20:
+        if self.ends and TenSteps.steps == 20:
             import os
 
             os._exit(3)

@@ -119,6 +119,7 @@ def test_wrong_numbers_are_noticed(wrong: str) -> None:
     assert not policy.flat_gradient.any(), "nothing of the comparison is left"
 
 
+@pytest.mark.slow
 def test_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -273,3 +273,30 @@ def test_d34_queue_between_two_flows() -> None:
     assert Dequeue(bridge).take(3) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="check of Dequeue failed"):
         next(Dequeue(bridge, check=lambda: False))
+
+
+def test_closed_union_of_duplicates_closes_what_they_read() -> None:
+    closed: list[bool] = []
+
+    def source(_: float | None) -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            closed.append(True)
+
+    a, b = LocalIterator(source, SharedMetrics()).duplicate(2)
+    together = a.union(b)
+    assert together.take(4) == [0, 0, 1, 1]
+    together.close()
+    assert closed == [True]
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_shards=0 works on nothing"):
+        from_range(4, 0)
+    with pytest.raises(ValueError, match=r"batch\(0\) makes no lists"):
+        of([1]).batch(0)
+    with pytest.raises(ValueError, match="weight -1 must be a number above 0"):
+        Concurrently([of([1]), of([2])], round_robin_weights=[1, -1])
+    with pytest.raises(ValueError, match="repeats has no items"):
+        from_items([1], 2, repeat=True).gather_sync().take(4)

@@ -49,6 +49,17 @@ def _as_numpy(weights: Any) -> Any:
     return weights.numpy() if isinstance(weights, torch.Tensor) else weights
 
 
+def test_d1_weights_of_another_form_are_refused_and_whole_numbers_may_become_fractions() -> None:
+    vector = np.zeros(num_words({"w": 0}), np.float32)
+    write_weights({"w": 0.5}, vector)
+    assert read_weights({"w": 0}, vector) == {"w": 0.5}
+    both = np.zeros(num_words({"a": 1, "b": 2}), np.float32)
+    write_weights({"b": 2, "a": 1}, both)
+    assert read_weights({"a": 0, "b": 0}, both) == {"a": 1, "b": 2}
+    with pytest.raises(UsageError, match="other names, shapes or types than those of this worker: weights/w float32"):
+        read_weights({"w": np.zeros(2, np.float32)}, vector)
+
+
 def test_d1_weights_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match="get_weights returned a str"):
         num_words({"w": "heavy"})

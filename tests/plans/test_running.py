@@ -72,6 +72,12 @@ def test_plan_of_a_file_that_no_module_name_leads_to(tmp_path: Path) -> None:
     assert found.returncode == ExitCode.FINISHED, found.stderr
 
 
+def test_a3c_ends_in_order_with_fragments_under_way(tmp_path: Path) -> None:
+    found = run(tmp_path, "examples/plans/a3c.py", "--env=CartPole-v1", "--train_for_seconds=2")
+    assert found.returncode == ExitCode.FINISHED, found.stderr
+    assert "Restart" not in found.stdout
+
+
 def test_operator_that_fails_is_named_and_ends_the_plan(tmp_path: Path) -> None:
     text = (
         Path(A2C).read_text().replace("    return Standard", "    train = train.for_each(divides)\n    return Standard")

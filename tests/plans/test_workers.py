@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sf.errors import ConfigError, RestartsSpent, UsageError
-from sf.plans import LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
+from sf.plans import Concurrently, LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
 from sf.plans.actor_critic import add_advantages
 from sf.plans.numpy_acting import act_in_numpy
 from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, TenSteps, TorchPull
@@ -166,11 +166,13 @@ def test_transforms_survive_the_worker(workers: WorkerSet) -> None:
     counts.close()
 
 
-def test_environment_that_crashes_again_and_again_ends_the_plan_in_order() -> None:
-    faults = {"max_restarts": 2}
-    settings = {"env": CRASHING, "num_workers": 1, "rollout_fragment_length": 50, "faults": faults, "seed": 1}
-    with WorkerSet(CountingPolicy, settings) as workers, pytest.raises(RestartsSpent, match="died more than 2 times"):
-        workers.remote_workers()[0].sample()
+def test_environment_that_crashes_again_and_again_in_one_worker_ends_the_plan_in_order() -> None:
+    settings = {
+        "env": CRASHING, "env_config": {"only": 1}, "num_workers": 2, "rollout_fragment_length": 50,
+        "faults": {"max_restarts": 1}, "seed": 1,
+    }  # fmt: skip
+    with WorkerSet(CountingPolicy, settings) as workers, pytest.raises(RestartsSpent, match="died more than 1 times"):
+        ParallelRollouts(workers, mode="bulk_sync").take(2)
 
 
 def test_exception_in_a_function_that_workers_were_sent(workers: WorkerSet) -> None:
@@ -277,3 +279,82 @@ def test_acting_in_numpy_is_acting_with_torch() -> None:
         spaces = policy.observation_space, policy.action_space
         assert act_in_numpy(other(*spaces, {}), np.random.default_rng(1)) is None
         assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
+
+
+def test_worker_that_dies_in_an_async_union_is_replaced(workers: WorkerSet) -> None:
+    """A union asks without waiting, and supervision must not depend on a wait."""
+    first, second = ParallelRollouts(workers).duplicate(2)
+    together = Concurrently([first, second], mode="async")
+    next(together)
+    processes = workers.fragments.processes
+    assert processes is not None
+    os.kill(processes.pids()["rollout-1"], signal.SIGKILL)
+    assert len(together.take(6)) == 6
+    together.close()
+    assert processes.faults()["faults/restarts"] == 1
+
+
+def test_items_of_a_slot_that_is_filled_again_are_kept() -> None:
+    settings = {"env": TEN_STEPS, "num_workers": 1, "rollout_fragment_length": 1, "seed": 1}
+    with WorkerSet(CountingPolicy, settings) as workers:
+        counts = ParallelRollouts(workers, mode="raw").for_each(lambda batch: batch.count).gather_async(6)
+        assert counts.take(400) == [1] * 400
+        counts.close()
+
+
+def test_function_that_fails_in_a_worker_is_named_and_nothing_hangs(workers: WorkerSet) -> None:
+    def divides(batch: SampleBatch) -> float:
+        return 1 / 0
+
+    failing = ParallelRollouts(workers, mode="raw").for_each(divides).gather_async()
+    with pytest.raises(OperatorFailed, match=r"In worker \d: The operator divides raised ZeroDivisionError"):
+        next(failing)
+    assert ParallelRollouts(workers).take(1)[0].count == 60, "the workers go on"
+
+
+def test_iterator_that_was_closed_leaves_its_workers_to_the_next_one(workers: WorkerSet) -> None:
+    first = ParallelRollouts(workers, mode="async", num_async=2)
+    next(first)
+    second = ParallelRollouts(workers, mode="async")
+    with pytest.raises(UsageError, match="Another iterator reads these remote workers"):
+        next(second)
+    first.close()
+    second = ParallelRollouts(workers, mode="async", num_async=2)
+    workers.local_worker().set_weights({"default_policy": {"w": 8.5}})
+    for batch in second.take(8):
+        check_columns(batch)
+        assert set(batch["some_value"]) == {8.5}, "nothing of the closed iterator comes after it"
+    second.close()
+
+
+def test_workers_that_were_stopped_do_not_begin_again(workers: WorkerSet) -> None:
+    worker = workers.remote_workers()[0]
+    worker.sample()
+    workers.stop()
+    with pytest.raises(UsageError, match="These workers were stopped"):
+        worker.sample()
+
+
+def test_remote_functions_on_whole_episodes_are_refused() -> None:
+    settings = {"env": TEN_STEPS, "num_workers": 1, "batch_mode": "complete_episodes", "rollout_fragment_length": 5}
+    with WorkerSet(CountingPolicy, settings) as workers:
+        with pytest.raises(UsageError, match="batch_mode='complete_episodes' puts them together elsewhere"):
+            ParallelRollouts(workers, mode="raw").for_each(len).gather_sync().take(1)
+        assert ParallelRollouts(workers).take(1)[0]["t"].tolist() == list(range(10))
+
+
+def test_d24_remote_policies_know_the_steps_of_the_plan(workers: WorkerSet) -> None:
+    workers.local_worker().set_global_vars({"timestep": 40})
+    workers.sync_weights()
+    assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 40}] * 3
+
+
+def test_whole_episodes_of_a_team_stay_together() -> None:
+    settings = {
+        "env": "examples.plans.environments:RockPaperScissors", "batch_mode": "complete_episodes",
+        "rollout_fragment_length": 15, "seed": 1,
+    }  # fmt: skip
+    with WorkerSet({"a": (TorchPull,)}, settings, lambda agent: "a") as workers:
+        batch = workers.local_worker().sample()
+        assert (batch.env_steps(), batch.agent_steps()) == (20, 40)
+        assert set(batch.policy_batches["a"]["agent_index"]) == {0, 1}
