@@ -314,7 +314,7 @@ def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     assert summary_of(tmp_path / "b")["exit_reason"] == "train_for_seconds reached"
 
 
-@pytest.mark.parametrize("inference", [1, 0])
+@pytest.mark.parametrize("inference", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
     acting = f"--policy_workers_per_policy={inference}"
