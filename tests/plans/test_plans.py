@@ -185,7 +185,7 @@ def _of_player(trainer: Trainer) -> list[tuple[str, float]]:
 @pytest.mark.slow
 def test_d44_player_that_remembers_passes_the_one_that_does_not() -> None:
     with LSTMPlayer({"seed": 1}) as trainer:
-        assert train(trainer, 120_000)["policy_reward_mean"]["player"] > 6  # 4.5 is the most without memory, 9.333 with it
+        assert train(trainer, 120_000)["policy_reward_mean"]["player"] > 6  # 4.5 without memory
 
 
 def test_d45_one_policy_in_both_seats_is_zero_sum() -> None:
