@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
@@ -109,6 +108,3 @@ def as_actions(sampled: Tensor) -> np.ndarray[Any, Any]:
     """For an environment."""
     array: np.ndarray[Any, Any] = sampled.detach().cpu().numpy()
     return array
-
-
-__all__ = ["ActionDistribution", "TorchCategorical", "TorchDiagGaussian", "as_actions", "distribution_for", "torch"]

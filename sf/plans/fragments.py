@@ -103,10 +103,6 @@ class Fragments:
         self._permit(worker)
         self.wake(worker)
 
-    def num_in_flight(self, worker: int) -> int:
-        """Fragments that were asked for and not taken."""
-        return int(self._asked[worker] - self._taken[worker])
-
     def full(self) -> list[int]:
         """Workers that have a full fragment, the one that filled its slot first comes first."""
         self._drop_stale()

@@ -16,6 +16,7 @@ import cloudpickle
 import numpy as np
 
 from sf.errors import UsageError
+from sf.plans.program import packed
 from sf.shared.arena import Array
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
@@ -51,15 +52,15 @@ class Mailbox:
         Raises:
             UsageError: it cannot be sent, or is too large.
         """
-        packed = b"" if function is None else packed_function(function)
-        if len(packed) > MOST_BYTES:
-            raise UsageError(f"A function for workers takes {len(packed)} bytes, {MOST_BYTES} at most.")
+        text = b"" if function is None else packed("A function", function)
+        if len(text) > MOST_BYTES:
+            raise UsageError(f"A function for workers takes {len(text)} bytes, {MOST_BYTES} at most.")
         number = self._block.version + 1
 
         def write(vector: Array) -> None:
             room = vector.view(np.uint8)
-            room[:LENGTH_BYTES] = np.array([len(packed)], np.int64).view(np.uint8)
-            room[LENGTH_BYTES : LENGTH_BYTES + len(packed)] = np.frombuffer(packed, np.uint8)
+            room[:LENGTH_BYTES] = np.array([len(text)], np.int64).view(np.uint8)
+            room[LENGTH_BYTES : LENGTH_BYTES + len(text)] = np.frombuffer(text, np.uint8)
 
         self._block.publish(number, write)
         return number
@@ -82,18 +83,3 @@ class Mailbox:
 
         number = self._block.read(take)
         return number, cloudpickle.loads(found[0]) if found[0] else None
-
-
-def packed_function(function: Callable[..., Any]) -> bytes:
-    """With what it holds.
-
-    Raises:
-        UsageError: that cannot be sent to a process.
-    """
-    try:
-        packed: bytes = cloudpickle.dumps(function)
-    except Exception as error:
-        raise UsageError(
-            f"A function cannot be sent to workers: {error}. It must not hold open files, locks or processes."
-        ) from error
-    return packed

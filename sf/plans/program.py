@@ -50,19 +50,27 @@ class Program:
         Raises:
             UsageError: it holds something that cannot be sent to a process.
         """
-        try:
-            packed: bytes = cloudpickle.dumps(self)
-        except Exception as error:
-            raise UsageError(
-                f"A plan cannot be sent to its workers: {error}. Policies, mappings and transforms must not hold "
-                "open files, locks or processes."
-            ) from error
-        return packed
+        return packed("A plan", self)
 
 
-def unpacked(packed: bytes) -> Program:
+def packed(what: str, thing: Any) -> bytes:
+    """Something with all functions and classes that it holds, for another process.
+
+    Raises:
+        UsageError: it holds something that cannot be sent.
+    """
+    try:
+        text: bytes = cloudpickle.dumps(thing)
+    except Exception as error:
+        raise UsageError(
+            f"{what} cannot be sent to workers: {error}. It must not hold open files, locks or processes."
+        ) from error
+    return text
+
+
+def unpacked(text: bytes) -> Program:
     """The inverse of `Program.to_bytes`."""
-    program: Program = cloudpickle.loads(packed)
+    program: Program = cloudpickle.loads(text)
     return program
 
 

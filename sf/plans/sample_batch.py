@@ -65,11 +65,6 @@ class SampleBatch(dict[str, Any]):
         """A column, or something else."""
         return self[name] if name in self.keys() else default
 
-    @property
-    def agent_steps_count(self) -> int:
-        """Steps of agents: one per row."""
-        return self.count
-
     def agent_steps(self) -> int:
         """Steps of agents: one per row."""
         return self.count

@@ -450,7 +450,7 @@ def test_without_replay_its_flags_are_not_looked_at(tmp_path: Path) -> None:
 def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_path: Path) -> None:
     base = "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=replayed", "--replay=staleness", "--seed=1"
     flags = *base, "--serial_mode=True"  # a seed is one result, whatever else the machine does
-    finished = run(tmp_path / "first", *flags, "--stop_at_reward=200", "--train_for_env_steps=600000")
+    finished = run(tmp_path / "first", *flags, "--stop_at_reward=400", "--train_for_env_steps=600000")
     assert finished.code == ExitCode.FINISHED, finished.err
     assert "stop_at_reward reached" in finished.out
     assert "Policy lag is not forecast: replay=staleness draws transitions of any age.\n" in finished.out
