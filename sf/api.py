@@ -92,6 +92,7 @@ def train(
     _expect_a_place_to_train_from()
     from sf.cli.train import parse_config
     from sf.config import check
+    from sf.config.as_flags import as_flags
     from sf.plugins import name_of_algorithm
     from sf.processes.signals import STOP_SIGNALS
     from sf.run.callbacks import Callbacks
@@ -99,7 +100,7 @@ def train(
 
     flags["algorithm"] = name_of_algorithm(algorithm)
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
-    config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in _flag(name, value))])
+    config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in as_flags(name, value))])
     check(config)
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
@@ -110,28 +111,6 @@ def train(
     if code == ExitCode.SIGTERM:
         sys.exit(code)  # everything is saved, and the sender of the signal wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
-
-
-def _flag(name: str, value: Any) -> list[str]:
-    """One flag as the command line has it."""
-    if isinstance(value, dict):
-        try:
-            value = json.dumps(value, default=_plain)
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{name}={value!r} cannot be written as a JSON object ({error}). Use texts, numbers, booleans, None, "
-                "lists and dicts of them."
-            ) from None
-    if isinstance(value, (tuple, list)):
-        return [f"--{name}", *(str(element) for element in value)]
-    return [f"--{name}={value}"]
-
-
-def _plain(value: Any) -> Any:
-    """A number or an array of NumPy, or anything else with the same method, in types that JSON knows."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{value!r} is a {type(value).__name__}")
 
 
 def _expect_a_place_to_train_from() -> None:

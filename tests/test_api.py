@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import sf
-from sf.api import _flag
+from sf.config.as_flags import as_flags
 from sf.errors import EnvError, UsageError
 from sf.policy import NumpyPolicy, TimeStep
 from sf.run.callbacks import Iteration
@@ -40,10 +40,10 @@ def test_arguments_may_hold_numbers_and_arrays_of_numpy() -> None:
         "is_wide": np.bool_(True),
         "nested": [{"a": np.arange(2)}],
     }
-    (flag,) = _flag("env_kwargs", given)
+    (flag,) = as_flags("env_kwargs", given)
     assert flag == '--env_kwargs={"length": 4, "width": 0.5, "is_wide": true, "nested": [{"a": [0, 1]}]}'
     with pytest.raises(UsageError, match=r"cannot be written as a JSON object .*object at .*Use texts, numbers"):
-        _flag("env_kwargs", {"rule": object()})
+        as_flags("env_kwargs", {"rule": object()})
 
 
 def test_a_daemonic_process_is_no_place_to_train_from(monkeypatch: pytest.MonkeyPatch) -> None:
