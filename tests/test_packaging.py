@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DEPENDENCIES = {
     "torch", "numpy", "gymnasium", "cloudpickle", "faster-fifo", "signal-slot-mp", "tensorboardx",
-    "tyro", "rich", "safetensors", "setproctitle", "psutil",
+    "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {
     "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "mutants",
-    "notebook", "onnx", "pettingzoo", "results", "video", "vizdoom",
+    "notebook", "onnx", "pettingzoo", "ray", "results", "slurm", "sweep", "video", "vizdoom",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
 

@@ -1,0 +1,160 @@
+"""``sf-sweep``: many trainings from one file, and what came out of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sf.cli.command import run_command
+from sf.errors import ExitCode, ExperimentError, UsageError
+
+if TYPE_CHECKING:
+    from sf.config import Config
+    from sf.sweep.description import Description
+    from sf.sweep.record import Record
+
+DESCRIPTION = "Train with many combinations of flags. Example: sf-sweep examples/sweep.toml --search=random"
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """How a sweep is carried out; what it is about is in the file."""
+
+    backend: Literal["local", "slurm", "ray"] = "local"
+    """Where runs go: processes of this machine, jobs of Slurm by submitit, or trials of Ray Tune."""
+    search: Literal["grid", "random", "tpe"] | None = None
+    """Try all combinations, random ones, or those that Optuna's TPE expects to be good; None takes a grid where no flag
+    has a range, else random."""
+    show: bool = False
+    """Start nothing and show what there is."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return run_command(lambda: _sweep(sys.argv[1:] if arguments is None else arguments))
+
+
+def _sweep(arguments: Sequence[str]) -> int:
+    from sf.cli.arguments import parse
+    from sf.sweep.reading import read_description
+
+    if not arguments or arguments[0].startswith("-"):
+        if not {"-h", "--help"} & set(arguments):
+            raise UsageError("The file of the sweep is missing. Give it first: sf-sweep examples/sweep.toml")
+        parse(SweepConfig, ["--help"], "sf-sweep FILE", DESCRIPTION, ())
+    file, *others = arguments
+    flags = ["--show=True" if argument == "--show" else argument for argument in others]
+    config = parse(SweepConfig, flags, f"sf-sweep {file}", DESCRIPTION, ())
+    description = read_description(Path(file), checked)
+    from sf.sweep.record import Record
+
+    record = Record(description, read_only=config.show)
+    try:
+        code = ExitCode.FINISHED if config.show else _conduct(config, description, record, file)
+    finally:
+        record.close()
+    return code or _show(description, record)
+
+
+def checked(flags: Mapping[str, Any]) -> Config:
+    """The configuration of one run; `sf-train` refuses the same ones.
+
+    Raises:
+        SfError: with everything that is wrong.
+    """
+    from sf.cli.train import parse_config
+    from sf.config import check
+    from sf.sweep.trials import flags_of
+
+    with contextlib.redirect_stdout(io.StringIO()):  # a preset that is chosen by environment is told by the run
+        config = parse_config(flags_of(flags.items()))
+    check(config)
+    return config
+
+
+def _conduct(config: SweepConfig, description: Description, record: Record, file: str) -> int:
+    """Runs what is left of the sweep; returns 0, or the exit code of a sweep that shows nothing."""
+    from sf.processes.signals import noted_signals
+    from sf.sweep.backends import local, slurm
+    from sf.sweep.conduct import Queue, drive
+    from sf.sweep.search import make_search
+
+    queue = Queue(description, record, make_search(config.search, description, record), _tell)
+    jobs = description.settings.jobs
+    if config.backend == "ray":
+        from sf.sweep.ray_tune import drive_ray
+
+        drive_ray(queue, description)  # which has a handler of its own for Ctrl-C
+        return queue.exit_code() if queue.is_over else _stopped(config, file, ExitCode.SIGINT)
+    if config.backend == "local":
+        _tell_shared_cores(description)
+    with contextlib.ExitStack() as stack:
+        submit = stack.enter_context(local(jobs)) if config.backend == "local" else slurm(description)
+        signals = stack.enter_context(noted_signals(second_one_exits=False))
+        drive(queue, submit, jobs, signals, _tell)
+    if signals.received:
+        return _stopped(config, file, ExitCode.SIGINT if signals.first == signal.SIGINT else ExitCode.SIGTERM)
+    return queue.exit_code()
+
+
+def _stopped(config: SweepConfig, file: str, code: ExitCode) -> ExitCode:
+    """Says how to go on, and hands the exit code back."""
+    given = "" if config.backend == "local" else f" --backend={config.backend}"
+    given += "" if config.search is None else f" --search={config.search}"
+    _tell(f"Stopped. Go on with the same command: sf-sweep {shlex.quote(file)}{given}")
+    return code
+
+
+def _show(description: Description, record: Record) -> int:
+    """The table, the picture and the best command line.
+
+    Raises:
+        ExperimentError: no run has ended with an objective.
+    """
+    from sf.storage.experiment import errors_told
+    from sf.sweep.picture import draw_sweep
+    from sf.sweep.results import best_command, table
+
+    if not (ranked := record.ranked()):
+        raise ExperimentError(f"No run of {record.path} has ended with a {description.settings.objective} yet.")
+    print(f"\n{table(description, record)}\n")
+    path = record.path / "sweep.png"
+    try:
+        with errors_told(path):
+            draw_sweep(description, ranked, path)
+        print(f"Wrote {path}")
+    except UsageError as error:  # the results are not to be had a second time for want of a picture
+        print(error)
+    print(f"Every run is in {record.path / 'results.csv'}. The best combination again:\n")
+    print(f"  {best_command(description, record)}")
+    return ExitCode.FINISHED
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _tell_shared_cores(description: Description) -> None:
+    """Runs that do not know of each other take a worker for each core."""
+    from sf.machine.cores import usable_cores
+
+    jobs, cores = description.settings.jobs, usable_cores()
+    first = {key: values[0] for key, values in description.values.items()}
+    run = checked({**description.flags, **first, **{key: span.high for key, span in description.ranges.items()}})
+    processes = 1 if run.run.serial_mode else run.rollout.num_workers or cores
+    if jobs > 1 and jobs * processes > cores:
+        _tell(
+            f"{jobs} runs at once with {processes} rollout workers each share {cores} cores. For the same speed alone "
+            f"and together give num_workers = {max(1, cores // jobs)} in [flags], or fewer jobs."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Where the runs of a sweep go: processes of this machine, or jobs of Slurm. `sf.sweep.ray_tune` is the third one."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from sf.errors import ExitCode, UsageError
+from sf.sweep.conduct import Job
+from sf.sweep.description import Description
+from sf.sweep.execution import execute
+from sf.sweep.trials import Outcome, Run
+
+SAVING_MIN = 5
+"""Minutes that a job of Slurm gets beyond the time limit of its run."""
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A run of this machine, watched by a thread."""
+
+    future: Future[Outcome]
+    stop: threading.Event
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def result(self) -> Outcome:
+        return self.future.result()
+
+    def cancel(self) -> None:
+        self.stop.set()
+
+
+@contextlib.contextmanager
+def local(jobs: int) -> Iterator[Callable[[Run], Job]]:
+    """Starts runs on this machine; they have ended when the block has."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            yield lambda run: LocalJob(pool.submit(execute, run, stop), stop)
+        finally:
+            stop.set()
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job of submitit."""
+
+    job: Any
+
+    def done(self) -> bool:
+        done: bool = self.job.done()
+        return done
+
+    def result(self) -> Outcome:
+        """What the job has returned; a job that was cancelled or lost has returned nothing."""
+        try:
+            outcome: Outcome = self.job.result()
+        except Exception as error:  # submitit raises what it likes
+            state = str(self.job.state)
+            if state.startswith("CANCELLED") or state == "INTERRUPTED":
+                return Outcome("stopped", ExitCode.SIGTERM)
+            return Outcome("failed", ExitCode.INTERNAL, message=f"Its job {self.job.job_id} was lost: {error}")
+        return outcome
+
+    def cancel(self) -> None:
+        self.job.cancel()
+
+
+class Preemptible:
+    """`execute` for a job that Slurm may take away: submitit queues it again, and the run resumes by itself."""
+
+    def __call__(self, run: Run) -> Outcome:
+        return execute(run)
+
+    def checkpoint(self, run: Run) -> Any:
+        """What submitit queues."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, run)
+
+
+def slurm(description: Description) -> Callable[[Run], Job]:
+    """Starts runs as jobs of submitit with the parameters of the table [slurm].
+
+    Raises:
+        UsageError: submitit or Slurm is not there, or refuses the parameters.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise UsageError('--backend=slurm needs submitit: pip install "sf-rl[slurm]"') from None
+    parameters = dict(description.slurm)
+    cluster = parameters.pop("cluster", "slurm")
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise UsageError("There is no sbatch here. Call sf-sweep on a login node of Slurm, or use --backend=local.")
+    limit_s = description.settings.time_limit_s
+    if limit_s is not None:
+        parameters.setdefault("timeout_min", math.ceil(limit_s / 60) + SAVING_MIN)
+    if "timeout_min" not in parameters and "slurm_time" not in parameters:
+        raise UsageError("Slurm needs to know how long a run may take. Give time_limit_s, or timeout_min in [slurm].")
+    try:
+        executor = submitit.AutoExecutor(description.directory / "slurm", cluster=cluster)
+        executor.update_parameters(**{"name": description.settings.sweep, **parameters})
+    except Exception as error:  # NameError, ValueError, AssertionError
+        raise UsageError(f"submitit refuses [slurm]: {error}") from None
+    return lambda run: SlurmJob(executor.submit(Preemptible(), run))
