@@ -34,15 +34,20 @@ class Record:
         self.trials: list[Trial] = []
         self.outcomes: dict[tuple[int, int], Outcome] = {}
         """By trial and seed."""
-        with errors_told(self.path):
-            if not read_only:
-                self._take()
-            self._read()
+        try:
+            with errors_told(self.path):
+                if not read_only:
+                    self._take()
+                self._read()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Gives the lock back."""
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
     def trial(self, flags: Mapping[str, Any]) -> Trial:
         """The trial of a combination, a new one if there is none."""

@@ -1,0 +1,42 @@
+"""Sweeps whose runs have an objective that is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sf.cli.sweep import checked
+from sf.errors import ExitCode
+from sf.sweep.conduct import Queue
+from sf.sweep.description import Description
+from sf.sweep.reading import read_description
+from sf.sweep.record import Record
+from sf.sweep.search import make_search
+from sf.sweep.trials import Outcome, Run, Trial
+
+Objective = Callable[[dict[str, Any], int], float | None]
+"""From the flags of a trial and the seed; None for a run that fails."""
+
+
+def described(path: Path, tables: str, top: str = "") -> Description:
+    """A sweep of CartPole below `path`."""
+    file = path / "sweep.toml"
+    file.write_text(f'sweep = "known"\ntrain_dir = "{path}"\n{top}\n[flags]\nenv = "CartPole-v1"\n{tables}')
+    return read_description(file, checked)
+
+
+def carried_out(
+    description: Description, objective: Objective, search: str | None = None, most: int = 1000
+) -> tuple[list[Trial], list[Run]]:
+    """The trials so far, and the runs of this start, which ends after the `most`-th one."""
+    record = Record(description)
+    queue = Queue(description, record, make_search(search, description, record), lambda line: None)
+    runs: list[Run] = []
+    while len(runs) < most and (run := queue.next_run()) is not None:
+        runs.append(run)
+        value = objective(dict(record.trials[run.trial].flags), run.seed)
+        failed = Outcome("failed", ExitCode.ENVIRONMENT)
+        queue.ended_run(run, failed if value is None else Outcome("finished", ExitCode.FINISHED, value))
+    record.close()
+    return record.trials, runs
