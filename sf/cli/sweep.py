@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sf.cli.command import run_command
+from sf.console import Console
 from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
@@ -124,21 +125,21 @@ def _show(description: Description, record: Record) -> int:
 
     if not (ranked := record.ranked()):
         raise ExperimentError(f"No run of {record.path} has ended with a {description.settings.objective} yet.")
-    print(f"\n{table(description, record)}\n")
+    _tell(f"\n{table(description, record)}\n")
     path = record.path / "sweep.png"
     try:
         with errors_told(path):
             draw_sweep(description, ranked, path)
-        print(f"Wrote {path}")
+        _tell(f"Wrote {path}")
     except UsageError as error:  # the results are not to be had a second time for want of a picture
-        print(error)
-    print(f"Every run is in {record.path / 'results.csv'}. The best combination again:\n")
-    print(f"  {best_command(description, record)}")
+        _tell(str(error))
+    _tell(f"Every run is in {record.path / 'results.csv'}. The best combination again:\n")
+    _tell(f"  {best_command(description, record)}")
     return ExitCode.FINISHED
 
 
-def _tell(line: str) -> None:
-    print(line, flush=True)
+def _tell(text: str) -> None:
+    Console().plain(text)
 
 
 def _tell_shared_cores(description: Description) -> None:
@@ -146,8 +147,7 @@ def _tell_shared_cores(description: Description) -> None:
     from sf.machine.cores import usable_cores
 
     jobs, cores = description.settings.jobs, usable_cores()
-    first = {key: values[0] for key, values in description.values.items()}
-    run = checked({**description.flags, **first, **{key: span.high for key, span in description.ranges.items()}})
+    run = checked({**description.flags, **description.first})
     processes = 1 if run.run.serial_mode else run.rollout.num_workers or cores
     if jobs > 1 and jobs * processes > cores:
         _tell(

@@ -82,6 +82,12 @@ class Description:
         return [*self.values, *self.ranges]
 
     @property
+    def first(self) -> dict[str, Any]:
+        """A combination: the first values, and the lower ends of the ranges."""
+        ends = {key: span.rounded(span.low) for key, span in self.ranges.items()}
+        return {key: values[0] for key, values in self.values.items()} | ends
+
+    @property
     def directory(self) -> Path:
         """Where the sweep lies."""
         return Path(self.settings.train_dir).absolute() / self.settings.sweep

@@ -147,7 +147,7 @@ def _flag_problems(description: Description, check: Check) -> Iterator[Problem]:
     """What the parser says to every value beside the first ones of the others, then to combinations."""
     tried = {key: list(values) for key, values in description.values.items()}
     tried |= {key: _probes(span) for key, span in description.ranges.items()}
-    first = {key: values[0] for key, values in tried.items()}
+    first = description.first
     alone = ({**first, key: value} for key, values in tried.items() for value in values[1:])
     together = (dict(zip(tried, each, strict=True)) for each in itertools.product(*tried.values()))
     told: set[Problem] = set()
@@ -170,9 +170,8 @@ def refusals(description: Description, varied: Mapping[str, Any], check: Check) 
 
 def _probes(span: Span) -> list[Any]:
     """The ends of a range, and a number between them that a flag of whole numbers refuses."""
-    if span.integer:
-        return [round(span.low), round(span.high)]
-    return [span.low, span.high, span.rounded((span.low + span.high) / 2)]
+    between = [] if span.integer else [(span.low + span.high) / 2]
+    return [span.rounded(each) for each in (span.low, span.high, *between)]
 
 
 def _blamed(sentence: str, description: Description) -> Problem:

@@ -13,7 +13,7 @@ from typing import Any
 from sf.errors import ExperimentError, UsageError
 from sf.storage.experiment import errors_told
 from sf.sweep.description import Description
-from sf.sweep.trials import Interval, Outcome, Trial, interval, run_of
+from sf.sweep.trials import Interval, Outcome, Trial, interval, run_name
 
 MARKER = ".sf-sweep"
 
@@ -105,11 +105,9 @@ class Record:
             writer = csv.writer(file)
             writer.writerow(("trial", "seed", *varied, "objective", "state", "exit_code", "frames", "seconds", "run"))
             for (number, seed), outcome in sorted(self.outcomes.items()):
-                trial = self.trials[number]
-                values = [trial.flags[name] for name in varied]
+                values = [self.trials[number].flags[name] for name in varied]
                 ended = outcome.state, outcome.exit_code, outcome.frames, outcome.seconds
-                name = run_of(self._description, trial, seed).name
-                writer.writerow((number, seed, *values, outcome.value, *ended, name))
+                writer.writerow((number, seed, *values, outcome.value, *ended, run_name(number, seed)))
 
     def _read(self) -> None:
         path = self.path / "results.json"

@@ -43,7 +43,7 @@ class Run:
     @property
     def name(self) -> str:
         """That of its experiment."""
-        return f"trial{self.trial:03d}-seed{self.seed}"
+        return run_name(self.trial, self.seed)
 
     @property
     def directory(self) -> Path:
@@ -100,6 +100,11 @@ def interval(values: Sequence[float]) -> Interval:
     quantile = T_QUANTILES[count - 2] if count - 2 < len(T_QUANTILES) else 1.96
     half = quantile * statistics.stdev(values) / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
+
+
+def run_name(trial: int, seed: int) -> str:
+    """The experiment of a run."""
+    return f"trial{trial:03d}-seed{seed}"
 
 
 def run_of(description: Description, trial: Trial, seed: int) -> Run:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import signal
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from sf.cli.sweep import main
 from sf.errors import ExitCode
+from sf.sweep.description import Settings
 from tests.helpers.commands import Running, run, running
 
 HEAD = 'sweep = "small"\n'
@@ -107,10 +109,9 @@ def test_sweep_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
 
 def test_sweep_goes_past_runs_that_fail(tmp_path: Path) -> None:
     values = 'env = ["CartPole-v1", "NoSuchTask-v0"]\n'
-    text = HEAD + "jobs = 64\n" + FLAGS.replace('env = "CartPole-v1"\n', "") + "train_for_env_steps = 600\n"
+    text = HEAD + FLAGS.replace('env = "CartPole-v1"\n', "") + "train_for_env_steps = 600\n"
     finished = run(tmp_path, written(tmp_path, f"{text}[values]\n{values}"), module=SWEEP)
     assert finished.code == ExitCode.FINISHED
-    assert "64 runs at once with 1 rollout workers each share" in finished.lines[0]
     assert "trial001-seed1: failed with exit code 3. EnvError: " in finished.out
     assert "NoSuchTask" in next(line for line in finished.lines if line.startswith("trial001-seed1"))
     assert "1 of 2 runs failed; the next start tries them again." in finished.out
@@ -147,3 +148,28 @@ def test_sweep_without_results_shows_nothing(tmp_path: Path, capsys: pytest.Capt
     assert main([str(file), "--show"]) == ExitCode.CHECKPOINT
     assert "has ended with a reward yet." in capsys.readouterr().err
     assert not (tmp_path / "small").exists()
+
+
+def test_documented_example_runs(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    root = Path(__file__).parents[2]
+    example = (root / "examples/sweep.toml").read_text()
+    documented = re.findall(r"(?:^    .*\n|^\n)+", (root / "docs/sweeps.md").read_text(), re.M)
+    assert any(example in re.sub("^    ", "", block, flags=re.M) for block in documented)
+    for key, value in (("trials", "2"), ("seeds", "[1]"), ("train_for_env_steps", "1_000"), ("jobs", "1000")):
+        example = re.sub(rf"^{key} = .*", f"{key} = {value}", example, flags=re.M)
+    finished = run(tmp_path, written(tmp_path, example), "--search=random", module=SWEEP)
+    assert finished.code == ExitCode.FINISHED, finished.err
+    assert "1000 runs at once with 1 rollout workers each share" in finished.lines[0]
+    assert "--learning_rate=" in finished.lines[-1]
+
+
+def test_documented_keys_are_those_of_the_file() -> None:
+    text = (Path(__file__).parents[2] / "docs/sweeps.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.M))
+    assert list(rows) == [field.name for field in fields(Settings)]
+    for field in fields(Settings):
+        shown = (
+            "[1]" if field.name == "seeds" else json.dumps(field.default) if field.default is not MISSING else "null"
+        )
+        assert rows[field.name].strip("` ") == ("none" if shown == "null" else shown), field.name

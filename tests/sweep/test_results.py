@@ -1,0 +1,92 @@
+"""The picture and the importance of flags, for objectives that are known."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sf.sweep.description import Description
+from sf.sweep.importance import importance
+from sf.sweep.record import Record
+from sf.sweep.results import best_command, table
+from tests.helpers.sweeps import carried_out, described
+
+TABLES = """
+[values]
+gamma = [0.9, 0.99]
+rnn_type = ["gru", "lstm"]
+encoder_mlp_layers = [[64, 64], [32]]
+[ranges]
+learning_rate = { low = 1e-4, high = 1e-2, log = true }
+"""
+
+
+def known(flags: dict[str, Any], seed: int) -> float:
+    """The learning rate explains most of it, gamma some, the rest nothing."""
+    return 10 * math.log10(flags["learning_rate"]) + 5 * (flags["gamma"] == 0.99) + 0.01 * seed
+
+
+def swept(path: Path, trials: int = 25) -> tuple[Description, Record]:
+    description = described(path, TABLES, f"trials = {trials}\nseeds = [1, 2]")
+    carried_out(description, known)
+    return description, Record(description, read_only=True)
+
+
+@pytest.mark.parametrize("has_optuna", [True, False])
+def test_importance_is_the_share_of_the_variance(
+    has_optuna: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_optuna:
+        pytest.importorskip("optuna")
+        pytest.importorskip("sklearn")
+    else:
+        monkeypatch.setitem(sys.modules, "optuna", None)
+    description, record = swept(tmp_path, 60)
+    shares, measure = importance(description, record.ranked())
+    assert measure == ("functional ANOVA" if has_optuna else "main effects")
+    # Uniform over two decades, the rate has a variance of 33; gamma has one of 6.
+    assert shares["learning_rate"] == pytest.approx(0.84, abs=0.12)
+    assert shares["gamma"] == pytest.approx(0.16, abs=0.12)
+    assert shares["rnn_type"] < 0.1 > shares["encoder_mlp_layers"]
+
+
+def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
+    description, record = swept(tmp_path, 3)
+    assert importance(description, record.ranked()) == ({}, "needs 4 trials")
+
+
+def test_picture_has_bars_and_lines(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import image
+
+    from sf.sweep.picture import draw_sweep
+
+    for trials, name in ((8, "many.png"), (9, "more.png")):
+        description, record = swept(tmp_path, trials)
+        draw_sweep(description, record.ranked(), tmp_path / name)
+    many, more = (image.imread(tmp_path / name) for name in ("many.png", "more.png"))
+    assert many.std() > 0.1, "something is drawn"
+    assert (many != more).any(), "a trial more is a line more"
+
+
+def test_table_has_the_best_trials_and_the_command_those_flags(tmp_path: Path) -> None:
+    description, record = swept(tmp_path)
+    lines = table(description, record).splitlines()
+    assert lines[0].split() == ["trial", "reward", "low", "high", "seeds", *description.varied]
+    assert len(lines) == 22
+    assert lines[-1] == "5 others are in results.csv."
+    best, _ = record.ranked()[0]
+    assert lines[1].split()[0] == str(best.number)
+    assert f"--learning_rate={best.flags['learning_rate']}" in best_command(description, record)
+    assert f"--encoder_mlp_layers {best.flags['encoder_mlp_layers'][0]}" in best_command(description, record)
+
+
+def test_single_seed_has_no_interval(tmp_path: Path) -> None:
+    description = described(tmp_path, "[values]\ngamma = [0.9]\n")
+    carried_out(description, lambda flags, seed: 3.0)
+    *_, row = table(description, Record(description, read_only=True)).splitlines()
+    assert row.split() == ["0", "3.00", "-", "-", "1/1", "0.9"]
