@@ -32,6 +32,7 @@ def test_jobs_of_submitit(tmp_path: Path) -> None:
     expect_two_trials(tmp_path)
 
 
+@pytest.mark.alone
 def test_trials_of_ray_tune(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     (tmp_path / "sweep.toml").write_text(f"{HEAD}{FLAGS}{VALUES}[ray]\ncpu = 1\n")

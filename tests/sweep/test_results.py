@@ -27,7 +27,7 @@ learning_rate = { low = 1e-4, high = 1e-2, log = true }
 
 def known(flags: dict[str, Any], seed: int) -> float:
     """The learning rate explains most of it, gamma some, the rest nothing."""
-    return 10 * math.log10(flags["learning_rate"]) + 5 * (flags["gamma"] == 0.99) + 0.01 * seed
+    return 10 * math.log10(float(flags["learning_rate"])) + 5 * float(flags["gamma"] == 0.99) + 0.01 * seed
 
 
 def swept(path: Path, trials: int = 25) -> tuple[Description, Record]:
