@@ -11,6 +11,8 @@ from datetime import datetime
 from sf.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
+_rank = 0
+"""Of this process; ranks but the first mark their lines."""
 
 
 class Console:
@@ -53,8 +55,20 @@ def _write(text: str) -> None:
 
 
 def prefix(now: datetime, pid: int) -> str:
-    """The beginning of every line: local time with milliseconds, and the process id."""
-    return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] "
+    """The beginning of every line: local time with milliseconds, the process id, and the rank if it is not 0."""
+    mark = f"[rank {_rank}] " if _rank else ""
+    return f"[{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}][{pid:05d}] {mark}"
+
+
+def speak_for(rank: int) -> None:
+    """Marks all lines of this process, and of the children that it starts from now on."""
+    global _rank
+    _rank = rank
+
+
+def spoken_for() -> int:
+    """The rank that the lines of this process are marked with."""
+    return _rank
 
 
 def rounded(number: float, decimals: int = 3) -> str:

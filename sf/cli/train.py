@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(arguments: Sequence[str]) -> int:
     from sf.config import check
+    from sf.console import spoken_for
 
     config = parse_config(arguments)
     check(config)  # before the imports below, so that a refusal comes at once
@@ -34,7 +35,7 @@ def _train(arguments: Sequence[str]) -> int:
 
     set_title("train")
     code, _ = train(config)
-    if code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
+    if not spoken_for() and code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
         print(_next_steps(config.run, config.model.encoder))
     return code
 

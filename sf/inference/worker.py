@@ -74,14 +74,15 @@ class InferenceWorker:
         self.policy_id = policy_id
         self.topology, self.bells = topology, bells
         place = policy_id * topology.inference_per_policy + index
-        entropy = [context.seed, policy_id, index, incarnation]
+        entropy = [context.sampling_seed, policy_id, index, incarnation]
         self.actor: Actor
         if topology.workers_act:
             self.actor = SmallActor(info, config.model, entropy)
         else:
             from sf.inference.network_actor import NetworkActor  # with torch
 
-            accelerator = topology.num_policies * topology.num_learners + place  # dealt in turn, first to learners
+            # Dealt in turn, first to learners; each rank of a machine begins with another one.
+            accelerator = topology.num_policies * topology.num_learners + place + context.rank.local_rank
             on_gpu = config.run.device == "gpu"
             self.actor = NetworkActor(info, config, entropy, context.arena, accelerator if on_gpu else None)
         self.weights, self.version = weights, NOTHING_PUBLISHED

@@ -62,19 +62,42 @@ class Peers:
 ALONE = Peers()
 
 
-class SeveralLearners(Peers):
-    """Several learners, each in a process of its own.
+class HostCopy:
+    """Memory of the host for vectors of an accelerator, pinned once."""
 
-    The exchange goes through shared memory and not through torch.distributed with gloo. Between two processes on two
-    cores an all_reduce of gloo takes 430 µs, and this exchange 50 to 160. For 7 MB both take 8 to 15 ms. Gloo also
-    wants ports and four more threads in each process, and an order to stop does not reach a process that waits in it.
-    """
+    def __init__(self) -> None:
+        self._room = torch.empty(0)
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._scratch = np.empty(OUTBOX_BYTES, np.uint8)
-        self._host = torch.empty(0)
+    def of(self, vector: Tensor) -> Tensor:
+        """The vector itself if it is on the host already, else a copy that is good until the next one."""
+        if vector.is_cpu:
+            return vector
+        if self._room.numel() < vector.numel() or self._room.dtype != vector.dtype:
+            self._room = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=vector.is_cuda)
+        return self._room[: vector.numel()].copy_(vector)
+
+
+class Team(Peers):
+    """Peers that agree on every dataset; how their words travel is up to the children of this class."""
+
+    def __init__(self) -> None:
         self._has_announced = self._is_over = False
+
+    def _post(self, word: float) -> None:
+        """Begins an exchange of one word each; never waits."""
+        raise NotImplementedError
+
+    def _is_complete(self) -> bool:
+        """Whether all have posted their word; never waits."""
+        raise NotImplementedError
+
+    def _wait(self) -> None:
+        """Sleeps until all have."""
+        raise NotImplementedError
+
+    def _words(self) -> Sequence[float]:
+        """What all have posted."""
+        raise NotImplementedError
 
     def are_ready(self) -> bool:
         """See `Peers`; never again once a learner leaves."""
@@ -82,7 +105,7 @@ class SeveralLearners(Peers):
             return False
         if not self._has_announced:
             self._announce(READY)
-        return self._exchange.is_complete() and self._agree()
+        return self._is_complete() and self._agree()
 
     def leave(self) -> bool:
         """See `Peers`."""
@@ -90,18 +113,22 @@ class SeveralLearners(Peers):
             return False
         if not self._has_announced:
             self._announce(LEAVING)
+            self._say_goodbye()
             self._is_over = True
             return False
-        self._exchange.wait()
+        self._wait()
         return self._agree()
+
+    def _say_goodbye(self) -> None:
+        """Sees to it that the others get the word LEAVING, although this learner ends."""
 
     def _announce(self, intention: float) -> None:
         self._has_announced = True
-        self._exchange.post(np.array([intention]))
+        self._post(intention)
 
     def _agree(self) -> bool:
         self._has_announced = False
-        self._is_over = any(announced[0] == LEAVING for announced in self._exchange.read(np.float64, 1))
+        self._is_over = any(word == LEAVING for word in self._words())
         return not self._is_over
 
     def sum(self, *numbers: float) -> Sequence[float]:
@@ -109,6 +136,33 @@ class SeveralLearners(Peers):
         rows = self.gather(torch.tensor(numbers, dtype=torch.float64))
         total: list[float] = torch.stack([row for (row,) in rows]).sum(0).tolist()
         return total
+
+
+class SeveralLearners(Team):
+    """Several learners of one run, each in a process of its own.
+
+    The exchange goes through shared memory and not through torch.distributed with gloo. Between two processes on two
+    cores an all_reduce of gloo takes 430 µs, and this exchange 50 to 160. For 7 MB both take 8 to 15 ms. Gloo also
+    wants ports and four more threads in each process, and an order to stop does not reach a process that waits in it.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._scratch = np.empty(OUTBOX_BYTES, np.uint8)
+        self._host = HostCopy()
+
+    def _post(self, word: float) -> None:
+        self._exchange.post(np.array([word]))
+
+    def _is_complete(self) -> bool:
+        return self._exchange.is_complete()
+
+    def _wait(self) -> None:
+        self._exchange.wait()
+
+    def _words(self) -> Sequence[float]:
+        return [announced[0] for announced in self._exchange.read(np.float64, 1)]
 
     def gather(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
         """See `Peers`."""
@@ -123,7 +177,7 @@ class SeveralLearners(Peers):
 
     def mean_(self, tensor: Tensor, weight: float) -> None:
         """See `Peers`."""
-        host = self._on_host(tensor.detach().view(-1))
+        host = self._host.of(tensor.detach().view(-1))
         own = host.numpy()
         for piece in _pieces(own):
             contributions = self._contributions(own[piece], weight)
@@ -137,25 +191,10 @@ class SeveralLearners(Peers):
             # Not waited for: the device takes it before it writes there for the next mean.
             tensor.copy_(host.view(tensor.shape), non_blocking=True)
 
-    def _on_host(self, vector: Tensor) -> Tensor:
-        """Itself if it is there already, else copied into memory that is pinned once; good until the next one."""
-        if vector.is_cpu:
-            return vector
-        if self._host.numel() < vector.numel() or self._host.dtype != vector.dtype:
-            self._host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=vector.is_cuda)
-        return self._host[: vector.numel()].copy_(vector)
-
     def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-        """See `Peers`. In plain numbers: every step needs it, and `Moments` take twice as long."""
-        own = samples.cpu().numpy().astype(np.float64)
-        own_mean = own.sum() / max(1, own.size)
-        facts = np.array([own.size, own_mean, np.square(own - own_mean).sum()])
-        shares = [contribution.tolist() for contribution in self._contributions(facts)]
-        total = sum(size for size, _, _ in shares)
-        mean = sum(size * its_mean for size, its_mean, _ in shares) / total
-        squares = sum(its_squares + size * (its_mean - mean) ** 2 for size, its_mean, its_squares in shares)
-        std = math.sqrt(squares / (total - ddof if total > 1 else total))
-        return samples.new_full((), std), samples.new_full((), mean)
+        """See `Peers`."""
+        facts = [share.tolist() for share in self._contributions(moments(samples))]
+        return std_mean_of_all(facts, samples, ddof)
 
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Peers`."""
@@ -180,8 +219,24 @@ class SeveralLearners(Peers):
 def peers_of(
     policy_id: int, index: int, arena: Arena, bells: Sequence[Doorbell], progress: Progress | None = None
 ) -> Peers:
-    """The peers of learner `index` of a policy, whose learners have these bells."""
+    """The peers of learner `index` of a policy in a run that is alone, whose learners have these bells."""
     return ALONE if len(bells) == 1 else SeveralLearners(Exchange(policy_id, index, arena, bells, progress))
+
+
+def moments(samples: Tensor) -> Array:
+    """[3] how many samples there are, their mean, and the sum of the squares of their distances from it."""
+    own = samples.cpu().numpy().astype(np.float64)
+    mean = own.sum() / max(1, own.size)
+    return np.array([own.size, mean, np.square(own - mean).sum()])
+
+
+def std_mean_of_all(shares: Sequence[Sequence[float]], like: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
+    """Deviation and mean of all samples, from the `moments` of each share; in plain numbers, as every step needs it."""
+    total = sum(size for size, _, _ in shares)
+    mean = sum(size * its_mean for size, its_mean, _ in shares) / total
+    squares = sum(its_squares + size * (its_mean - mean) ** 2 for size, its_mean, its_squares in shares)
+    std = math.sqrt(squares / (total - ddof if total > 1 else total))
+    return like.new_full((), std), like.new_full((), mean)
 
 
 def _pieces(vector: Array) -> Iterator[slice]:

@@ -9,7 +9,6 @@ and end after the same iteration. The first one speaks for all of them: only it 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.lag_target import LagTarget
 from sf.learner.metrics import train_summary_interval_s
-from sf.learner.peers import PeerLost, peers_of
+from sf.learner.peers import PeerLost, Peers, peers_of
 from sf.learner.saving import Saver
 from sf.learner.source import BatchSource, ReleasedAtOnce
 from sf.learner.trial import algorithm_of
@@ -36,7 +35,7 @@ from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.shared.context import LearnerLinks, RunContext
-from sf.shared.messages import SaveRequest, TrainSummary
+from sf.shared.messages import PeersLost, SaveRequest, TrainSummary
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LAG_COUNTS, learner_record
 from sf.storage.experiment import Owner
@@ -78,14 +77,16 @@ class Learner:
         topology, info, arena = context.topology, context.info, context.arena
         self.policy_id, self.index, self.links, self.doorbell = policy_id, index, links, links.learners[index]
         self.is_first = index == 0
-        """It loads, publishes, saves and reports for all learners of the policy."""
+        """It publishes and reports for all learners of the policy in this run."""
+        self.leads = self.is_first and context.rank.is_first
+        """It loads, saves and decides for the learners of all ranks."""
         self.frames_per_step = config.rollout.frames_per_step
         self.num_policies = topology.num_policies
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
         self.began_s = arena[BEGAN_S].data
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
-        self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step
+        self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step * context.rank.world_size
         torch.manual_seed(context.seed + policy_id)
         torch.set_num_threads(compute.num_threads)
         keep_freed_memory()
@@ -96,7 +97,7 @@ class Learner:
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
         """For use outside of the training."""
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
-        self.peers = peers_of(policy_id, index, arena, links.learners, self.record.progress)
+        self.peers = self._peers(context)
         algorithm = algorithm_of(config.learner)
         num_streams = topology.num_groups * topology.rows
         self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
@@ -123,6 +124,20 @@ class Learner:
         if self.is_first:
             self._publish_first(topology.workers_act)
 
+    def _peers(self, context: RunContext) -> Peers:
+        """The other learners of the policy: of other ranks, or of this run."""
+        arena, progress = context.arena, self.record.progress
+        if context.rank.is_alone:
+            return peers_of(self.policy_id, self.index, arena, self.links.learners, progress)
+        from sf.learner.ranks import Ranks  # with torch.distributed, which most runs do without
+
+        return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress)
+
+    def _tell_lost(self, lost: PeerLost) -> None:
+        """Has the supervisor end the run; the policy of the last whole step is saved then."""
+        self.tell(PeersLost(str(lost)))
+        self.links.supervisor.ring()
+
     def _limits(self, config: Config, context: RunContext) -> tuple[LagTarget | None, Admission | None]:
         """The limits of the policy lag that the flags ask for."""
         learner, topology = config.learner, context.topology
@@ -148,12 +163,16 @@ class Learner:
         if self._batch is None:
             return False
         self.record.lap("batch")
-        with contextlib.suppress(PeerLost):  # the supervisor ends the run, and the policy so far is saved
+        try:
             if self.peers.are_ready():
                 self._train(self._batch)
                 self._batch = None
                 self.record.publish()
                 return True
+        except PeerLost as lost:
+            if not lost.ends_run:  # the supervisor does, and the policy so far is saved
+                return False
+            self._tell_lost(lost)
         return False
 
     def wait(self, timeout_s: float) -> None:
@@ -163,11 +182,14 @@ class Learner:
 
     def close(self) -> None:
         """Saves the newest state, after an iteration that others have begun as well."""
-        with contextlib.suppress(PeerLost):
+        try:
             while self.peers.leave():
                 assert self._batch is not None
                 self._train(self._batch)
                 self._batch = None
+        except PeerLost as lost:
+            if lost.ends_run:
+                self._tell_lost(lost)
         self._save_if_asked()
         if self.is_first:
             self._save(SaveRequest("periodic", None))
@@ -188,7 +210,7 @@ class Learner:
 
     def _train(self, batch: Batch) -> None:
         now = time.monotonic()
-        (self.update.want_summary,) = map(bool, self.peers.sum(self.is_first and self._wants_summary(now)))
+        (self.update.want_summary,) = map(bool, self.peers.sum(self.leads and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
         lags = []
         try:
@@ -219,7 +241,7 @@ class Learner:
             self._admit()
         if self.update.want_summary and was_trained_on:  # nothing of a dataset that was skipped
             scalars = self.update.summary()  # of all learners, so all take part
-            if self.is_first:
+            if self.leads:
                 self._summarize(now, scalars)
         if self.rings_always or self.frames >= self.frames_wanted:
             self.links.supervisor.ring()
@@ -230,7 +252,7 @@ class Learner:
         if self._lag_target is None or not lags:
             return
         self._lag_target.observe(sum(lags) / len(lags))
-        if self.is_first and (sentence := self._lag_target.sentence()):
+        if self.leads and (sentence := self._lag_target.sentence()):
             Console().line(sentence)
 
     def _admit(self) -> None:
@@ -244,9 +266,9 @@ class Learner:
 
     def _resume(self) -> int:
         """Continues from the newest checkpoint and has the other learners do the same; returns the frames so far."""
-        if self.is_first:
+        if self.leads:
             self.saver.ensure_room()
-        frames = torch.tensor(self.saver.resume() if self.is_first else 0)
+        frames = torch.tensor(self.saver.resume() if self.leads else 0)
         first = dict(self.peers.take_from_first({"frames": frames} | self.update.state_dict()))
         frames = first.pop("frames")
         self.update.load_state_dict(first)
@@ -265,7 +287,7 @@ class Learner:
         if self.time_limit_s == math.inf:
             return by_frames
         passed_s = now - self.began_s[0]
-        has_begun = math.isfinite(passed_s) and not self.index
+        has_begun = math.isfinite(passed_s) and self.leads
         (by_time,) = self.peers.sum(min(LATEST, passed_s / self.time_limit_s) if has_begun else 0.0)
         return max(by_frames, by_time)
 
@@ -307,6 +329,8 @@ class Learner:
         return now - self.last_summary_s >= train_summary_interval_s(self.update.version)
 
     def _save(self, request: SaveRequest) -> None:
+        if not self.leads:
+            return
         self.record.lap("wait")
         if saved := self.saver.save(self.policy_id, request, self.frames):
             self.tell(saved)

@@ -98,10 +98,10 @@ class RolloutWorker:
         # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
         episodes = EpisodeRing(context.arena, 0 if is_serial else index)
         listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
-        _seed_globals([context.seed, index, incarnation, GLOBALS])
+        _seed_globals([context.sampling_seed, index, incarnation, GLOBALS])
         self.groups: list[Group] = []
         for number, group in enumerate(context.topology.groups_of_worker(index)):
-            sequence = np.random.SeedSequence([context.seed, group, incarnation])
+            sequence = np.random.SeedSequence([context.sampling_seed, group, incarnation])
             host = Host(
                 self.record.progress,
                 first_index=number * context.topology.envs_per_group,

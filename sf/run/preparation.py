@@ -19,12 +19,14 @@ from sf.envs.step_time import StepTime
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.machine.cores import usable_cores
 from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
+from sf.machine.rank import ALONE, Rank
 from sf.monitor.expected_lag import forecast
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.run.first_look import first_look, vectorization_of
+from sf.run.ranks import WarningsOnly, hear_start, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
@@ -47,21 +49,27 @@ class Prepared(NamedTuple):
     """Which arrived meanwhile and did not end the program."""
     started_by: int | None
     """Process whose end ends the run, see `sf.processes.signals.parent`."""
+    rank: Rank = ALONE
+    """Of this run among those that train together."""
+    num_earlier_starts: int | None = None
+    """Runs that this one continues, if rank 0 knows it and not this rank."""
 
 
 @refusals_told()
-def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
+def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = ALONE) -> Prepared:
     """Refuses what can be refused, looks at the environment, and fills in what follows from it.
 
     Args:
         config: not resolved.
         fork_server: begins to load torch as soon as only the environment and its settings can be refused.
+        rank: of this run; all but the first take over what rank 0 decides.
 
     Raises:
         SfError: the configuration or the environment is refused.
     """
-    started_by = parent()
+    started_by = parent() if rank.is_alone else os.getppid()  # torchrun gives each rank a session of its own
     check(config)
+    refuse_with_ranks(config, rank)
     ENCODERS.check(config.model.encoder)
     ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)
@@ -77,20 +85,25 @@ def prepare(config: Config, fork_server: ForkServer | None = None) -> Prepared:
     timeout_s = PROBE_GRACE_S + 3 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
     look = in_disposable_child(first_look, config, source, timeout_s=timeout_s, what=what)
     info = look.info
+    console = Console() if rank.is_first else WarningsOnly()
     if config.run.device == "gpu":
-        Console().plain(f"Accelerators: {', '.join(_found_accelerators())}.")
-    resolved = decide(config, look, usable_cores())
+        console.plain(f"Accelerators: {', '.join(_found_accelerators())}.")
+    starts: int | None = None
+    if rank.is_first:
+        resolved = decide(config, look, rank.share_of(usable_cores()))
+    else:
+        resolved, starts = hear_start(rank, config)
     check(resolved, info)
     note = _look_at_plugins(resolved, info)
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(look.step_time, look.num_timed)] if look.num_timed else []
-        Console().plain(" ".join([*measured, f"Chosen: {chosen}"]))
+        console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
     if note:
-        Console().plain(note)
+        console.plain(note)
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
-        Console().plain(note)
-    return Prepared(config, source, info, early, started_by)
+        console.plain(note)
+    return Prepared(config, source, info, early, started_by, rank, starts)
 
 
 def _expect_compiler(config: Config) -> None:

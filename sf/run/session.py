@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 
 from sf.config import Config
-from sf.errors import ExperimentError, InternalError
+from sf.errors import ExperimentError, InternalError, LearnerLost
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.monitor.lag_sight import LagCounted
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
 from sf.shared.ledger import Ledger
-from sf.shared.messages import CheckpointSaved, EvaluationDone, SaveKind, SaveRequest, TrainSummary
+from sf.shared.messages import CheckpointSaved, EvaluationDone, PeersLost, SaveKind, SaveRequest, TrainSummary
 from sf.shared.progress import Phase, phase_of
 from sf.shared.records import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
@@ -42,6 +42,8 @@ class ExitReason(enum.Enum):
     SIGINT = "stopped by SIGINT"
     SIGTERM = "stopped by SIGTERM"
     SIGHUP = "stopped by SIGHUP"
+    BROKEN = "it broke"
+    """Of other ranks only: what broke raises an error where it did."""
 
     @classmethod
     def of(cls, stop: signal.Signals | None) -> ExitReason | None:
@@ -87,6 +89,10 @@ class Session:
         """When the roles were ready; starting them is not training."""
         self.has_ended = False
         """Whether no role works any more."""
+        self.peers_lost = ""
+        """A sentence about a rank that has died."""
+        self.follows: int | None = None
+        """The other rank whose end is the reason that this one ends."""
         self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
@@ -94,13 +100,18 @@ class Session:
         """The newest summary of each policy, as far as it has arrived."""
 
     def poll(self) -> ExitReason | None:
-        """Reads everything once and does what is due; returns the reason to stop, if there is one."""
+        """Reads everything once and does what is due; returns the reason to stop, if there is one.
+
+        Raises:
+            LearnerLost: the learner of another rank cannot be reached any more.
+        """
         now = time.monotonic()
         if self.started_s == math.inf:
             self.started_s, self.saved_s = now, [now] * len(self.saved_s)
             self.monitor.begin(self.snapshot(now))
             self._due = {kind: now + every for kind, every in self._save_intervals().items()}
         self.take(self.take_messages())
+        self.expect_peers()
         snapshot = self.snapshot(now)
         episodes = self._new_episodes()
         self.monitor.poll(snapshot, episodes)
@@ -110,6 +121,32 @@ class Session:
         self._call_back(snapshot, episodes)
         self._request_saves(now)
         return self._reason_to_stop(snapshot, has_trained)
+
+    def say_why_it_ends(self, reason: ExitReason | None) -> None:
+        """Lets the other ranks know; the learners carry it to them. None says that something broke."""
+        if self.follows is None:
+            self.shared.leaving.own = _REASONS.index(reason or ExitReason.BROKEN) + 1
+
+    def expect_peers(self) -> None:
+        """Looks at what the learners have told.
+
+        Raises:
+            LearnerLost: they have lost those of another rank.
+        """
+        if self.peers_lost:
+            raise LearnerLost(self.peers_lost)
+
+    def reason_of_others(self) -> ExitReason | None:
+        """Why another rank ends, and so this one."""
+        heard = self.shared.leaving.heard
+        if heard is None:
+            return None
+        self.follows = heard.rank
+        return _REASONS[heard.reason - 1]
+
+    def told(self, reason: ExitReason) -> str:
+        """The reason to end, for the user."""
+        return reason.value if self.follows is None else f"another rank stopped: {reason.value}"
 
     def recall_episodes(self) -> None:
         """Has the episodes that a resumed serial run brings along count for the means; callbacks knew them before."""
@@ -211,6 +248,8 @@ class Session:
             case EvaluationDone():
                 self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
+            case PeersLost():
+                self.peers_lost = message.sentence
             case CheckpointSaved():
                 if message.kind == "periodic":  # as the final one is, and none of an evaluator
                     self.last_saved[message.policy_id] = message
@@ -294,6 +333,9 @@ class Session:
         reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
         return ExitReason.REWARD if reached else None
 
+
+_REASONS = tuple(ExitReason)
+"""By the number less one that ranks tell each other."""
 
 Counters = dict[str, float]
 

@@ -58,12 +58,13 @@ class Sizes:
     """Processes that load torch."""
 
     @classmethod
-    def of(cls, config: Config, info: EnvInfo) -> Sizes:
+    def of(cls, config: Config, info: EnvInfo, cores: int | None = None) -> Sizes:
         """Those of a run of several processes.
 
         Args:
             config: decided.
             info: spaces of the environments.
+            cores: that the run may use; None for all that it can.
         """
         topology, trajectories = topology_of(config, info), trajectories_per_dataset(config)
         each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
@@ -71,7 +72,7 @@ class Sizes:
         return cls(
             topology=topology,
             trajectories=trajectories,
-            learner_threads=learner_threads(config, info),
+            learner_threads=learner_threads(config, info, cores),
             least_rollout_workers=_least_rollout_workers(config, topology, trajectories),
             num_with_torch=with_torch,
         )
@@ -311,7 +312,7 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
     )
 
 
-def learner_threads(config: Config, info: EnvInfo) -> int:
+def learner_threads(config: Config, info: EnvInfo, cores: int | None = None) -> int:
     """One, because the other cores belong to other roles; but with images the CPU spends nearly all its time there.
 
     Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one.
@@ -321,7 +322,7 @@ def learner_threads(config: Config, info: EnvInfo) -> int:
     if not has_images or config.run.serial_mode or config.run.device != "cpu":
         return 1
     learners = config.run.num_policies * config.learner.num_learners
-    return max(1, min(MOST_THREADS, usable_cores() // learners))
+    return max(1, min(MOST_THREADS, (cores or usable_cores()) // learners))
 
 
 def _least_rollout_workers(config: Config, topology: Topology, trajectories: int) -> int:

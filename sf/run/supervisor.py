@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,10 +18,11 @@ from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.config import Config, check, trajectories_per_dataset
-from sf.console import Console
+from sf.console import Console, speak_for
 from sf.errors import ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.machine.limits import as_refusal, refusals_told
+from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
 from sf.monitor.lines import REPORT_INTERVAL_S
@@ -30,6 +32,7 @@ from sf.processes.signals import Signals, noted_signals
 from sf.run.callbacks import Callbacks
 from sf.run.children import Processes
 from sf.run.preparation import Prepared, prepare
+from sf.run.ranks import Start, WarningsOnly, own_directory, say_start
 from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
@@ -56,10 +59,13 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     Raises:
         SfError: the run was refused, or ended because something broke; its `exit_code` says what kind.
     """
+    rank = rank_of(os.environ)
+    speak_for(rank.rank)
     check(config)
-    expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, after a look at the environment
+    if rank.is_first:
+        expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, when the rest is prepared
     with ForkServer() as fork_server:
-        return train_prepared(prepare(config, fork_server), callbacks, fork_server=fork_server)
+        return train_prepared(prepare(config, fork_server, rank), callbacks, fork_server=fork_server)
 
 
 @refusals_told()
@@ -80,18 +86,19 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, source, info, early, started_by = prepared
+    config, source, info, early, started_by, rank, earlier_starts = prepared
     if fork_server is None:
         with ForkServer() as own:
             return train_prepared(prepared, callbacks, change, own)
-    with noted_signals(config.run.serial_mode, early, started_by) as signals:
+    with noted_signals(config.run.serial_mode, early, started_by) as signals, own_directory(config, rank) as config:
         experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
             Console().line(experiment.set_aside)
         try:
             while True:
-                shared, specs = wire(config, info, source, experiment)
+                say_start(rank, Start(config, experiment.num_earlier_starts))
+                shared, specs = wire(config, info, source, experiment, rank=rank, num_earlier_starts=earlier_starts)
                 if change is not None:
                     specs = change(shared, specs)
                 try:
@@ -138,7 +145,11 @@ def run(
     topology = shared.topology
     held = Fraction(topology.num_slots * topology.rows, trajectories_per_dataset(rest))
     monitor = Monitor(
-        rest, experiment.path, topology.agents_per_env, expected=expected_lag(rest, topology.agents_per_env, held)
+        rest,
+        experiment.path,
+        topology.agents_per_env,
+        None if shared.rank.is_first else WarningsOnly(),
+        expected_lag(rest, topology.agents_per_env, held),
     )
     session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None
@@ -158,6 +169,7 @@ def run(
     except BaseException as failure:  # a callback may raise anything, and no process may be left running
         error = failure
         session.callbacks = Callbacks()  # it would only be raised again
+    session.say_why_it_ends(reason)
     problems = roles.stop(signals)
     if error is None and problems:
         if signals.is_urgent:
@@ -169,13 +181,15 @@ def run(
         if error is None and roles.ended_well("learner") and not signals.received and session.lacks_evaluation():
             session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
         session.read_last()
+        if error is None:
+            session.expect_peers()
     except Exception as failure:
         error = error or failure
     if imbalance := session.imbalance():  # beside any other error, this must not go unnoticed
         imbalance.__cause__, error = error, imbalance
     error = error and (as_refusal(error) or error)
     code = _exit_code(reason, error)
-    why = reason.value if reason and error is None else f"{type(error).__name__}: {error}"
+    why = session.told(reason) if reason and error is None else f"{type(error).__name__}: {error}"
     session.finish(why, code)
     if error is not None:
         raise error
@@ -201,7 +215,8 @@ def _watch(
             Console().line(
                 "The process that started this run is gone, so it stops. Start it with nohup or setsid to let it go on."
             )
-        if (stopped := ExitReason.of(signals.first)) is not None:
+        # First, because torchrun sends a signal to the ranks that are left as soon as one has ended.
+        if (stopped := session.reason_of_others() or ExitReason.of(signals.first)) is not None:
             return stopped
         if not roles.is_ready and time.monotonic() >= next_told_s:
             next_told_s += REPORT_INTERVAL_S
@@ -222,4 +237,6 @@ def _exit_code(reason: ExitReason | None, error: BaseException | None) -> ExitCo
         return ExitCode.INTERNAL
     if reason is ExitReason.SIGINT:
         return ExitCode.SIGINT
+    if reason is ExitReason.BROKEN:
+        return ExitCode.INTERNAL
     return ExitCode.SIGTERM if reason in (ExitReason.SIGTERM, ExitReason.SIGHUP) else ExitCode.FINISHED

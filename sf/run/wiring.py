@@ -6,6 +6,7 @@ rollout-i ◄── answer word + doorbell ─── inference-p-j        action
 rollout-i ── slot full + doorbell ─────► learner-p            the one of its learners that owns the group
 rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
+learner-p ◄── the same, and goodbyes ──► learner-p of a rank  gloo, and the store of torchrun, if there are several
 learner-p ── published weights ────────► inference-p-j        read before every forward pass
 learner-p ◄── control signals ────────── supervisor           save
 learner-p ── train summaries, saved ───► supervisor           a pipe of its own
@@ -25,8 +26,9 @@ import numpy as np
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.inference.bells import InferenceBells
-from sf.machine.cores import Compute
+from sf.machine.cores import Compute, usable_cores
 from sf.machine.limits import ensure_file_size, ensure_room_for_processes
+from sf.machine.rank import ALONE, Rank
 from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
 from sf.run.sizes import Sizes
@@ -36,6 +38,7 @@ from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
 from sf.shared.fields import StoredField
+from sf.shared.leaving import Leaving, leaving_fields
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.shared.role import RoleSpec
@@ -87,6 +90,10 @@ class Shared:
     """This end of the control connection of the first learner of each policy."""
     least_rollout_workers: int
     """So many must be left for the run to go on."""
+    rank: Rank
+    """Of this run."""
+    leaving: Leaving
+    """Why this rank ends, or another one."""
 
     @property
     def has_trained(self) -> bool:
@@ -144,7 +151,7 @@ class Wiring:
                 "owner": self.experiment.owner,
                 "compute": Compute(
                     self.sizes.learner_threads,
-                    place if self.config.run.device == "gpu" else None,  # dealt in turn
+                    place + self.context.rank.local_rank if self.config.run.device == "gpu" else None,  # dealt in turn
                 ),
             },
             "learner",
@@ -240,6 +247,8 @@ class Wiring:
             supervisor_bell=self.supervisor_bell,
             controls=controls,
             least_rollout_workers=self.sizes.least_rollout_workers,
+            rank=self.context.rank,
+            leaving=Leaving(self.context.arena),
         )
 
     def _env_deadlines_s(self) -> dict[Phase, float]:
@@ -258,6 +267,8 @@ def wire(
     source: EnvSource,
     experiment: Experiment,
     extra_fields: Mapping[str, StoredField] | None = None,
+    rank: Rank = ALONE,
+    num_earlier_starts: int | None = None,
 ) -> tuple[Shared, list[RoleSpec]]:
     """Allocates what is shared and lists the roles, learners first because all others wait for their weights.
 
@@ -267,18 +278,21 @@ def wire(
         source: of the environments.
         experiment: where the run saves.
         extra_fields: fields that trajectories store beside the fields of `sf.shared.slots.slot_fields`.
+        rank: of this run among those that train together.
+        num_earlier_starts: of all ranks, if the directory of the experiment does not know it.
 
     Raises:
         ResourceError: there is not enough memory, or too few open files, processes or threads are allowed.
         ConfigError: a registered encoder cannot be sent to other processes.
     """
-    sizes, serial = Sizes.of(config, info), config.run.serial_mode
+    sizes, serial = Sizes.of(config, info, rank.share_of(usable_cores())), config.run.serial_mode
     topology = sizes.topology
     if not serial:
         ensure_file_size(CONTROL_BYTES)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
     inference, learners = range(topology.inference_per_policy), range(topology.num_learners)
-    seed = run_seed(config.run.seed or 0, experiment.num_earlier_starts)
+    starts = experiment.num_earlier_starts if num_earlier_starts is None else num_earlier_starts
+    seed = run_seed(config.run.seed or 0, starts)
     experiment.make_checkpoints(topology.num_policies)
     rollout_bells = [Doorbell() for _ in workers]
     controls = [ControlEnd(f"supervisor-{p}", serial) for p in policies]
@@ -286,7 +300,7 @@ def wire(
         config=config,
         source=source,
         experiment=experiment,
-        context=RunContext(topology, info, seed, _arena(sizes, info, serial, extra_fields)),
+        context=RunContext(topology, info, seed, _arena(sizes, info, serial, extra_fields), rank),
         sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,
@@ -311,7 +325,7 @@ def _arena(sizes: Sizes, info: EnvInfo, serial: bool, extra_fields: Mapping[str,
     num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
     fields = slot_memory(topology, info, extra_fields)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
-    fields |= exchange_fields(num_policies, topology.num_learners)
+    fields |= exchange_fields(num_policies, topology.num_learners) | leaving_fields()
     others = 0
     if not serial:
         others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sf.machine.rank import ALONE, Rank
 from sf.shared.arena import Arena
 from sf.shared.control import ControlEnd
 from sf.shared.doorbell import Doorbell
@@ -22,9 +23,16 @@ class RunContext:
     info: EnvInfo
     """Spaces and numbers of the environments."""
     seed: int
-    """Of the run; random numbers of a role follow from it and from the place of the role."""
+    """Of the run, the same for all ranks."""
     arena: Arena
     """The shared memory."""
+    rank: Rank = ALONE
+    """Of this run among those that train together."""
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed of environments and actions; those of a role follow from it and from the place of the role."""
+        return self.rank.sampling_seed(self.seed)
 
     def slots(self) -> Slots:
         """Views of the trajectories."""

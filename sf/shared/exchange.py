@@ -32,6 +32,9 @@ LOOK_AGAIN_S = 1.0
 class PeerLost(WorkerCrashed):
     """Another process of the exchange is dead; the supervisor knows it too, says how it ended, and ends the run."""
 
+    ends_run = False
+    """Whether the supervisor must hear of it, because it knows nothing of that process."""
+
 
 class Exchange:
     """One process among those that exchange."""

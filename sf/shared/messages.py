@@ -45,6 +45,13 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class PeersLost:
+    """To the supervisor: the learners of another rank cannot be reached any more, so the run must end."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
 class EvaluationDone:
     """To the supervisor: the result of one policy in an evaluation."""
 

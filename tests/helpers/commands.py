@@ -24,6 +24,7 @@ EXPERIMENT = Path("train_dir/default_experiment")
 """Directory of a run that is given no other, from where it was started."""
 LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
 """As a user does, also where nohup, or a shell without jobs, has started the tests; what ends the tests ends it too."""
+MARK = "SF_TEST_RUN"
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
@@ -74,19 +75,25 @@ class Running:
     started: float = field(default_factory=time.monotonic)
     started_at: float = field(default_factory=time.time)
     """By the clock that curves have."""
+    mark: str = ""
+    """Value of MARK in the environment of processes that a launcher puts into sessions of their own."""
 
     @property
     def out(self) -> str:
         return self.out_file.read_text()
 
     def members(self) -> list[psutil.Process]:
-        """Every process of the session, dead ones excluded."""
+        """Every process of the session, or with the mark; dead ones excluded."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
-                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                is_ours = os.getsid(process.pid) == self.process.pid or (self.mark and self._has_mark(process))
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
+
+    def _has_mark(self, process: psutil.Process) -> bool:
+        return process.environ().get(MARK) == self.mark
 
     def named(self, title: str) -> list[psutil.Process]:
         """The processes of the session that show this name, without what an environment has forked and shows it too."""
@@ -137,7 +144,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def started(path: Path, *command_line: str, python_path: str = ROOT) -> Iterator[Running]:
+def started(path: Path, *command_line: str, python_path: str = ROOT, mark: str = "") -> Iterator[Running]:
     """Starts a program; kills its session at the end of the block whatever happened, and checks for shared memory."""
     shared_before = shared_memory()
     out, err = path / "out.txt", path / "err.txt"
@@ -145,9 +152,9 @@ def started(path: Path, *command_line: str, python_path: str = ROOT) -> Iterator
         process = subprocess.Popen(
             [*LAUNCH, *command_line],
             stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
-            env=os.environ | {"PYTHONPATH": python_path},
+            env=os.environ | {"PYTHONPATH": python_path} | ({MARK: mark} if mark else {}),
         )  # fmt: skip
-    command = Running(process, out, err)
+    command = Running(process, out, err, mark=mark)
     try:
         yield command
     finally:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import re
 import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
 
 from sf.config import LearnerConfig, ModelConfig
 from sf.errors import InternalError
 from sf.learner.batch import Batch
 from sf.learner.metrics import Summary
 from sf.learner.peers import ALONE, Peers, peers_of
+from sf.learner.ranks import Ranks
 from sf.learner.update import Update
+from sf.machine.rank import Rank
 from sf.policy import ActorCritic
-from sf.shared.arena import Arena
+from sf.shared.arena import Arena, Field
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
+from sf.shared.leaving import leaving_fields
+from sf.shared.progress import Progress
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.batches import make_batch
 
@@ -39,14 +47,44 @@ def _one_thread() -> None:
 # ---------------------------------------------------------------------------------------------------------- processes
 
 
-def together(function: Any, *arguments: list[Any]) -> list[Any]:
+@contextlib.contextmanager
+def of_one_run(number: int) -> Iterator[list[Callable[[], Peers]]]:
+    """Makers of the learners of one run, each called in a process of its own."""
+    arena, bells = Arena(exchange_fields(1, number)), [Doorbell() for _ in range(number)]
+    yield [partial(peers_of, 0, index, arena, bells) for index in range(number)]
+
+
+@contextlib.contextmanager
+def of_several_ranks(number: int) -> Iterator[list[Callable[[], Peers]]]:
+    """The same for ranks, beside a store as torchrun has it."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    fields = {"run_state": Field((1,), "int64"), "progress": Field((1,), "int64"), **leaving_fields()}
+    yield [
+        partial(rank_in, Arena(fields), Doorbell(), Rank(index, number, index, number, "127.0.0.1", store.port))
+        for index in range(number)
+    ]
+
+
+def rank_in(arena: Arena, bell: Doorbell, rank: Rank) -> Ranks:
+    return Ranks(rank, 0, arena, bell, Progress(arena["progress"], 0))
+
+
+Makers = Callable[[int], contextlib.AbstractContextManager[list[Callable[[], Peers]]]]
+EACH_WAY = pytest.mark.parametrize("makers", [of_one_run, of_several_ranks])
+
+
+def together(makers: Makers, function: Any, *arguments: list[Any]) -> list[Any]:
     """What a function returns in as many processes as there are arguments, each of which is a learner of policy 0."""
+    with makers(len(arguments)) as join:
+        return called(function, join, arguments)
+
+
+def called(function: Any, join: list[Callable[[], Peers]], arguments: Sequence[list[Any]]) -> list[Any]:
     context = multiprocessing.get_context("spawn")
-    arena, bells = Arena(exchange_fields(1, len(arguments))), [Doorbell() for _ in arguments]
     ends, processes = [], []
-    for index, own in enumerate(arguments):
+    for maker, own in zip(join, arguments, strict=True):
         end, child_end = context.Pipe(duplex=False)
-        process = context.Process(target=call, args=(function, index, arena, bells, own, child_end))
+        process = context.Process(target=call, args=(function, maker, own, child_end))
         process.start()
         child_end.close()
         ends.append(end)
@@ -60,9 +98,9 @@ def together(function: Any, *arguments: list[Any]) -> list[Any]:
             process.join()
 
 
-def call(function: Any, index: int, arena: Arena, bells: list[Doorbell], own: list[Any], end: Connection) -> None:
+def call(function: Any, join: Callable[[], Peers], own: list[Any], end: Connection) -> None:
     torch.set_num_threads(1)
-    answer = function(peers_of(0, index, arena, bells), *own)
+    answer = function(join(), *own)
     # Not `send`, which shares the memory of tensors with a process that may be gone by then.
     end.send_bytes(pickle.dumps(answer))
 
@@ -146,7 +184,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
 }
 
 
-def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole() -> None:
+@EACH_WAY
+def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole(makers: Makers) -> None:
     """Weights, optimizer, statistics, learning rate, lag and curves of three datasets, and copies to the last bit."""
     expected: dict[str, Facts] = {}
     jobs: tuple[list[Any], list[Any]] = ([], [])
@@ -156,7 +195,7 @@ def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole() -> N
         for job, share in zip(jobs, zip(*(split(whole, sizes) for whole in wholes), strict=True), strict=True):
             job.append((config, model, list(share)))
         expected[name] = trained_on(None, config, model, wholes)
-    found = together(train_all, *([job] for job in jobs))
+    found = together(makers, train_all, *([job] for job in jobs))
     for name, first, second in zip(CASES, *found, strict=True):
         state, lags, rate, summaries = expected[name]
         assert first[1:] == second[1:], name
@@ -184,13 +223,27 @@ def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:
     return [trained_on(peers, *job) for job in jobs]
 
 
+@EACH_WAY
+def test_cx2_after_100_steps_two_learners_have_the_parameters_of_one(makers: Makers) -> None:
+    wholes = [random_dataset(seed, 8, 0) for seed in range(25)]
+    model: dict[str, Any] = {"normalize_returns": True}
+    state, *_ = trained_on(None, {}, model, wholes)
+    assert state["version"] == 100
+    shares = zip(*(split(whole, (4, 4)) for whole in wholes), strict=True)
+    for ((found, *_),) in together(makers, train_all, *([[({}, model, list(share))]] for share in shares)):
+        for key, tensor in state.items():
+            limit = 1e-6 if re.search("statistics|normalizer", key) else 1e-5
+            assert (found[key] - tensor).abs().max().item() <= limit * max(1.0, tensor.abs().max().item()), key
+
+
+@EACH_WAY
 @pytest.mark.parametrize("normalize_rewards", [False, True])
-def test_fault_b9_h4_what_one_cannot_learn_nobody_learns(normalize_rewards: bool) -> None:
+def test_fault_b9_h4_what_one_cannot_learn_nobody_learns(makers: Makers, normalize_rewards: bool) -> None:
     """The share of one learner is no number: both skip its minibatches, and train on the next dataset."""
     good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
     bad.rewards.fill_(float("nan"))
     jobs = [good, bad, normalize_rewards], [good, good, normalize_rewards]
-    for before, after, skipped, steps in together(train_and_skip, *jobs):
+    for before, after, skipped, steps in together(makers, train_and_skip, *jobs):
         assert any(name.startswith("reward_scaling.") for name in before) == normalize_rewards
         assert all(torch.equal(before[name], after[name]) for name in before)
         assert (skipped, steps) == (4, [4, 0, 4])
@@ -285,9 +338,11 @@ def test_fault_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:
         a.sum(1.0, 2.0)
 
 
-def test_vectors_longer_than_an_outbox() -> None:
+@EACH_WAY
+def test_vectors_longer_than_an_outbox(makers: Makers) -> None:
     size = OUTBOX_BYTES // 4 * 2 + 5
-    found = together(average_and_copy, [1.0, 3.0, size], [5.0, 1.0, size], [float("nan"), 0.0, size])
+    arguments = [1.0, 3.0, size], [5.0, 1.0, size], [float("nan"), 0.0, size]
+    found = together(makers, average_and_copy, *arguments)
     for average, copy in found:
         assert average == pytest.approx([2.0] * 2)
         assert copy == [1.0, 7]

@@ -1,0 +1,96 @@
+"""Whole runs that `torchrun` starts as several ranks (row C-X2): how they train, end, break and go on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sf.errors import ConfigError
+from sf.machine.rank import Rank
+from sf.run.ranks import refuse_with_ranks
+from tests.helpers.commands import Running, newest_version, started, summary_of, wait_for_training
+from tests.helpers.lab import make_config
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+TRAIN = ("-m", "sf.cli.train")
+SMALL = (
+    "--env=CartPole-v1", "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--num_epochs=4",
+    "--num_batches_per_epoch=2",
+)  # fmt: skip
+"""Eight steps on the 256 transitions of each rank."""
+
+
+def ranks(path: Path, *flags: str, torchrun: Sequence[str] = ()) -> contextlib.AbstractContextManager[Running]:
+    return started(path, *TORCHRUN, *torchrun, *TRAIN, *flags, mark=str(path))
+
+
+def supervisor(command: Running, rank: int) -> psutil.Process:
+    """The main process of a rank."""
+    (found,) = [one for one in command.named("sf-train") if one.environ()["RANK"] == str(rank)]
+    return found
+
+
+def test_cx2_two_ranks_end_at_the_frames_of_both_and_leave_one_directory(tmp_path: Path) -> None:
+    with ranks(tmp_path, *SMALL, "--train_for_env_steps=15000") as command:
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+    summary = summary_of(tmp_path)
+    assert summary["exit_reason"] == "train_for_env_steps reached"
+    assert 15_000 <= summary["frames"] < 15_512
+    assert summary["frames"] == summary["policies"][0]["policy_version"] // 8 * 512
+    assert [one.name for one in tmp_path.glob("train_dir/*")] == ["default_experiment"]
+    assert finished.out.count("Checkpoints, curves and configuration are in") == 1
+    assert finished.out.count("The run has ended") == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_cx2_a_signal_to_one_rank_ends_both_in_order(tmp_path: Path, rank: int) -> None:
+    with ranks(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        supervisor(command, rank).terminate()
+        finished = command.finish()
+    assert finished.code == 1, "that of torchrun"
+    assert "exitcode: 143" in finished.err
+    assert "Rank" not in finished.out + finished.err, "no rank was lost"
+    told = {0: "stopped by SIGTERM", 1: "another rank stopped: stopped by SIGTERM"}
+    summary = summary_of(tmp_path)
+    assert (summary["exit_reason"], summary["exit_code"]) == (told[rank], 143)
+    assert summary["policies"][0]["policy_version"] % 8 == 0, "both have finished the same iteration"
+    assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
+
+
+@pytest.mark.parametrize("victim", ["sf-train", "sf-learner-0"])
+def test_fault_h6_cx2_a_killed_rank_ends_the_run_and_the_checkpoint_is_whole(tmp_path: Path, victim: str) -> None:
+    with ranks(tmp_path, *SMALL) as command:
+        wait_for_training(command)
+        (killed,) = [one for one in command.named(victim) if one.environ()["RANK"] == "1"]
+        killed.kill()
+        finished = command.finish()
+    assert finished.code == 1
+    assert "did not stop" not in finished.out + finished.err
+    assert "LearnerLost: Rank 1 of 2 has ended without telling the others, so all of them end.\n" in finished.err
+    assert "sf/run/supervisor.py" not in finished.err, "a traceback of ours says nothing more"
+    assert newest_version(tmp_path) > 0
+
+
+def test_cx2_what_does_not_go_together_with_ranks_is_refused_in_one_sentence_each() -> None:
+    config = make_config(num_learners=2, serial_mode=True, replay="staleness", restart_learner=True)
+    refuse_with_ranks(config, Rank())
+    with pytest.raises(ConfigError) as refused:
+        refuse_with_ranks(config, Rank(0, 2))
+    told = [problem.split(" with the 2 ranks of torchrun: ")[0] for problem in refused.value.problems]
+    assert told == ["serial_mode=True", "num_learners=2", "replay=staleness", "restart_learner=True"]
+
+
+def test_cx2_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
+    """The variable is set by torchrun and read by a shell, which gives each rank its flag."""
+    shell = f"exec {sys.executable} -m sf.cli.train {' '.join(SMALL)} --gamma=0.9$RANK"
+    with started(tmp_path, *TORCHRUN, "--no-python", "sh", "-c", shell, mark=str(tmp_path)) as command:
+        finished = command.finish()
+    assert finished.code == 1
+    assert "ConfigError: Rank 1 was started with gamma=0.91 (0.9 for rank 0). Start all" in finished.err
