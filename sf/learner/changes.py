@@ -61,6 +61,13 @@ def notes_on_changes(before: object, now: object) -> Iterator[str]:
             changed.setdefault(consequence, []).append(f"{name}={later[name]!r} (was {earlier[name]!r})")
     for consequence, flags in changed.items():
         yield f"Warning: resumed with {', '.join(flags)}. {consequence}"
+    ranks_before, ranks = _part(before, ("world_size",)) or 1, _part(now, ("world_size",)) or 1
+    if ranks != ranks_before:
+        size, rate = _part(now, ("config", "learner", "batch_size")), _part(now, ("config", "learner", "learning_rate"))
+        yield (
+            f"Warning: resumed with {ranks} ranks (were {ranks_before}). --batch_size={size} is that of one rank, so a "
+            f"minibatch has {ranks * size} transitions. The learning rate stays as given, --learning_rate={rate:g}."
+        )
 
 
 def _meaning(name: str, value: Any) -> Any:

@@ -33,12 +33,16 @@ MOST_KEPT = 4096
 class Saver:
     """Saves and restores one learner: policy, optimizer, statistics, schedule, counters, random state."""
 
-    def __init__(self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Update):
+    def __init__(
+        self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Update, world_size: int = 1
+    ):
         self.directory, self.update = owner.checkpoints(policy_id), update
         self._owner, self._policy_id = owner, policy_id
         self.keep = config.run.keep_checkpoints
         # As it will be read back: JSON knows lists and no tuples.
-        self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
+        self.description = json.loads(
+            json.dumps({"config": config.to_json(), "env": info.to_json(), "world_size": world_size})
+        )
         self.best_reward = -math.inf
         self.collect_resume_point: Callable[[], Mapping[str, torch.Tensor]] = dict
         """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.resume_point`."""

@@ -102,7 +102,7 @@ class Learner:
         num_streams = topology.num_groups * topology.rows
         self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
         self.update.lag_counts = arena[LAG_COUNTS][index, policy_id]
-        self.saver = Saver(owner, policy_id, config, info, self.update)
+        self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
         share = trajectories_per_dataset(config) // topology.num_learners
         batcher = Batcher(policy_id, context.slots(), share, index, self.device)

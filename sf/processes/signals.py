@@ -19,8 +19,8 @@ STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 class Signals:
     """The stop signals received so far."""
 
-    def __init__(self, second_one_exits: bool, parent: int | None) -> None:
-        self.second_one_exits = second_one_exits
+    def __init__(self, second_one_exits: bool, parent: int | None, has_launcher: bool = False) -> None:
+        self.second_one_exits, self._has_launcher = second_one_exits, has_launcher
         self.received: list[int] = []
         self._parent = parent
         self._reader, self._writer = socket.socketpair()
@@ -56,6 +56,8 @@ class Signals:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
+        if self._has_launcher and number == signal.SIGTERM and number in self.received:
+            return  # torchrun repeats it when another rank has followed; in the end it kills
         self.received.append(number)
         if len(self.received) > (1 if self.second_one_exits else 2):
             # This process itself hangs; the kernel and the watchdog do the rest.
@@ -107,7 +109,7 @@ def _wanted() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def noted_signals(
-    second_one_exits: bool, earlier: Sequence[int] = (), started_by: int | None = None
+    second_one_exits: bool, earlier: Sequence[int] = (), started_by: int | None = None, has_launcher: bool = False
 ) -> Iterator[Signals]:
     """Notes stop signals inside the block; the handlers that were there come back after it.
 
@@ -115,8 +117,9 @@ def noted_signals(
         second_one_exits: for a program that may hang itself.
         earlier: signals that count as well.
         started_by: the process whose end counts as a signal.
+        has_launcher: several SIGTERM count as one, because a launcher sends it, and others do too.
     """
-    signals = Signals(second_one_exits, started_by)
+    signals = Signals(second_one_exits, started_by, has_launcher)
     signals.received += earlier
     if getattr(sys.unraisablehook, "__module__", "") == __name__:
         sys.unraisablehook = sys.__unraisablehook__  # nothing is raised from here on

@@ -90,8 +90,14 @@ def train_prepared(
     if fork_server is None:
         with ForkServer() as own:
             return train_prepared(prepared, callbacks, change, own)
-    with noted_signals(config.run.serial_mode, early, started_by) as signals, own_directory(config, rank) as config:
-        experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
+    with (
+        noted_signals(config.run.serial_mode, early, started_by, has_launcher=not rank.is_alone) as signals,
+        own_directory(config, rank) as config,
+    ):
+        behavior = (
+            "resume" if rank.attempt else config.run.restart_behavior
+        )  # torchrun begins again from what was saved
+        experiment = Experiment(config.run.train_dir, config.run.experiment, behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
             Console().line(experiment.set_aside)

@@ -240,3 +240,14 @@ def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     expect_exact_ledger(tmp_path, done)
     assert not unfinished()
     assert run(tmp_path, *CARTPOLE, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"
+
+
+def test_cx2_a_launcher_that_repeats_a_signal_does_not_kill_a_run_that_saves() -> None:
+    signals = Signals(second_one_exits=False, parent=None, has_launcher=True)
+    for _ in range(3):
+        signals.note(signal.SIGTERM, None)
+    assert signals.first is signal.SIGTERM
+    assert not signals.is_urgent
+    signals.note(signal.SIGINT, None)
+    assert signals.is_urgent, "a user insists"
+    signals.close()

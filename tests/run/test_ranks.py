@@ -13,7 +13,7 @@ import pytest
 from sf.errors import ConfigError
 from sf.machine.rank import Rank
 from sf.run.ranks import refuse_with_ranks
-from tests.helpers.commands import Running, newest_version, started, summary_of, wait_for_training
+from tests.helpers.commands import Running, newest_version, run, started, summary_of, wait_for_training
 from tests.helpers.lab import make_config
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -94,3 +94,27 @@ def test_cx2_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
         finished = command.finish()
     assert finished.code == 1
     assert "ConfigError: Rank 1 was started with gamma=0.91 (0.9 for rank 0). Start all" in finished.err
+
+
+def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(tmp_path: Path) -> None:
+    """Also where the first start was told to begin anew."""
+    flags = *SMALL, "--train_for_env_steps=40000", "--restart_behavior=overwrite"
+    with ranks(tmp_path, *flags, torchrun=["--max-restarts=1"]) as command:
+        wait_for_training(command)
+        supervisor(command, 1).kill()
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+    assert finished.out.count("Resumed from") == 1
+    assert 40_000 <= summary_of(tmp_path)["frames"] < 40_512
+    assert summary_of(tmp_path)["new_frames"] < summary_of(tmp_path)["frames"]
+
+
+def test_fault_h5_cx2_a_run_continues_with_another_number_of_ranks(tmp_path: Path) -> None:
+    flags = *SMALL, "--batch_size=128"
+    with ranks(tmp_path, *flags, "--train_for_env_steps=2000") as command:
+        assert command.finish().code == 0
+    finished = run(tmp_path, *flags, "--train_for_env_steps=4000")
+    assert finished.code == 0, finished.err
+    assert "resumed with 1 ranks (were 2). --batch_size=128 is that of one rank, so a minibatch has 128" in finished.out
+    assert "The learning rate stays as given, --learning_rate=" in finished.out
+    assert 4_000 <= summary_of(tmp_path)["frames"] < 4_256
