@@ -108,7 +108,7 @@ def train(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if code == ExitCode.SIGTERM:
+    if code in (ExitCode.SIGTERM, ExitCode.REQUEUE):
         sys.exit(code)  # everything is saved, and the sender of the signal wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
 

@@ -17,7 +17,8 @@
 
 Every message says what was expected, what was found with its value, and what to change. A run that ends without an
 exception has a code as well. It is 0 when the run finished or a callback stopped it, 130 after SIGINT, and 143 after
-SIGTERM or SIGHUP.
+SIGTERM or SIGHUP. It is 75 (EX_TEMPFAIL) after SIGUSR1, and after SIGTERM in a job of Slurm: the run is saved and asks
+to be started again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class ExitCode(IntEnum):
     RESOURCES = 5
     RESTARTS_SPENT = 6
     INTERNAL = 7
+    REQUEUE = 75
     SIGINT = 130
     SIGPIPE = 141
     SIGTERM = 143

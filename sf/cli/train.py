@@ -35,7 +35,7 @@ def _train(arguments: Sequence[str]) -> int:
 
     set_title("train")
     code, _ = train(config)
-    if not spoken_for() and code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM):
+    if not spoken_for() and code in (ExitCode.FINISHED, ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE):
         print(_next_steps(config.run, config.model.encoder))
     return code
 

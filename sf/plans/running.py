@@ -85,10 +85,8 @@ class PlanRun:
             code = error.exit_code if isinstance(error, SfError) else ExitCode.INTERNAL
             self._finish(f"{type(error).__name__}: {error}", code)
             raise
-        signal_codes = {ExitReason.SIGINT: ExitCode.SIGINT, ExitReason.SIGTERM: ExitCode.SIGTERM}
-        code = signal_codes.get(reason, ExitCode.SIGTERM if reason is ExitReason.SIGHUP else ExitCode.FINISHED)
-        self._finish(reason.value, code)
-        return code
+        self._finish(reason.value, reason.code)
+        return reason.code
 
     def _reason_to_stop(self, result: dict[str, Any]) -> ExitReason | None:
         self.signals.look_for_parent()

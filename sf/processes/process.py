@@ -60,7 +60,7 @@ MARK = "SF_WORKER"
 OOM_SCORE = 500
 """As if it used half of the memory of the machine in addition, where the kernel chooses a process to kill."""
 
-STACKS_SIGNAL = signal.SIGUSR1
+STACKS_SIGNAL = signal.SIGUSR2
 """Has a child print where its threads are."""
 
 _PR_SET_PDEATHSIG = 1

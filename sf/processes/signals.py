@@ -12,8 +12,17 @@ from types import FrameType
 
 from sf.errors import ExitCode
 
-STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-"""The last one comes when the terminal is gone, or what has started the run."""
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+"""SIGHUP comes when the terminal is gone, or what has started the run; SIGUSR1 from a scheduler."""
+SLURM_JOB = "SLURM_JOB_ID"
+"""Environment variable in jobs of Slurm, which sends SIGTERM before the time of a job is over, or to make room."""
+
+
+def code_after(number: int) -> ExitCode:
+    """The exit code of a run that a stop signal has ended."""
+    if number == signal.SIGUSR1 or (number == signal.SIGTERM and os.environ.get(SLURM_JOB)):
+        return ExitCode.REQUEUE
+    return ExitCode.SIGINT if number == signal.SIGINT else ExitCode.SIGTERM
 
 
 class Signals:
@@ -61,7 +70,7 @@ class Signals:
         self.received.append(number)
         if len(self.received) > (1 if self.second_one_exits else 2):
             # This process itself hangs; the kernel and the watchdog do the rest.
-            os._exit(ExitCode.SIGINT if self.received[0] == signal.SIGINT else ExitCode.SIGTERM)
+            os._exit(code_after(self.received[0]))
 
     def close(self) -> None:
         self._reader.close()
@@ -84,7 +93,7 @@ def early_signals() -> list[int]:
 
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(ExitCode.SIGTERM))
+        raised.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(code_after(number)))
         raise raised[-1]
 
     def tell_lost(lost: sys.UnraisableHookArgs) -> None:

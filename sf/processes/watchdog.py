@@ -19,7 +19,7 @@ SCANS = 5
 def main(mark: str) -> None:
     """Waits for the end of the supervisor; `mark` is what the environment of all that its children start contains."""
     os.setpgid(0, 0)  # a signal to the group of the supervisor must not reach this process
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.read():
         return

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 
 from sf.config import Config
-from sf.errors import ExperimentError, InternalError, LearnerLost
+from sf.errors import ExitCode, ExperimentError, InternalError, LearnerLost
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.monitor.lag_sight import LagCounted
+from sf.processes.signals import code_after
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
@@ -42,13 +43,22 @@ class ExitReason(enum.Enum):
     SIGINT = "stopped by SIGINT"
     SIGTERM = "stopped by SIGTERM"
     SIGHUP = "stopped by SIGHUP"
+    SIGUSR1 = "stopped by SIGUSR1, to be started again"
+    SLURM = "stopped by SIGTERM in a job of Slurm, to be started again"
     BROKEN = "it broke"
     """Of other ranks only: what broke raises an error where it did."""
 
     @classmethod
     def of(cls, stop: signal.Signals | None) -> ExitReason | None:
         """The reason that a stop signal gives."""
+        if stop is signal.SIGTERM and code_after(stop) is ExitCode.REQUEUE:
+            return cls.SLURM
         return None if stop is None else cls[stop.name]
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code of a run that ends for this reason."""
+        return _CODES.get(self, ExitCode.FINISHED)
 
 
 class Session:
@@ -334,6 +344,14 @@ class Session:
         return ExitReason.REWARD if reached else None
 
 
+_CODES = {
+    ExitReason.SIGINT: ExitCode.SIGINT,
+    ExitReason.SIGTERM: ExitCode.SIGTERM,
+    ExitReason.SIGHUP: ExitCode.SIGTERM,
+    ExitReason.SIGUSR1: ExitCode.REQUEUE,
+    ExitReason.SLURM: ExitCode.REQUEUE,
+    ExitReason.BROKEN: ExitCode.INTERNAL,
+}
 _REASONS = tuple(ExitReason)
 """By the number less one that ranks tell each other."""
 

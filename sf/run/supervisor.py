@@ -1,7 +1,7 @@
 """The main process: checks, prepares, starts the roles, watches them, and ends the run in one way after any event.
 
 The order wastes nothing. Configurations are refused before a directory is made, and a directory is taken before a
-process is started. Signals only leave a note; the loop acts on it. The first SIGINT, SIGTERM or SIGHUP stops in order
+process is started. Signals only leave a note; the loop acts on it. The first stop signal ends the run in order
 and saves, the second one kills.
 """
 
@@ -241,8 +241,4 @@ def _exit_code(reason: ExitReason | None, error: BaseException | None) -> ExitCo
         return error.exit_code
     if error is not None:
         return ExitCode.INTERNAL
-    if reason is ExitReason.SIGINT:
-        return ExitCode.SIGINT
-    if reason is ExitReason.BROKEN:
-        return ExitCode.INTERNAL
-    return ExitCode.SIGTERM if reason in (ExitReason.SIGTERM, ExitReason.SIGHUP) else ExitCode.FINISHED
+    return reason.code if reason else ExitCode.FINISHED

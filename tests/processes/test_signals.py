@@ -36,7 +36,9 @@ from tests.helpers.commands import (
 from tests.helpers.lab import make_config
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 75)]
+)
 def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, code: int) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_first_step(command)
@@ -46,8 +48,21 @@ def test_fault_e1_e2_first_signal_saves_and_ends(tmp_path: Path, number: int, co
         finished = command.finish(20)
     assert finished.code == code, finished.err
     summary = summary_of(tmp_path)
-    assert summary["exit_reason"] == f"stopped by {signal.Signals(number).name}"
+    assert summary["exit_reason"].split(", ")[0] == f"stopped by {signal.Signals(number).name}"
+    assert ("to be started again" in summary["exit_reason"]) == (code == 75)
     assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
+
+
+def test_cx2_a_job_of_slurm_that_is_told_to_end_asks_for_a_requeue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    with running(tmp_path, *CARTPOLE) as command:
+        wait_for_first_step(command)
+        command.process.terminate()
+        assert command.finish(20).code == 75
+    reason = "stopped by SIGTERM in a job of Slurm, to be started again"
+    assert (summary_of(tmp_path)["exit_reason"], summary_of(tmp_path)["exit_code"]) == (reason, 75)
 
 
 def test_fault_e1_environments_are_closed(tmp_path: Path) -> None:

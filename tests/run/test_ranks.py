@@ -49,7 +49,10 @@ def test_cx2_two_ranks_end_at_the_frames_of_both_and_leave_one_directory(tmp_pat
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_cx2_a_signal_to_one_rank_ends_both_in_order(tmp_path: Path, rank: int) -> None:
+def test_cx2_a_signal_to_one_rank_ends_both_in_order(
+    tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with ranks(tmp_path, *SMALL) as command:
         wait_for_training(command)
         supervisor(command, rank).terminate()

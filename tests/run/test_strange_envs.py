@@ -55,7 +55,7 @@ class Careless(Shaped):
             lambda: os.chdir("/"),
             lambda: os.umask(0o777),
             lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-            lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+            lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
             lambda: signal.setitimer(signal.ITIMER_REAL, 1000),
             lambda: np.random.seed(0),
             lambda: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start(),
