@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from sf.config import LearnerConfig
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.minibatches import Ages, MinibatchRows, Selection
+from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Sequences
 from sf.shared.arena import Array
 
@@ -34,6 +35,8 @@ class Minibatch:
     """[n] which of the transitions train, where a recurrent policy goes through more; None for all."""
     exhausts: bool = False
     """No other minibatch of the dataset can follow after a step on this one."""
+    std_mean: tuple[Tensor, Tensor] | None = None
+    """Of the advantages that train, of all learners, if there are several."""
 
 
 class MinibatchSource(Protocol):
@@ -52,8 +55,11 @@ class MinibatchSource(Protocol):
 class DealtMinibatches:
     """Deals the transitions of the newest dataset, and keeps none of them."""
 
-    def __init__(self, policy: ActorCritic, config: LearnerConfig, version: Callable[[], int]) -> None:
+    def __init__(
+        self, policy: ActorCritic, config: LearnerConfig, version: Callable[[], int], peers: Peers = ALONE
+    ) -> None:
         """Deals for a policy whose present version is `version()`."""
+        self._peers = peers
         self._is_recurrent, self._config, self._version = policy.state_size > 0, config, version
         self._first_version = 0
         self._batch: Batch
@@ -73,9 +79,21 @@ class DealtMinibatches:
         """See `MinibatchSource`."""
         flags = self._config
         dealt = self._selection.deal(flags.num_minibatches, flags.shuffle_minibatches, self._is_recurrent)
+        std_means = self._std_means(dealt)
         for index, rows in enumerate(dealt):
             steps_since = self._version() - self._first_version
-            yield self._minibatch(rows, steps_since, ends_epoch=index == len(dealt) - 1)
+            minibatch = self._minibatch(rows, steps_since, ends_epoch=index == len(dealt) - 1)
+            yield replace(minibatch, std_mean=std_means[index]) if std_means else minibatch
+
+    def _std_means(self, dealt: list[MinibatchRows]) -> list[tuple[Tensor, Tensor]] | None:
+        """Of all minibatches at once, because each exchange takes longer than its few numbers."""
+        if not self._config.normalize_advantages or not dealt:
+            return None
+        advantages = self._transitions.advantages
+        return self._peers.std_means(
+            [advantages if rows.trained is None else advantages[rows.trained] for rows in dealt],
+            self._config.advantage_ddof,
+        )
 
     def _minibatch(self, rows: MinibatchRows, steps_since: int, ends_epoch: bool) -> Minibatch:
         batch, transitions = self._batch, self._transitions

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
-from sf.learner.peers import ALONE, Peers
 
 RATIO_LIMITS = (0.05, 20.0)
 """Of the reciprocal form, as in Sample Factory 2."""
@@ -14,12 +13,19 @@ MOST_LOG_RATIO = 20.0
 """Ratios above e^20 count as e^20, without a derivative. In float32 e^89 is infinite, and 0 times that is no number."""
 
 
-def normalize_advantages(advantages: Tensor, ddof: int = 1, peers: Peers = ALONE) -> Tensor:
+def normalize_advantages(advantages: Tensor, ddof: int = 1, std_mean: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """(A - mean) / (std + 1e-8) with the sample deviation (ddof 1) or that of the population (ddof 0); [N].
 
-    Mean and deviation are those of the advantages of all learners. A single advantage becomes 0.
+    A single advantage becomes 0.
+
+    Args:
+        advantages: [N] of this learner.
+        ddof: of the deviation.
+        std_mean: deviation and mean of the advantages of all learners, where there are several.
     """
-    std, mean = peers.std_mean(advantages, ddof)
+    if std_mean is None:
+        std_mean = torch.std_mean(advantages, correction=ddof if advantages.numel() > 1 else 0)
+    std, mean = std_mean
     return (advantages - mean) / (std + 1e-8)
 
 

@@ -49,10 +49,12 @@ class Peers:
     def mean_(self, tensor: Tensor, weight: float) -> None:
         """Replaces a tensor by its average over all learners; one with weight 0 may hold anything."""
 
-    def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-        """Deviation and mean of the samples [n] of all learners; a single number has no sample deviation but 0."""
-        std, mean = torch.std_mean(samples, correction=ddof if samples.numel() > 1 else 0)
-        return std, mean
+    def std_means(self, parts: Sequence[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]] | None:
+        """Deviation and mean of the samples [n] of all learners, for each part; None for a learner that is alone.
+
+        A single number has no sample deviation but 0.
+        """
+        return None
 
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The tensors of the first learner, under the same names and of the same shapes and types."""
@@ -137,6 +139,12 @@ class Team(Peers):
         total: list[float] = torch.stack([row for (row,) in rows]).sum(0).tolist()
         return total
 
+    def std_means(self, parts: Sequence[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]]:
+        """See `Peers`."""
+        shares = self.gather(torch.from_numpy(np.stack([_moments(part) for part in parts])))
+        facts = np.stack([share.numpy() for (share,) in shares], axis=1)
+        return [_std_mean_of_all(facts[i].tolist(), part, ddof) for i, part in enumerate(parts)]
+
 
 class SeveralLearners(Team):
     """Several learners of one run, each in a process of its own.
@@ -191,11 +199,6 @@ class SeveralLearners(Team):
             # Not waited for: the device takes it before it writes there for the next mean.
             tensor.copy_(host.view(tensor.shape), non_blocking=True)
 
-    def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-        """See `Peers`."""
-        facts = [share.tolist() for share in self._contributions(moments(samples))]
-        return std_mean_of_all(facts, samples, ddof)
-
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Peers`."""
         taken = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
@@ -223,15 +226,15 @@ def peers_of(
     return ALONE if len(bells) == 1 else SeveralLearners(Exchange(policy_id, index, arena, bells, progress))
 
 
-def moments(samples: Tensor) -> Array:
+def _moments(samples: Tensor) -> Array:
     """[3] how many samples there are, their mean, and the sum of the squares of their distances from it."""
     own = samples.cpu().numpy().astype(np.float64)
     mean = own.sum() / max(1, own.size)
     return np.array([own.size, mean, np.square(own - mean).sum()])
 
 
-def std_mean_of_all(shares: Sequence[Sequence[float]], like: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-    """Deviation and mean of all samples, from the `moments` of each share; in plain numbers, as every step needs it."""
+def _std_mean_of_all(shares: Sequence[Sequence[float]], like: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
+    """Deviation and mean of all samples, from the `_moments` of each share."""
     total = sum(size for size, _, _ in shares)
     mean = sum(size * its_mean for size, its_mean, _ in shares) / total
     squares = sum(its_squares + size * (its_mean - mean) ** 2 for size, its_mean, its_squares in shares)

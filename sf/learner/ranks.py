@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Work
 
 from sf.learner.meeting import HUNG_S, Pulse, RankLost, carry_reasons, meet, open_store, stop_looker, what_was_lost
-from sf.learner.peers import HostCopy, Team, moments, std_mean_of_all
+from sf.learner.peers import HostCopy, Team
 from sf.machine.rank import Rank
 from sf.shared.arena import Arena
 from sf.shared.doorbell import Doorbell
@@ -117,11 +117,6 @@ class Ranks(Team):
         if total:
             sums[:-1].div_(total)
         tensor.copy_(sums[:-1].view(tensor.shape))
-
-    def std_mean(self, samples: Tensor, ddof: int) -> tuple[Tensor, Tensor]:
-        """See `Peers`."""
-        shares = [share.tolist() for share in self._gathered(torch.from_numpy(moments(samples)))]
-        return std_mean_of_all(shares, samples, ddof)
 
     def take_from_first(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Peers`."""

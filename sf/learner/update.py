@@ -120,7 +120,7 @@ class Update:
         self._minibatches: MinibatchSource = (
             ReplayedMinibatches(policy, config, replay, lambda: self.version)
             if self.replays
-            else DealtMinibatches(policy, config, lambda: self.version)
+            else DealtMinibatches(policy, config, lambda: self.version, peers)
         )
         self.optimizer = FlatAdam(policy, config)
         self.statistics = Statistics(policy, peers, config.statistics_initial_count)
@@ -188,7 +188,7 @@ class Update:
                 evaluation, rows = self._evaluate(minibatch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
-                if not self._step(evaluation, rows, lr_factor):
+                if not self._step(evaluation, rows, lr_factor, minibatch.std_mean):
                     continue
                 self._count(minibatch.each_lag)
                 if self.want_summary:
@@ -280,7 +280,13 @@ class Update:
             return evaluation, rows
         return evaluation.take(minibatch.kept), rows.take(minibatch.kept)
 
-    def _step(self, evaluation: Evaluation, minibatch: Transitions, lr_factor: float) -> bool:
+    def _step(
+        self,
+        evaluation: Evaluation,
+        minibatch: Transitions,
+        lr_factor: float,
+        std_mean: tuple[Tensor, Tensor] | None,
+    ) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
 
         Raises:
@@ -288,7 +294,7 @@ class Update:
         """
         size = len(minibatch)
         self.algorithm.version = self.version
-        normalized = self._with_normalized_advantages(minibatch)
+        normalized = self._with_normalized_advantages(minibatch, std_mean)
         self.policy.flat_gradient.zero_()
         losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
@@ -335,10 +341,12 @@ class Update:
                 minibatch,
             )
 
-    def _with_normalized_advantages(self, minibatch: Transitions) -> Transitions:
+    def _with_normalized_advantages(
+        self, minibatch: Transitions, std_mean: tuple[Tensor, Tensor] | None
+    ) -> Transitions:
         if not self.config.normalize_advantages:
             return minibatch
-        advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, self.peers)
+        advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, std_mean)
         return replace(minibatch, advantages=advantages)
 
     def _reward_scaling_state(self) -> dict[str, Tensor]:

@@ -259,6 +259,36 @@ def train_and_skip(peers: Peers, first: Batch, second: Batch, normalize_rewards:
     return before, after, update.num_skipped, steps
 
 
+class Counting:
+    """A process group that counts what is asked of it."""
+
+    def __init__(self, group: Any) -> None:
+        self.group, self.number = group, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.number += 1
+        return getattr(self.group, name)
+
+
+def test_cx2_an_optimizer_step_takes_one_exchange_between_ranks() -> None:
+    """What else there is comes once in an epoch, or in a dataset."""
+    share = random_dataset(1, 8, 0)
+    for found in together(of_several_ranks, exchanges_of, [share], [share]):
+        few, many = found
+        assert many - few == 2 * (8 - 4)
+
+
+def exchanges_of(peers: Ranks, share: Batch) -> list[int]:
+    numbers = []
+    peers._group = counting = Counting(peers._group)
+    for num_minibatches in (4, 8):
+        update = make_update({"num_batches_per_epoch": num_minibatches, "num_epochs": 2}, {}, peers)
+        before = counting.number
+        assert len(list(update.steps(share))) == 2 * num_minibatches
+        numbers.append(counting.number - before)
+    return numbers
+
+
 def test_fault_b9_statistics_take_in_no_dataset_of_which_a_step_was_skipped() -> None:
     """One trajectory of four is no number: of the minibatches of two, those without it are trained on."""
     good, bad = random_dataset(1, 4, 0), random_dataset(2, 4, 0)
