@@ -112,7 +112,7 @@ class Ranks(Team):
         else:
             sums[:-1].zero_()
         sums[-1] = weight
-        self._finish(self._group.allreduce([sums]))
+        self._exchanged(self._group.allreduce([sums]))
         total = sums[-1].item()
         if total:
             sums[:-1].div_(total)
@@ -122,13 +122,19 @@ class Ranks(Team):
         """See `Peers`."""
         taken = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         for tensor in taken.values():
-            self._finish(self._group.broadcast(tensor.view(-1), 0))
+            self._exchanged(self._group.broadcast(tensor.view(-1), 0))
         return taken
 
     def _gathered(self, own: Tensor) -> list[Tensor]:
         rows = [torch.empty_like(own) for _ in range(self.rank.world_size)]
-        self._finish(self._group.allgather([rows], [own]))
+        self._exchanged(self._group.allgather([rows], [own]))
         return rows
+
+    def _exchanged(self, work: Work) -> None:
+        """Waits for an exchange that belongs to the training."""
+        began_s = time.perf_counter()
+        self._finish(work)
+        self.exchange_s += time.perf_counter() - began_s
 
     def _finish(self, work: Work, within_s: float = float("inf")) -> None:
         """Waits until all ranks have taken part.

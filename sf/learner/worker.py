@@ -22,6 +22,7 @@ from sf.errors import InternalError
 from sf.learner.admission import Admission
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
+from sf.learner.exchange_share import ExchangeShare
 from sf.learner.lag_target import LagTarget
 from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, Peers, peers_of
@@ -113,6 +114,7 @@ class Learner:
             if self.saver.has_resumed:
                 Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
         self._batch: Batch | None = None
+        self._exchange_share = ExchangeShare()
         self._lag_target, self._admission = self._limits(config, context)
         self.record["first_env_steps"] = self.record["env_steps"] = self.frames
         self.record["version"] = self.update.version
@@ -212,7 +214,7 @@ class Learner:
         now = time.monotonic()
         (self.update.want_summary,) = map(bool, self.peers.sum(self.leads and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
-        lags = []
+        lags, began_s, exchanged_s = [], time.perf_counter(), self.peers.exchange_s
         try:
             for step in self.update.steps(batch):
                 lags.append(step.lag_avg)
@@ -226,6 +228,9 @@ class Learner:
             self.record.publish()
             raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
         was_trained_on = bool(lags)
+        took_s, exchange_s = time.perf_counter() - began_s, self.peers.exchange_s - exchanged_s
+        if (told := self._exchange_share.add(len(lags), took_s, exchange_s)) and self.leads:
+            Console().line(told)
         self._steer(lags)
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
