@@ -165,14 +165,15 @@ def carry_reasons(rank: Rank, store: Store, leaving: Leaving) -> None:
             leaving.hear(heard)
 
 
-def what_was_lost(rank: Rank, store: Store, pulse: Pulse, cause: str, look: Callable[[], None]) -> RankLost:
+def what_was_lost(rank: Rank, store: Store, pulse: Pulse, how: str, cause: str, look: Callable[[], None]) -> RankLost:
     """The error that names the rank that has died; all ranks that are left give the same answer.
 
     Args:
         rank: of this learner.
         store: of the policy; not used by the pulse.
         pulse: of this learner.
-        cause: what gloo says.
+        how: the lost rank was lost, after its number.
+        cause: what gloo says, for a rank whose number cannot be found out.
         look: called again and again.
     """
     deadline_s = time.monotonic() + SILENT_S + 2 * BEAT_S
@@ -185,7 +186,7 @@ def what_was_lost(rank: Rank, store: Store, pulse: Pulse, cause: str, look: Call
                 raise RuntimeError(pulse.error)
             if silent or time.monotonic() > deadline_s:
                 whom = f"{_ranks(silent)} of {rank.world_size}" if silent else "Another rank"
-                verdict = f"{whom} has ended without telling the others, so all of them end."
+                verdict = f"{whom} {how}, so all of them end."
                 if not silent:
                     verdict += f" The connections say: {cause}"
                 return RankLost(store.compare_set("lost", "", verdict).decode())

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -151,7 +152,7 @@ class Ranks(Team):
             except RuntimeError as error:  # also after LOOK_AGAIN
                 if has_ended:
                     self._is_over = True
-                    raise self._lost(str(error)) from None
+                    raise self._lost("has ended without telling the others", str(error)) from None
             if work.is_completed():
                 continue
             self._progress.enter(Phase.STEP)
@@ -160,9 +161,10 @@ class Ranks(Team):
                 self._is_over = True
                 raise RankLost(f"Rank {self.rank.rank} ends, and others do not hear of it within {within_s:.0f} s.")
 
-    def _lost(self, cause: str) -> RankLost:
+    def _lost(self, how: str, cause: str = "nothing") -> RankLost:
         cause = cause.split("] ")[-1].split(". ")[0]  # without the place in the source of gloo, and its advice
-        return what_was_lost(self.rank, self._store, self._pulse, cause, lambda: self._progress.enter(Phase.STEP))
+        look = partial(self._progress.enter, Phase.STEP)
+        return what_was_lost(self.rank, self._store, self._pulse, how, cause, look)
 
     def _look_for_silent_ranks(self) -> None:
         """Where nothing fails, a rank may hang all the same.
@@ -173,4 +175,4 @@ class Ranks(Team):
         silent = [other for other, silent_s in self._pulse.silent_for().items() if silent_s > HUNG_S]
         if silent or self._pulse.error:
             self._is_over = True
-            raise self._lost(f"no sign of life for {HUNG_S:.0f} s")
+            raise self._lost(f"has given no sign of life for {HUNG_S:.0f} s")

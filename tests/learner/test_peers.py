@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import pickle
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,6 +21,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from sf.config import LearnerConfig, ModelConfig
 from sf.errors import InternalError
+from sf.learner import ranks
 from sf.learner.batch import Batch
 from sf.learner.metrics import Summary
 from sf.learner.peers import ALONE, Peers, peers_of
@@ -359,6 +362,40 @@ def test_what_a_dead_peer_has_said_counts() -> None:
     arena["exchange/pid"][0, 1] = ended.pid
     assert not b.are_ready()
     assert a.are_ready()
+
+
+def test_fault_h6_cx2_all_ranks_that_are_left_name_the_one_that_died() -> None:
+    told = "Rank 2 of 3 has ended without telling the others, so all of them end."
+    assert together(of_several_ranks, lost_unless, [False], [False], [True]) == [told, told, ""]
+
+
+def lost_unless(peers: Peers, ends: bool) -> str:
+    assert len(peers.sum(1.0)) == 1
+    if ends:
+        return ""
+    with pytest.raises(PeerLost) as lost:
+        peers.sum(1.0)
+    assert lost.value.ends_run
+    assert not peers.leave(), "it has nobody to agree with any more"
+    return str(lost.value)
+
+
+def test_fault_h3_cx2_a_rank_that_hangs_is_named() -> None:
+    """With three seconds instead of a minute."""
+    lost, _ = together(of_several_ranks, waiting, [False], [True])
+    assert lost == "Rank 1 of 2 has given no sign of life for 3 s, so all of them end."
+
+
+def waiting(peers: Peers, hangs: bool) -> str:
+    peers.sum(1.0)
+    if hangs:
+        subprocess.Popen(["sh", "-c", f"sleep 8; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return ""
+    vars(ranks)["HUNG_S"] = 3.0
+    with pytest.raises(PeerLost) as lost:
+        peers.sum(1.0)
+    return str(lost.value)
 
 
 def test_fault_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:

@@ -121,3 +121,16 @@ def test_fault_h5_cx2_a_run_continues_with_another_number_of_ranks(tmp_path: Pat
     assert "resumed with 1 ranks (were 2). --batch_size=128 is that of one rank, so a minibatch has 128" in finished.out
     assert "The learning rate stays as given, --learning_rate=" in finished.out
     assert 4_000 <= summary_of(tmp_path)["frames"] < 4_256
+
+
+def test_cx2_variables_that_do_not_fit_are_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    finished = run(tmp_path, *SMALL)
+    assert finished.code == 2
+    assert (
+        "ConfigError: The environment variables of torchrun do not fit together: there is no WORLD_SIZE" in finished.err
+    )
+    assert finished.err.count("\n") == 1
+    assert not (tmp_path / "train_dir").exists()
