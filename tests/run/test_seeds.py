@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,21 @@ import numpy as np
 import pytest
 import torch
 
+from sf.machine.rank import ALONE, Rank
 from tests.helpers.lab import make_lab, step_until
 
 POLICIES, WORKERS = 2, 2
 
 
-def drawn_with(path: Path, seed: int, env: str = "CartPole-v1", **flags: Any) -> dict[str, Any]:
-    """What each source of random numbers gives in a run with this seed."""
+def drawn_with(path: Path, seed: int, env: str = "CartPole-v1", rank: Rank = ALONE, **flags: Any) -> dict[str, Any]:
+    """What each source of random numbers gives in a run with this seed; learners of ranks are not connected."""
     lab = make_lab(
         path, env, seed=seed, num_workers=WORKERS, num_policies=POLICIES, num_envs_per_worker=4, batch_size=64,
         eval_every_steps=64, **flags,
     )  # fmt: skip
+    for spec in lab.specs:
+        if spec.kind in ("rollout", "inference"):
+            spec.arguments["context"] = replace(spec.arguments["context"], rank=rank)
     roles: dict[str, Any] = {spec.name: lab.build(spec.name) for spec in lab.specs}
     found: dict[str, Any] = {}
     for index in range(POLICIES):
@@ -59,6 +64,14 @@ def test_same_seed_same_numbers(runs: list[dict[str, Any]]) -> None:
 
 def test_another_seed_changes_every_source(runs: list[dict[str, Any]]) -> None:
     assert [name for name in runs[0] if runs[0][name] == runs[2][name]] == []
+
+
+def test_cx2_no_two_ranks_draw_the_same(runs: list[dict[str, Any]], tmp_path: Path) -> None:
+    """But for the weights, which are those of rank 0 anyway."""
+    first, second = runs[0], drawn_with(tmp_path, 7, rank=Rank(1, 2))
+    same = {name.split(" ")[0] for name in first if first[name] == second[name]}
+    assert same == {"weights", "evaluation"}
+    assert [name for name in first if name.startswith("environment") and first[name] == second[name]] == []
 
 
 def test_no_two_sources_of_a_kind_are_alike(runs: list[dict[str, Any]]) -> None:
