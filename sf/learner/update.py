@@ -175,7 +175,7 @@ class Update:
         if self.reward_scaling is not None:
             self.reward_scaling.remember()
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
-        is_last = False
+        is_last, lags = False, list[Array]()
         for epoch in range(self.config.num_epochs):
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
@@ -190,7 +190,7 @@ class Update:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
                 if not self._step(evaluation, rows, lr_factor, minibatch.std_mean):
                     continue
-                self._count(minibatch.each_lag)
+                lags.append(minibatch.each_lag)
                 if self.want_summary:
                     self._summarize_lag(evaluation, rows, minibatch)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
@@ -206,13 +206,16 @@ class Update:
             self._schedule.after_epoch()
             if is_last:
                 break
+        self._count(lags)
         if self.reward_scaling is not None and self.num_skipped > skipped_before:
             self.reward_scaling.forget()
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
 
-    def _count(self, lags: Array) -> None:
-        self.lag_counts += np.bincount(np.minimum(lags, LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
+    def _count(self, lags: list[Array]) -> None:
+        """Those of all steps of a dataset at once, which takes a tenth of the time."""
+        if lags:
+            self.lag_counts += np.bincount(np.minimum(np.concatenate(lags), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
 
     def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
         """Of the step that has just been taken."""
