@@ -26,6 +26,7 @@ CONFIG = {
     "gamma": 0.99, "lambda": 0.95, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "grad_clip": 0.5, "lr": 1e-3,
     "clip_param": 0.2, "kl_coeff": 0.2, "kl_target": 0.01, "num_sgd_iter": 4, "sgd_minibatch_size": 256,
     "train_batch_size": 2048, "num_workers": 2, "num_envs_per_worker": 8, "rollout_fragment_length": 128,
+    "sample_async": False,
 }  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def plan(workers: WorkerSet, config: Any) -> LocalIterator:
         for name, statistics in item[1].items():
             workers.local_worker().get_policy(name).update_kl(statistics["kl"])
 
-    rollouts = ParallelRollouts(workers, mode="bulk_sync").for_each(SelectExperiences(workers.trainable_policies()))
+    mode = "async" if config["sample_async"] else "bulk_sync"
+    rollouts = ParallelRollouts(workers, mode=mode).for_each(SelectExperiences(workers.trainable_policies()))
     batches = rollouts.combine(ConcatBatches(config["train_batch_size"])).for_each(StandardizeFields(["advantages"]))
     train = TrainOneStep(workers, None, config["num_sgd_iter"], config["sgd_minibatch_size"])
     return StandardMetricsReporting(batches.for_each(train).for_each(update_kl), workers, config)

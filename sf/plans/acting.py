@@ -83,6 +83,8 @@ class PlanActor:
         self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
+        self._like: dict[str, Any] | None = None
+        """The names and shapes of what is published."""
         self.columns = {name.removeprefix(PREFIX) for name in self.slots.fields if name.startswith(PREFIX)}
         self.leaf = observation_leaf(context.info)
         self.record = inference_record(context.arena, index)
@@ -152,6 +154,7 @@ class PlanActor:
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
+                self._like = None  # the function may replace a policy
                 self.tell(answer_of(function, self.worker, self._calls_done))
 
     def _policy_of(self, agent: int) -> int:
@@ -171,12 +174,13 @@ class PlanActor:
         newest, self._is_told_of_weights = self.weights.version, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
-        weights = {name: policy.get_weights() for name, policy in self.policies.items()}
-        like = {"weights": weights, "timestep": 0}
+        if self._like is None:
+            weights = {name: policy.get_weights() for name, policy in self.policies.items()}
+            self._like = {"weights": weights, "timestep": 0}
         found: list[Any] = []
 
         def take(vector: Array) -> None:
-            found[:] = [read_weights(like, vector)]
+            found[:] = [read_weights(self._like, vector)]
 
         self.version = self.weights.read(take)
         self.worker.set_weights(found[0]["weights"])
@@ -280,9 +284,9 @@ class PlanActor:
                     self._postprocess(slot, row, steps, policy, following)
 
     def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array]) -> bool:
-        """All trajectories of a fragment together, if the policy can do that and they are all its own."""
+        """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
         at_once = getattr(self.policies[self.names[policy]], "postprocess_fragment", None)
-        if at_once is None or len(self.policies) > 1 or (self.slots.policy_id[slot] == NO_POLICY).any():
+        if at_once is None or len(self.policies) > 1:
             return False
         columns = columns_for(policy, self.columns)
         added = at_once({name: self.slots[PREFIX + field][slot] for name, field in columns.items()}, after)

@@ -34,6 +34,8 @@ class ValueNetwork:
     ) -> dict[str, Array] | None:
         """What `add_advantages` adds to each trajectory, for all rows of a fragment at once; None with another hook.
 
+        Rows that train nothing may hold anything. They follow the end of an episode, or are the first of their row.
+
         Args:
             columns: [T, rows, ...] each.
             after: extra columns for the observations after the last step, [rows, ...] each.

@@ -14,6 +14,8 @@ from sf.plans.models import TorchModel
 from sf.plans.torch_policy import TorchPolicy
 from sf.shared.arena import Array
 
+SMALLEST = np.finfo(np.float32).tiny
+
 Layers = list[tuple[Array, Array]]
 """Weights [in, out] and biases [out], which share the memory of the parameters."""
 
@@ -43,7 +45,8 @@ def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], 
         rows = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
         logits = _forward(outputs, rows)
         # The largest of logits plus Gumbel noise is a draw from their softmax (Gumbel 1954).
-        actions = (logits - np.log(random.standard_exponential(logits.shape, np.float32))).argmax(1)
+        noise = np.maximum(random.standard_exponential(logits.shape, np.float32), SMALLEST)
+        actions = (logits - np.log(noise)).argmax(1)
         largest = logits.max(1, keepdims=True)
         log_sums = np.log(np.exp(logits - largest).sum(1)) + largest[:, 0]
         log_probs = logits[np.arange(len(rows)), actions] - log_sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from sf.shared.arena import Array
 
 T = TypeVar("T")
 Batch = SampleBatch | MultiAgentBatch
+NO_INFO: Mapping[str, Any] = MappingProxyType({})
 
 
 class PolicyMap:
@@ -123,6 +125,6 @@ def as_batch(columns: Mapping[str, Array], names: Sequence[str], agents_per_env:
 
 
 def _with_infos(batch: SampleBatch) -> SampleBatch:
-    """Workers do not keep what environments report beside the observation; each row has an empty dict."""
-    batch["infos"] = np.array([{} for _ in range(batch.count)], object)
+    """Workers do not keep what environments report beside the observation; each row has the same empty mapping."""
+    batch["infos"] = np.full(batch.count, NO_INFO, object)
     return batch

@@ -56,6 +56,7 @@ class PlanRun:
         if self._checkpoint.exists():
             trainer.restore(self._checkpoint)
             Console().line(f"Goes on from {self._checkpoint} (iteration {trainer.iteration}).")
+        trainer.workers.remote_workers()  # starting them is not training
         self._first_frames, self._began_s = self._counter(STEPS_TRAINED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}

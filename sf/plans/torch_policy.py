@@ -124,7 +124,7 @@ class TorchPolicy(Policy):
         self.model, self.dist_class = self._model_and_distribution()
         self._call("before_loss_init", *spaces)
         made = hooks.optimizer_fn(self, self.config) if hooks.optimizer_fn else None
-        self.optimizer = made or torch.optim.Adam(self.model.parameters(), lr=self.config.get("lr", 5e-4))
+        self.optimizer = made or torch.optim.Adam(self.model.parameters(), lr=self.config.get("lr", 5e-4), fused=True)
         self.columns_read: frozenset[str] = frozenset()
         """Columns that loss and statistics read, and so the only ones that become tensors."""
         self._find_columns()
@@ -198,7 +198,7 @@ class TorchPolicy(Policy):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         info = dict(self._call("extra_grad_process_fn", self.optimizer, loss) or {})
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
+        gradients = [p.grad for p in self.model.parameters()]  # the next ones are tensors of their own
         return gradients, self._statistics(batch) | info
 
     def apply_gradients(self, gradients: Sequence[Any]) -> None:

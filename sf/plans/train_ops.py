@@ -231,6 +231,8 @@ def push_weights(workers: WorkerSet, metrics: MetricsContext, only: RemoteWorker
 
 def _means(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of the numbers, the last one of everything else."""
+    if len(infos) == 1:
+        return dict(infos[0])
     found: dict[str, Any] = {}
     for name in infos[-1] if infos else ():
         values = [info[name] for info in infos if name in info]
