@@ -26,7 +26,8 @@ SB3 = """
 import sys, time
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
-model = A2C("MlpPolicy", make_vec_env("CartPole-v1", n_envs=int(sys.argv[2]), seed=1), n_steps=int(sys.argv[3]), device="cpu")
+envs = make_vec_env("CartPole-v1", n_envs=int(sys.argv[2]), seed=1)
+model = A2C("MlpPolicy", envs, n_steps=int(sys.argv[3]), device="cpu")
 model.learn(3200)
 start, frames, seconds = time.time(), 0, float(sys.argv[1])
 while time.time() - start < seconds:

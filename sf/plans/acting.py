@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from sf.config import Config
@@ -353,11 +354,11 @@ class FragmentTransforms:
 
 
 def answer_of(function: Callable[[Any], Any], worker: WorkerSide, number: int) -> Answer:
-    """The result of a call, or how it failed."""
+    """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
     try:
-        return Answer(worker.worker_index, number, function(worker))
+        return Answer(worker.worker_index, number, cloudpickle.dumps(function(worker)))
     except Exception as error:
-        return Answer(worker.worker_index, number, None, f"{type(error).__name__}: {error}")
+        return Answer(worker.worker_index, number, b"", f"{type(error).__name__}: {error}")
 
 
 class GroupOfAgents:

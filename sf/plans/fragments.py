@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from sf.errors import UsageError, WorkerCrashed
@@ -152,7 +153,7 @@ class Fragments:
         """What a function returns in each of these workers; it gets the policies there.
 
         Raises:
-            OperatorFailed: it raised an exception in one of them.
+            OperatorFailed: it raised an exception in one of them, or returned what cannot be pickled.
         """
         self._answers = {}
         numbers = {worker: self.wired.calls[worker].send(function) for worker in workers}
@@ -165,7 +166,7 @@ class Fragments:
         for answer in self._answers.values():
             if answer.error is not None:
                 raise OperatorFailed(f"A function that worker {answer.worker} was sent raised {answer.error}")
-        return [self._answers[worker].result for worker in workers]
+        return [cloudpickle.loads(self._answers[worker].result) for worker in workers]
 
     def cancel(self, worker: int) -> None:
         """Wants nothing more of what a worker was asked for; what it has begun is dropped when it is full."""

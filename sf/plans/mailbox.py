@@ -27,11 +27,11 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """From a worker: the result of a call, or the text of the exception that it raised."""
+    """From a worker: the pickled result of a call, or the text of the exception that it raised."""
 
     worker: int
     number: int
-    result: Any
+    result: bytes
     error: str | None = None
 
 

@@ -121,7 +121,7 @@ def as_batch(columns: Mapping[str, Array], names: Sequence[str], agents_per_env:
     steps = len(numbers)
     if agents_per_env > 1:
         steps = len(np.unique(np.stack([columns["eps_id"], columns["t"]]), axis=1).T)
-    return MultiAgentBatch.wrap_as_needed(batches, steps)
+    return MultiAgentBatch.wrap_as_needed(batches, steps, names)
 
 
 def _with_infos(batch: SampleBatch) -> SampleBatch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sf.errors import UsageError
 from sf.plans.local_iterator import LocalIterator
 from sf.plans.metrics import SharedMetrics
 from sf.plans.parallel_iterator import ParallelIterator
@@ -95,7 +96,10 @@ class ConcatBatches:
 
 
 class SelectExperiences:
-    """Keeps some policies of a batch, and its count of steps of environments; plain batches pass."""
+    """Keeps some policies of a batch, and its count of steps of environments; plain batches pass.
+
+    Raises `UsageError` at a batch of a plan that has no policy of a name.
+    """
 
     def __init__(self, policy_ids: Sequence[str]) -> None:
         """Keeps these.
@@ -110,8 +114,11 @@ class SelectExperiences:
     def __call__(self, samples: Batch) -> Batch:
         if isinstance(samples, SampleBatch):
             return samples
+        if unknown := sorted(set(self.policy_ids) - samples.policy_ids):
+            known = ", ".join(sorted(samples.policy_ids))
+            raise UsageError(f"SelectExperiences names {', '.join(unknown)}, but the policies are {known}.")
         kept = {name: batch for name, batch in samples.policy_batches.items() if name in self.policy_ids}
-        return MultiAgentBatch(kept, samples.count)
+        return MultiAgentBatch(kept, samples.count, samples.policy_ids)
 
 
 class StandardizeFields:

@@ -121,7 +121,7 @@ class PlanRun:
     def _finish(self, reason: str, code: int) -> None:
         self._faults()
         self.trainer.plan.close()
-        fragments = self.trainer.workers._fragments
+        fragments = self.trainer.workers.begun_fragments
         if fragments is None:
             ledger = Ledger(0, 0, {}, 0, 0)
         else:
@@ -153,12 +153,12 @@ class PlanRun:
         return int(self.trainer.plan.shared_metrics.get().counters[name])
 
     def _pids(self) -> dict[str, int]:
-        fragments = self.trainer.workers._fragments
+        fragments = self.trainer.workers.begun_fragments
         workers = {} if fragments is None or fragments.processes is None else fragments.processes.pids()
         return {"driver": os.getpid(), **workers}
 
     def _faults(self) -> dict[str, float]:
-        fragments = self.trainer.workers._fragments
+        fragments = self.trainer.workers.begun_fragments
         if fragments is not None and fragments.processes is not None:
             self._last_faults = fragments.processes.faults()
         return self._last_faults

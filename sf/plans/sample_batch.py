@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,9 +151,18 @@ class SampleBatch(dict[str, Any]):
 class MultiAgentBatch:
     """One batch for each policy, and the steps of environments that they come from."""
 
-    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        """Keeps both; `count` is that of the steps of environments."""
+    def __init__(
+        self, policy_batches: Mapping[str, SampleBatch], env_steps: int, policy_ids: Iterable[str] | None = None
+    ) -> None:
+        """Keeps them; `count` is that of the steps of environments.
+
+        Args:
+            policy_batches: by policy.
+            env_steps: see above.
+            policy_ids: all policies of the plan, also those that have not acted; None for those that have.
+        """
         self.policy_batches, self.count = dict(policy_batches), env_steps
+        self.policy_ids = frozenset(policy_batches if policy_ids is None else policy_ids)
 
     def env_steps(self) -> int:
         """Steps of environments, however many agents took part in them."""
@@ -171,14 +180,17 @@ class MultiAgentBatch:
             for policy, own in batch.as_multi_agent().policy_batches.items():
                 parts.setdefault(policy, []).append(own)
         steps = sum(batch.env_steps() for batch in samples)
-        return MultiAgentBatch({policy: SampleBatch.concat_samples(own) for policy, own in parts.items()}, steps)
+        known = frozenset().union(*(batch.as_multi_agent().policy_ids for batch in samples))
+        return MultiAgentBatch({policy: SampleBatch.concat_samples(own) for policy, own in parts.items()}, steps, known)
 
     @staticmethod
-    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> SampleBatch | MultiAgentBatch:
+    def wrap_as_needed(
+        policy_batches: Mapping[str, SampleBatch], env_steps: int, policy_ids: Iterable[str] | None = None
+    ) -> SampleBatch | MultiAgentBatch:
         """A plain batch where the default policy is the only one."""
         if list(policy_batches) == [DEFAULT_POLICY]:
             return policy_batches[DEFAULT_POLICY]
-        return MultiAgentBatch(policy_batches, env_steps)
+        return MultiAgentBatch(policy_batches, env_steps, policy_ids)
 
     def as_multi_agent(self) -> MultiAgentBatch:
         """Itself."""
@@ -186,7 +198,8 @@ class MultiAgentBatch:
 
     def copy(self) -> MultiAgentBatch:
         """With columns of its own."""
-        return MultiAgentBatch({policy: own.copy() for policy, own in self.policy_batches.items()}, self.count)
+        batches = {policy: own.copy() for policy, own in self.policy_batches.items()}
+        return MultiAgentBatch(batches, self.count, self.policy_ids)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{policy}: {own.count}" for policy, own in self.policy_batches.items())

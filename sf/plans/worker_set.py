@@ -89,6 +89,11 @@ class WorkerSet:
         return self._fragments is not None and not self._fragments.is_closed
 
     @property
+    def begun_fragments(self) -> RemoteFragments | None:
+        """Those of the remote workers; None before they begin."""
+        return self._fragments
+
+    @property
     def num_workers(self) -> int:
         """Remote ones."""
         return int(self.config["num_workers"])

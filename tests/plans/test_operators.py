@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sf.errors import UsageError
 from sf.plans import (
     ApplyGradients,
     AsyncGradients,
@@ -86,6 +87,10 @@ def test_d22_selected_policies_keep_the_count_of_environment_steps() -> None:
     assert SelectExperiences(["a"])(plain) is plain
     with pytest.raises(TypeError, match="a list of policies"):
         SelectExperiences("a")
+    with pytest.raises(UsageError, match="names d, but the policies are a, b, c"):
+        SelectExperiences(["a", "d"])(team)
+    some = MultiAgentBatch({"a": rows(20)}, 10, ["a", "b"])
+    assert not SelectExperiences(["b"])(some).policy_batches, "of a policy that has not acted in this batch"
 
 
 def test_d23_standardized_fields() -> None:

@@ -181,6 +181,12 @@ def test_exception_in_a_function_that_workers_were_sent(workers: WorkerSet) -> N
     assert workers.remote_workers()[0].sample().count == 30, "the worker goes on"
 
 
+def test_result_of_a_function_that_cannot_be_sent_back(workers: WorkerSet) -> None:
+    with pytest.raises(OperatorFailed, match="worker 0 was sent raised TypeError: cannot pickle"):
+        workers.foreach_worker(lambda worker: threading.Lock() if getattr(worker, "worker_index", 1) == 0 else None)
+    assert workers.remote_workers()[0].sample().count == 30, "the worker goes on"
+
+
 def test_nothing_is_left_behind(workers: WorkerSet) -> None:
     workers.remote_workers()[0].remote.sample()
     processes = workers.fragments.processes
