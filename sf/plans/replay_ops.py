@@ -15,6 +15,8 @@ from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.shared.arena import Array
 
 LEAST_PRIORITY = 1e-6
+ROWS_OF_A_BLOCK = 256
+BELOW_ONE = 1.0 - 1e-12
 
 
 class Buffer(Protocol):
@@ -27,19 +29,58 @@ class Buffer(Protocol):
         """Rows that were drawn; None while there are too few."""
 
 
+class Shares:
+    """Numbers to draw in proportion to, with the sum and the minimum of each block of them.
+
+    A draw of n looks at all blocks and into n of them, and not at every number.
+    """
+
+    def __init__(self, capacity: int, random_numbers: np.random.Generator) -> None:
+        """All are 0, and 0 counts for no minimum."""
+        num_blocks = -(-capacity // ROWS_OF_A_BLOCK)
+        self._random, self._shares = random_numbers, np.zeros((num_blocks, ROWS_OF_A_BLOCK))
+        self._sums, self._minima = np.zeros(num_blocks), np.full(num_blocks, np.inf)
+
+    def set(self, places: Array, shares: Array) -> None:
+        """New numbers, above 0."""
+        self._shares.reshape(-1)[places] = shares
+        changed = np.unique(places // ROWS_OF_A_BLOCK)
+        blocks = self._shares[changed]
+        self._sums[changed] = blocks.sum(1)
+        self._minima[changed] = np.where(blocks > 0, blocks, np.inf).min(1)
+
+    def draw(self, size: int) -> Array:
+        """[size] places."""
+        ends = self._sums.cumsum()
+        points = self._random.random(size) * ends[-1]
+        blocks = np.minimum(ends.searchsorted(points, side="right"), len(ends) - 1)
+        within = self._shares[blocks].cumsum(1)
+        points -= ends[blocks] - self._sums[blocks]
+        # Rounding can put a point at the end of its block: the last place there with a share is meant.
+        rows = (within <= np.minimum(points, within[:, -1] * BELOW_ONE)[:, None]).sum(1)
+        places: Array = blocks * ROWS_OF_A_BLOCK + rows
+        return places
+
+    def relative(self, places: Array) -> tuple[Array, float]:
+        """Probabilities of these places, and the smallest one of all."""
+        total = self._sums.sum()
+        return self._shares.reshape(-1)[places] / total, float(self._minima.min() / total)
+
+
 class RowBuffer:
     """The newest rows of one policy, each with a priority."""
 
-    def __init__(self, capacity: int, random_numbers: np.random.Generator) -> None:
+    def __init__(self, capacity: int, random_numbers: np.random.Generator, alpha: float) -> None:
         """Is empty.
 
         Args:
             capacity: rows, of which the oldest ones leave first.
             random_numbers: of the draws.
+            alpha: exponent of the priorities; 0 draws all alike.
         """
-        self.capacity, self._random = capacity, random_numbers
+        self.capacity, self._random, self._alpha = capacity, random_numbers, alpha
         self._columns: dict[str, Array] = {}
-        self._priorities = np.zeros(capacity)
+        self._shares, self._largest = Shares(capacity, random_numbers), 1.0
         self._next = self.num_rows = 0
 
     def add(self, batch: SampleBatch) -> None:
@@ -53,26 +94,27 @@ class RowBuffer:
         places = (self._next + np.arange(batch.count)) % self.capacity
         for name, column in batch.items():
             self._columns[name][places] = column
-        self._priorities[places] = self._priorities.max() or 1.0
+        self._shares.set(places, np.full(batch.count, self._largest**self._alpha))
         self._next = int(self._next + batch.count) % self.capacity
         self.num_rows = min(self.capacity, self.num_rows + batch.count)
 
-    def draw(self, size: int, alpha: float, beta: float) -> SampleBatch:
+    def draw(self, size: int, beta: float) -> SampleBatch:
         """Rows in proportion to priority^alpha, with columns ``batch_indexes`` and ``weights``.
 
         Weights are (rows · probability)^-beta, divided by the largest one there could be (Schaul et al. 2016,
         arXiv:1511.05952, section 3.4).
         """
-        shares = self._priorities[: self.num_rows] ** alpha
-        shares /= shares.sum()
-        rows = self._random.choice(self.num_rows, size, p=None if alpha == 0 else shares)
-        weights = (self.num_rows * shares[rows]) ** -beta / (self.num_rows * shares.min()) ** -beta
+        rows = self._shares.draw(size) if self._alpha else self._random.integers(self.num_rows, size=size)
+        probabilities, smallest = self._shares.relative(rows)
+        weights = (probabilities / smallest) ** -beta
         columns = {name: column[rows] for name, column in self._columns.items()}
         return SampleBatch({**columns, "batch_indexes": rows, "weights": weights.astype(np.float32)})
 
     def update_priorities(self, rows: Array, errors: Array) -> None:
         """Of rows that were drawn, after their errors of prediction."""
-        self._priorities[rows] = np.abs(errors) + LEAST_PRIORITY
+        priorities = np.abs(errors) + LEAST_PRIORITY
+        self._largest = max(self._largest, float(priorities.max()))
+        self._shares.set(rows, priorities**self._alpha)
 
 
 class LocalReplayBuffer:
@@ -128,7 +170,7 @@ class LocalReplayBuffer:
             return
         for policy, own in together.policy_batches.items():
             if policy not in self.buffers:
-                self.buffers[policy] = RowBuffer(self._size, self._random)
+                self.buffers[policy] = RowBuffer(self._size, self._random, self._alpha)
             own.pop("infos", None)
             self.buffers[policy].add(own)
 
@@ -141,7 +183,7 @@ class LocalReplayBuffer:
             while sum(each.count for each in drawn) < self._batch:
                 drawn.append(self._lockstep[self._random.integers(len(self._lockstep))])
             return MultiAgentBatch.concat_samples(drawn)
-        batches = {name: own.draw(self._batch, self._alpha, self._beta) for name, own in self.buffers.items()}
+        batches = {name: own.draw(self._batch, self._beta) for name, own in self.buffers.items()}
         return MultiAgentBatch.wrap_as_needed(batches, self._batch)
 
     def update_priorities(self, errors: dict[str, tuple[Array, Array]]) -> None:
