@@ -19,7 +19,7 @@ from sf.plans import (
 
 CONFIG = {
     "gamma": 0.99, "lambda": 1.0, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "grad_clip": 0.5, "lr": 1e-3,
-    "train_batch_size": 200,
+    "train_batch_size": 200, "sample_async": False,
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
 
 
 def plan(workers: WorkerSet, config: Any) -> LocalIterator:
-    rollouts = ParallelRollouts(workers, mode="bulk_sync")
+    rollouts = ParallelRollouts(workers, mode="async" if config["sample_async"] else "bulk_sync")
     train = rollouts.combine(ConcatBatches(config["train_batch_size"])).for_each(TrainOneStep(workers))
     return StandardMetricsReporting(train, workers, config)
 

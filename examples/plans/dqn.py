@@ -24,10 +24,11 @@ from sf.plans import (
     turns_of,
 )
 
-BUFFER: dict[str, Any] = {"learning_starts": 1000, "buffer_size": 50_000, "prioritized_replay_alpha": 0.6}
+BUFFER: dict[str, Any] = {"learning_starts": 1000, "buffer_size": 100_000, "prioritized_replay_alpha": 0.6}
 CONFIG = {
-    **BUFFER, "gamma": 0.99, "lr": 1e-3, "train_batch_size": 64, "num_envs_per_worker": 4, "rollout_fragment_length": 4,
-    "target_network_update_freq": 500, "epsilon_steps": 10_000, "last_epsilon": 0.02, "training_intensity": None,
+    **BUFFER, "gamma": 0.99, "lr": 3e-4, "train_batch_size": 128, "training_intensity": 12,
+    "model": {"hiddens": [128, 128]}, "num_envs_per_worker": 4, "rollout_fragment_length": 16,
+    "target_network_update_freq": 500, "epsilon_steps": 15_000, "last_epsilon": 0.01,
 }  # fmt: skip
 
 
