@@ -49,12 +49,9 @@ def ppo(seconds: int) -> float:
     return _run("sf.cli.plan", [str(PLANS / "ppo.py"), ENV, *flags, *learning], seconds)
 
 
-def a2c(seconds: int, envs: int, steps: int, ahead: bool = False) -> float:
-    """Of the plan; its worker collects the next batch meanwhile if it may go ahead."""
-    sizes = f"--num_envs_per_worker={envs}", f"--rollout_fragment_length={steps}", f"--train_batch_size={envs * steps}"
-    return _run(
-        "sf.cli.plan", [str(PLANS / "a2c.py"), ENV, "--num_workers=1", f"--sample_async={ahead}", *sizes], seconds
-    )
+def a2c(seconds: int, ahead: bool = False) -> float:
+    """16 environments, 20 steps; the worker collects the next batch meanwhile if it may go ahead."""
+    return _run("sf.cli.plan", [str(PLANS / "a2c.py"), ENV, f"--sample_async={ahead}", *A2C], seconds)
 
 
 def sb3(seconds: int, interpreter: str) -> float:
