@@ -196,6 +196,9 @@ class LearnerConfig:
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
     num_learners: Annotated[int, AT_LEAST_1] = 1
     """Learner processes for each policy, which share every batch and average their gradients."""
+    ranks_to_wait_for: Annotated[float, Range(0, 1, open_low=True)] = 0.6
+    """Share of the ranks of torchrun that have their batch when the others train with what they have of theirs, at
+    least a quarter; 1 waits for all. In asynchronous mode."""
     num_batches_per_epoch: Annotated[int, AT_LEAST_1] | None = None
     """Minibatches in one batch. None makes up to 8 of at least 256 transitions, or with a batch_size about as many as
     one sampling round has."""

@@ -110,11 +110,15 @@ class Batcher:
         """Trajectories that are complete and not yet in a dataset."""
         return sum(self.slots.topology.rows - slot.used for slot in self._open)
 
-    def next(self) -> Batch | None:
-        """The next dataset, or None while there is not enough; `release` it before asking again."""
+    def next(self, at_least: int | None = None) -> Batch | None:
+        """The next dataset, or None while there is not enough; `release` it before asking again.
+
+        Args:
+            at_least: trajectories that are enough, of which it takes all there are; None for a whole dataset.
+        """
         assert not self._is_handed_out, "the dataset before has not been released"
         self._take_full_slots()
-        if self.rows_waiting < self.trajectories:
+        if self.rows_waiting < (self.trajectories if at_least is None else at_least):
             return None
         self._is_handed_out = True
         return self._assemble(self._choose())
@@ -161,7 +165,7 @@ class Batcher:
 
     def _choose(self) -> list[_SlotRows]:
         """The oldest trajectories, in an order in which the order of arrival leaves no trace."""
-        pieces, missing = [], self.trajectories
+        pieces, missing = [], min(self.trajectories, self.rows_waiting)
         for slot in self._open:
             count = min(missing, self.slots.topology.rows - slot.used)
             if count == 0:
@@ -178,9 +182,14 @@ class Batcher:
             stop = start + piece.rows.stop - piece.rows.start
             self._gather(piece, slice(start, stop))
             start = stop
+        by_step, by_trajectory, streams = self._by_step, self._by_trajectory, self._streams
+        if start < self.trajectories:
+            by_step = {name: room[:, :start] for name, room in by_step.items()}
+            by_trajectory = {name: room[:start] for name, room in by_trajectory.items()}
+            streams = streams[:start]
         batch = Batch(
-            self._there(self._by_step) | {"valid": self._by_step["policy_id"] == self.policy_id},
-            self._there(self._by_trajectory) | {"streams": torch.from_numpy(self._streams)},
+            self._there(by_step) | {"valid": by_step["policy_id"] == self.policy_id},
+            self._there(by_trajectory) | {"streams": torch.from_numpy(streams)},
         )
         if self._transfers is not None:
             self._transfers.record()

@@ -38,6 +38,10 @@ class Peers:
         """Says that this learner has its share of a dataset, and whether all have; then all train. Never blocks."""
         return True
 
+    def others_wait(self) -> bool:
+        """Whether so many others have their share that this learner should train with what it has. Never blocks."""
+        return False
+
     def leave(self) -> bool:
         """Says that this learner ends; but True if all have agreed on a dataset, which must be trained before."""
         return False

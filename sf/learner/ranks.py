@@ -33,7 +33,9 @@ LEAVE_S = 12.0
 class Ranks(Team):
     """The learners of one policy, one in each rank."""
 
-    def __init__(self, rank: Rank, policy_id: int, arena: Arena, bell: Doorbell, progress: Progress) -> None:
+    def __init__(
+        self, rank: Rank, policy_id: int, arena: Arena, bell: Doorbell, progress: Progress, enough: int | None = None
+    ) -> None:
         """Waits for the other ranks.
 
         Args:
@@ -42,6 +44,7 @@ class Ranks(Team):
             arena: of this rank.
             bell: of this learner; rung when all have announced a dataset.
             progress: of this learner, which does not hang while it waits for one that does.
+            enough: ranks that have their share of a dataset when the others train with what they have; None for all.
 
         Raises:
             RankLost: a rank does not come.
@@ -59,6 +62,25 @@ class Ranks(Team):
         self._announced = [torch.zeros(1, dtype=torch.float64) for _ in range(rank.world_size)]
         self._work: Work | None = None
         """The exchange of announcements that is going on."""
+        self._enough, self._num_agreed = enough or rank.world_size, 0
+
+    def others_wait(self) -> bool:
+        """See `Peers`: ranks that are ready are counted in the store (DD-PPO, arXiv:1911.00357, section 3)."""
+        return self._num_ready(0) >= self._enough
+
+    def _announce(self, intention: float) -> None:
+        super()._announce(intention)
+        self._num_ready(1)
+
+    def _num_ready(self, more: int) -> int:
+        """Ranks that have announced the present dataset, with `more` of them now; 0 where all are waited for."""
+        if self._enough == self.rank.world_size or self._is_over:
+            return 0
+        try:
+            # Nothing is announced of a dataset before all have announced the one before.
+            return int(self._store.add("ready", more)) - self._num_agreed * self.rank.world_size
+        except RuntimeError:  # the store is gone, which the pulse has noticed
+            return 0
 
     def _post(self, word: float) -> None:
         own = torch.tensor([word], dtype=torch.float64)
@@ -88,6 +110,7 @@ class Ranks(Team):
 
     def _agree(self) -> bool:
         all_go_on = super()._agree()
+        self._num_agreed += 1
         if not all_go_on:
             self._carry_reasons()  # at once, because torchrun ends this rank when the other one has ended
         return all_go_on

@@ -98,16 +98,19 @@ class Learner:
         self.policy = GreedyPolicy(TrainedPolicy(self.network, config.rollout.action_bounds))
         """For use outside of the training."""
         self.record = learner_record(arena, policy_id + index * topology.num_policies)
-        self.peers = self._peers(context)
+        share = trajectories_per_dataset(config) // topology.num_learners
+        self._least = math.ceil(share / 4) if config.run.async_rl and not context.rank.is_alone else 0
+        """Trajectories that this rank contributes if others wait for it; 0 if they do not go on before it is ready."""
+        self.peers = self._peers(context, config)
         algorithm = algorithm_of(config.learner)
         num_streams = topology.num_groups * topology.rows
         self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
         self.update.lag_counts = arena[LAG_COUNTS][index, policy_id]
         self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
-        share = trajectories_per_dataset(config) // topology.num_learners
         batcher = Batcher(policy_id, context.slots(), share, index, self.device)
         self.source: BatchSource = batcher
+        self._batcher, self._is_cut_short = batcher, False
         if self.update.replays:
             if config.run.async_rl:  # in synchronous mode nothing is sampled meanwhile
                 self.source = ReleasedAtOnce(batcher, self._wake_workers)
@@ -126,14 +129,15 @@ class Learner:
         if self.is_first:
             self._publish_first(topology.workers_act)
 
-    def _peers(self, context: RunContext) -> Peers:
+    def _peers(self, context: RunContext, config: Config) -> Peers:
         """The other learners of the policy: of other ranks, or of this run."""
         arena, progress = context.arena, self.record.progress
         if context.rank.is_alone:
             return peers_of(self.policy_id, self.index, arena, self.links.learners, progress)
         from sf.learner.ranks import Ranks  # with torch.distributed, which most runs do without
 
-        return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress)
+        enough = math.ceil(config.learner.ranks_to_wait_for * context.rank.world_size)
+        return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress, enough if self._least else None)
 
     def _tell_lost(self, lost: PeerLost) -> None:
         """Has the supervisor end the run; the policy of the last whole step is saved then."""
@@ -161,7 +165,7 @@ class Learner:
         self._save_if_asked()
         self._admit()
         if self._batch is None and self.frames < self.frames_wanted:
-            self._batch = self.source.next()
+            self._batch = self._next_batch()
         if self._batch is None:
             return False
         self.record.lap("batch")
@@ -176,6 +180,15 @@ class Learner:
                 return False
             self._tell_lost(lost)
         return False
+
+    def _next_batch(self) -> Batch | None:
+        """A dataset, or a part of one where most other ranks have theirs (DD-PPO, arXiv:1911.00357, section 3)."""
+        batch = self.source.next()
+        self._is_cut_short = False
+        if batch is None and 0 < self._least <= self._batcher.rows_waiting and self.peers.others_wait():
+            batch = self._batcher.next(self._least)
+            self._is_cut_short = batch is not None
+        return batch
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until a slot is full or the supervisor wants something."""
@@ -234,7 +247,8 @@ class Learner:
         self._steer(lags)
         # Learners go on from here when the first one has published its last step. A slot that was free before could
         # be filled by an older policy, and synchronous mode promises that it is not.
-        (num_learned,) = self.peers.sum(int(batch.valid.sum()))
+        num_learned, num_cut_short = self.peers.sum(int(batch.valid.sum()), self._is_cut_short)
+        self._note_cut_short(int(num_cut_short))
         self.frames += int(num_learned) * self.frames_per_step
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
@@ -251,6 +265,15 @@ class Learner:
         if self.rings_always or self.frames >= self.frames_wanted:
             self.links.supervisor.ring()
         self.record.lap("batch")
+
+    def _note_cut_short(self, num_ranks: int) -> None:
+        """Counts ranks that have contributed a part of their share, and says so the first time."""
+        if num_ranks and not self.record["cut_short"] and self.leads:
+            Console().line(
+                "A rank has contributed the part of its batch that it had, because most others had theirs. "
+                "--ranks_to_wait_for=1 waits for all; summary.json counts such batches as cut_short."
+            )
+        self.record["cut_short"] += num_ranks
 
     def _steer(self, lags: list[float]) -> None:
         """Moves the limit of admission after a batch with these mean lags."""

@@ -32,6 +32,7 @@ def run_summary(
                 "policy_version": policy.version,
                 "lag": policy.lag._asdict(),
                 "too_old": policy.left_out,
+                "cut_short": policy.cut_short,
                 "lag_of_run": policy.lag_counted.to_json(),
                 "reward": rewards.get(index),
                 "episodes": episodes.counts[index],

@@ -39,6 +39,8 @@ class PolicySnapshot:
     """The policy lag of all transitions since this start."""
     left_out: int = 0
     """Transitions that were too old to train on since this start."""
+    cut_short: int = 0
+    """Batches of which a rank contributed a part, because most others had theirs."""
     samples: int = 0
     """Actions computed since this start."""
     requests: int = 0

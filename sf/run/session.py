@@ -371,6 +371,7 @@ def _policy_snapshot(
         waits=waits,
         lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
         left_out=int(learner["left_out"]),
+        cut_short=int(learner["cut_short"]),
         lag_counted=lag_counted,
         samples=int(total["samples"]),
         requests=int(total["requests"]),

@@ -38,7 +38,7 @@ INFERENCE_COUNTERS = (
 LEARNER_COUNTERS = (
     "version", "env_steps", "first_env_steps", "iterations", "lag_min", "lag_avg", "lag_max", "wait", "batch", "update",
     "publish", "save", "gpu_mem", "gpu_cache", "skipped_steps", "steps", "lag_sum", "lag_acting", "lag_queued",
-    "lag_most", "left_out", ASKED,
+    "lag_most", "left_out", "cut_short", ASKED,
 )  # fmt: skip
 
 EVALUATION_COUNTERS = ("evaluations", "play", "wait", ASKED)

@@ -45,3 +45,20 @@ def test_slots_are_given_back_after_the_transfers_out_of_them(tmp_path: Path, mo
     assert happened == ["recorded"]
     batcher.release()
     assert happened[:3] == ["recorded", "waited", "released"]
+
+
+def test_part_of_a_dataset_is_handed_out_where_it_is_enough(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    rows, num_groups = lab.slots.topology.rows, lab.slots.topology.num_groups
+    batcher: Batcher = roles[0].source
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == num_groups)
+    whole = num_groups * rows
+    assert batcher.trajectories == whole
+    batcher.trajectories = whole + rows
+    assert batcher.next(at_least=whole + 1) is None
+    batch = batcher.next(at_least=1)
+    assert batch is not None
+    assert batch.valid.shape == (lab.slots.topology.rollout, whole), "all that there is"
+    assert len(batch["streams"]) == whole
+    assert batcher.release() == num_groups

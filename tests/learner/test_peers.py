@@ -9,6 +9,7 @@ import pickle
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
@@ -68,8 +69,8 @@ def of_several_ranks(number: int) -> Iterator[list[Callable[[], Peers]]]:
     ]
 
 
-def rank_in(arena: Arena, bell: Doorbell, rank: Rank) -> Ranks:
-    return Ranks(rank, 0, arena, bell, Progress(arena["progress"], 0))
+def rank_in(arena: Arena, bell: Doorbell, rank: Rank, enough: int | None = None) -> Ranks:
+    return Ranks(rank, 0, arena, bell, Progress(arena["progress"], 0), enough)
 
 
 Makers = Callable[[int], contextlib.AbstractContextManager[list[Callable[[], Peers]]]]
@@ -422,3 +423,29 @@ def average_and_copy(peers: Peers, value: float, weight: float, size: int) -> tu
     copied = peers.take_from_first({"x": torch.full((size,), value), "n": torch.tensor(7 if value == 1.0 else 0)})
     assert (copied["x"] == copied["x"][0]).all()
     return average[[0, -1]].tolist(), [copied["x"][-1].item(), copied["n"].item()]
+
+
+def ready_in_turn(peers: Ranks, delay_s: float) -> list[bool]:
+    """What a rank sees that has its data so many seconds after the first one, in two datasets."""
+    seen = []
+    for _ in range(2):
+        end_s = time.monotonic() + delay_s
+        while time.monotonic() < end_s and not peers.others_wait():
+            time.sleep(0.01)
+        seen.append(peers.others_wait())
+        while not peers.are_ready():
+            time.sleep(0.001)
+    return seen
+
+
+def test_late_rank_sees_that_most_others_wait() -> None:
+    """And again in the next dataset: the counter of the store begins anew with each."""
+    with of_several_ranks(3) as join:
+        makers: list[Callable[[], Peers]] = [partial(maker, enough=2) for maker in join]  # type: ignore[call-arg]  # of ranks
+        seen = called(ready_in_turn, makers, [[0.0], [0.0], [DEADLINE_S]])
+    assert seen[2] == [True, True]
+
+
+def test_late_rank_of_two_is_waited_for() -> None:
+    with of_several_ranks(2) as join:
+        assert called(ready_in_turn, join, [[0.0], [0.2]])[1] == [False, False]

@@ -33,6 +33,7 @@ def test_summary_of_the_run(start: Start, tmp_path: Path) -> None:
                 "policy_version": 7,
                 "lag": {"min": 0.0, "avg": 1.5, "max": 4.0},
                 "too_old": 0,
+                "cut_short": 0,
                 "lag_of_run": {"avg": -1.0, "max": -1.0},
                 "reward": 1.25,
                 "episodes": 20,

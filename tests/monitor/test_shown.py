@@ -267,13 +267,13 @@ def test_summary(shown: Shown) -> None:
     assert summary["policies"] == [
         {
             "frames": 5120, "samples": 1200, "policy_version": 37, "lag": {"min": 1.0, "avg": 2.5, "max": 7.0},
-            "too_old": 17, 
+            "too_old": 17, "cut_short": 0,
             "lag_of_run": {"avg": 2.0, "max": 8.0, "acting": 0.5, "queued": 1.0, "epochs": 0.5, "histogram": [5, 0, 7]},
             "reward": 30.0, "episodes": 3,
         },
         {
             "frames": 6144, "samples": 5200, "policy_version": 41, "lag": {"min": 0.0, "avg": 4.25, "max": 9.0},
-            "too_old": 23, 
+            "too_old": 23, "cut_short": 0,
             "lag_of_run": {
                 "avg": 3.25, "max": 11.0, "acting": 1.0, "queued": 0.25, "epochs": 2.0, "histogram": [0, 3, 2, 1],
             },

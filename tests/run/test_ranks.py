@@ -134,3 +134,19 @@ def test_cx2_variables_that_do_not_fit_are_told_in_one_sentence(
     )
     assert finished.err.count("\n") == 1
     assert not (tmp_path / "train_dir").exists()
+
+
+@pytest.mark.slow
+def test_late_rank_contributes_what_it_has(tmp_path: Path) -> None:
+    flags = "--env=tests.helpers.late_rank:LateRank-v0", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32"
+    more = "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256", "--seed=1"
+    torchrun = (*TORCHRUN[:-1], "--nproc-per-node=3")
+    with started(
+        tmp_path, *torchrun, *TRAIN, *flags, *more, "--train_for_env_steps=15000", mark=str(tmp_path)
+    ) as command:
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+    summary = summary_of(tmp_path)
+    assert summary["frames"] >= 15_000
+    assert summary["policies"][0]["cut_short"] > 0
+    assert finished.out.count("A rank has contributed the part of its batch") == 1
