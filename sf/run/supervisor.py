@@ -221,8 +221,12 @@ def _watch(
             Console().line(
                 "The process that started this run is gone, so it stops. Start it with nohup or setsid to let it go on."
             )
-        # First, because torchrun sends a signal to the ranks that are left as soon as one has ended.
-        if (stopped := session.reason_of_others() or ExitReason.of(signals.first)) is not None:
+        # First, because torchrun sends a signal to the ranks that are left as soon as one has ended. Another rank can
+        # reach a limit before this one is ready, which begins all the same, so that its files tell of the run.
+        others = session.reason_of_others()
+        if others is not None and (has_begun or signals.is_urgent):
+            return others
+        if others is None and (stopped := ExitReason.of(signals.first)) is not None:
             return stopped
         if not roles.is_ready and time.monotonic() >= next_told_s:
             next_told_s += REPORT_INTERVAL_S

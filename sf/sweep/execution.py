@@ -25,6 +25,8 @@ ORDERLY_S = 120.0
 """A run that was told to stop may save for so long; then it is killed."""
 FREE_S = 60.0
 """A run whose sweep was killed notices that, saves, and frees its directory within this time."""
+COSTS = "frames", "wall_time_s"
+GOAL_REACHED = "stop_at_reward reached"
 ERROR_LINE = re.compile(r"^\w*(?:Error|Crashed|Lost|Spent): .*", re.M)
 
 
@@ -44,7 +46,7 @@ def execute(run: Run, stop: threading.Event | None = None) -> Outcome:
         with run.log.open("ab") as log:
             written = log.tell()
             process = _started(run, log)
-            state, code = _watch(process, run.time_limit_s or math.inf, stop)
+            state, code = _watch(process, run, stop)
     except (OSError, SfError) as error:
         if stop.is_set():  # while it waited
             return Outcome("stopped", ExitCode.SIGINT)
@@ -70,9 +72,9 @@ def _started(run: Run, log: Any) -> subprocess.Popen[bytes]:
     )
 
 
-def _watch(process: subprocess.Popen[bytes], limit_s: float, stop: threading.Event) -> tuple[Any, int]:
+def _watch(process: subprocess.Popen[bytes], run: Run, stop: threading.Event) -> tuple[Any, int]:
     """State and exit code of a process, which is told to end by a stop or at its limit."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + (run.time_limit_s or math.inf)
     state = "finished"
     try:
         while process.poll() is None and state == "finished":
@@ -83,6 +85,8 @@ def _watch(process: subprocess.Popen[bytes], limit_s: float, stop: threading.Eve
     if process.poll() is None:
         _end(process)
     code = process.returncode
+    if code in (-signal.SIGINT, -signal.SIGTERM):  # the signal came when the run had ended already
+        code = (_summary(run.directory) or {}).get("exit_code", code)
     if code == ExitCode.FINISHED:
         return "finished", code
     is_orderly = code in (ExitCode.SIGINT, ExitCode.SIGTERM) and state != "finished"
@@ -119,10 +123,15 @@ def _outcome(run: Run, state: Any, code: int) -> Outcome:
     """With the objective, from the files of the run."""
     summary = _summary(run.directory) or {}
     value = objective_of(run.directory, run.objective)
+    to_goal = any(flag.startswith("--stop_at_reward=") for flag in run.flags)
+    if run.objective in COSTS and (state == "time_limit" or (to_goal and summary.get("exit_reason") != GOAL_REACHED)):
+        value = None  # less of it was needed only because the run was cut off
     found = {"frames": summary.get("frames", 0), "seconds": summary.get("wall_time_s", 0.0)}
     if value is None and state != "stopped":
-        hint = "no episode has ended" if run.objective == "reward" else f"it has no {run.objective}"
-        return Outcome("failed", code, message=f"The run ended in order, but {hint}. Let it run for longer.", **found)
+        hint = "no episode has ended" if run.objective == "reward" else f"it has no {run.objective} to compare"
+        hint += f" ({summary.get('exit_reason', 'no summary.json')})"
+        message = f"The run ended in order, but {hint}. Use another name for the sweep, with longer runs."
+        return Outcome("failed", code, message=message, **found)
     return Outcome(state, code, value if state != "stopped" else None, **found)
 
 

@@ -88,6 +88,8 @@ def _described(data: Mapping[str, Any], problems: list[Problem]) -> Description 
         if not isinstance(values, list) or not values:
             sentence = f"{key} must be a list of values to try, found {values!r}."
             problems.append(Problem("values", key, sentence))
+        elif twice := [value for value in values if values.count(value) > 1]:
+            problems.append(Problem("values", key, f"{key} has {twice[0]!r} twice. Give each value once."))
     ranges = {key: _span(key, given, problems) for key, given in tables["ranges"].items()}
     tables["ranges"] = {key: span for key, span in ranges.items() if span is not None}
     return Description(settings, **tables)
@@ -103,6 +105,8 @@ def _settings(data: Mapping[str, Any], problems: list[Problem]) -> Settings | No
     problems += [Problem("", re.split(r"[ =]", sentence)[0], sentence) for sentence in sentences]
     if settings is not None and not settings.seeds:
         problems.append(Problem("", "seeds", "seeds is empty. Give one seed at least, like seeds = [1]."))
+    if settings is not None and len(set(settings.seeds)) < len(settings.seeds):
+        problems.append(Problem("", "seeds", f"seeds={list(settings.seeds)} has a seed twice. Give each seed once."))
     if settings is not None and settings.objective not in SCALARS and "/" not in settings.objective:
         sentence = f"objective={settings.objective!r} must be {', '.join(SCALARS)}, or a scalar like eval/reward."
         problems.append(Problem("", "objective", sentence))

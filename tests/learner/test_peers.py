@@ -365,6 +365,7 @@ def test_what_a_dead_peer_has_said_counts() -> None:
     assert a.are_ready()
 
 
+@pytest.mark.alone
 def test_fault_h6_cx2_all_ranks_that_are_left_name_the_one_that_died() -> None:
     told = "Rank 2 of 3 has ended without telling the others, so all of them end."
     assert together(of_several_ranks, lost_unless, [False], [False], [True]) == [told, told, ""]
@@ -381,6 +382,7 @@ def lost_unless(peers: Peers, ends: bool) -> str:
     return str(lost.value)
 
 
+@pytest.mark.alone
 def test_fault_h3_cx2_a_rank_that_hangs_is_named() -> None:
     """With three seconds instead of a minute."""
     lost, _ = together(of_several_ranks, waiting, [False], [True])

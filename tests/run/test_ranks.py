@@ -48,6 +48,7 @@ def test_cx2_two_ranks_end_at_the_frames_of_both_and_leave_one_directory(tmp_pat
     assert finished.out.count("The run has ended") == 1
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rank", [0, 1])
 def test_cx2_a_signal_to_one_rank_ends_both_in_order(
     tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
@@ -67,6 +68,7 @@ def test_cx2_a_signal_to_one_rank_ends_both_in_order(
     assert newest_version(tmp_path) == summary["policies"][0]["policy_version"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("victim", ["sf-train", "sf-learner-0"])
 def test_fault_h6_cx2_a_killed_rank_ends_the_run_and_the_checkpoint_is_whole(tmp_path: Path, victim: str) -> None:
     with ranks(tmp_path, *SMALL) as command:
@@ -99,6 +101,7 @@ def test_cx2_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
     assert "ConfigError: Rank 1 was started with gamma=0.91 (0.9 for rank 0). Start all" in finished.err
 
 
+@pytest.mark.alone
 def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(tmp_path: Path) -> None:
     """Also where the first start was told to begin anew."""
     flags = *SMALL, "--train_for_env_steps=40000", "--restart_behavior=overwrite"
@@ -134,6 +137,15 @@ def test_cx2_variables_that_do_not_fit_are_told_in_one_sentence(
     )
     assert finished.err.count("\n") == 1
     assert not (tmp_path / "train_dir").exists()
+
+
+def test_cx2_rank_0_tells_of_a_run_whose_end_others_reach_first(tmp_path: Path) -> None:
+    """The others need not wait for an evaluator."""
+    with ranks(tmp_path, *SMALL, "--eval_every_steps=3000", "--train_for_env_steps=2000") as command:
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+    assert summary_of(tmp_path)["frames"] >= 2000
+    assert "The run has ended" in finished.out
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def test_good_file_is_read(tmp_path: Path) -> None:
         ('[values]\nnum_epochs = [1, "two"]', ", line 5: --num_epochs=two must be an integer."),
         ("[values]\ngamma = [0.9, 1.5]", ", line 5: gamma=1.5 must be at least 0 and at most 1."),
         ("[values]\ngamma = []", ", line 5: gamma must be a list of values to try, found []."),
+        ("[values]\nnum_epochs = [1, 2, 1]", ", line 5: num_epochs has 1 twice. Give each value once."),
         ("[values]\ngamma = 0.9", ", line 5: gamma must be a list of values to try, found 0.9."),
         ("seed = 1", ", line 4: seed cannot be in [flags]. Give seeds = [1, 2] at the top of the file."),
         ("gamma = 0.9\n[values]\ngamma = [0.9]", ", line 6: gamma is in [flags] and in [values]. Give it once."),
@@ -95,6 +96,7 @@ def test_wrong_flag_is_told_with_its_line(line: str, expected: str, tmp_path: Pa
         ("trials = 0", ", line 1: trials=0 must be at least 1."),
         ('trials = "many"', ", line 1: trials must be an integer, found 'many'."),
         ("seeds = []", ", line 1: seeds is empty. Give one seed at least, like seeds = [1]."),
+        ("seeds = [1, 1]", ", line 1: seeds=[1, 1] has a seed twice. Give each seed once."),
         ("seed = 1", ", line 1: seed is a flag of sf-train. Give seeds = [1, 2] at the top of the file."),
         ("gamma = 0.9", ", line 1: gamma is a flag of sf-train. Move it below [flags]."),
         (

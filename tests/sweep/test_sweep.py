@@ -76,6 +76,7 @@ def test_grid_of_two_seeds_to_the_best_command(tmp_path: Path, capsys: pytest.Ca
     assert {starts_of(tmp_path, f"trial00{trial}-seed{seed}") for trial in (0, 1) for seed in (1, 2)} == {1}
 
 
+@pytest.mark.alone
 def test_sweep_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
     values = f"train_for_env_steps = {LONG}\n[values]\ngamma = [0.9, 0.95, 0.99]\n"
     file = written(tmp_path, HEAD + FLAGS + values)
@@ -122,6 +123,7 @@ def test_sweep_goes_past_runs_that_fail(tmp_path: Path) -> None:
     assert finished.code == ExitCode.ENVIRONMENT, "if all have failed, as the last one has"
 
 
+@pytest.mark.slow  # ten seconds of which a start can take many on a busy machine
 def test_run_at_its_time_limit_counts_with_what_it_has(tmp_path: Path) -> None:
     finished = run(tmp_path, written(tmp_path, f"{HEAD}time_limit_s = 10\n{FLAGS}"), module=SWEEP)
     assert finished.code == ExitCode.FINISHED, finished.err
@@ -130,6 +132,14 @@ def test_run_at_its_time_limit_counts_with_what_it_has(tmp_path: Path) -> None:
     assert trial["runs"][0]["value"] > 0
     assert run(tmp_path, "sweep.toml", module=SWEEP).code == ExitCode.FINISHED
     assert starts_of(tmp_path, "trial000-seed1") == 1, "it is not run again"
+
+
+def test_run_that_did_not_reach_its_goal_has_no_frames_to_compare(tmp_path: Path) -> None:
+    text = f'{HEAD}objective = "frames"\nminimise = true\n{FLAGS}stop_at_reward = 400\ntrain_for_env_steps = 500\n'
+    finished = run(tmp_path, written(tmp_path, text), module=SWEEP)
+    assert finished.code != ExitCode.FINISHED
+    (trial,) = results_of(tmp_path)
+    assert "no frames to compare (train_for_env_steps reached)" in trial["runs"][0]["message"]
 
 
 def test_directory_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
