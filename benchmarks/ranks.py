@@ -1,10 +1,11 @@
 """What an exchange between ranks costs, in milliseconds, on one machine and between hosts.
 
     python benchmarks/ranks.py [--ranks 2 4] [--seconds 2] [--output results/ranks.json]
-    sudo python benchmarks/ranks.py --hosts [--delays 0 1 10] [--losses 0 0.01]
+    chrt -r 1 python benchmarks/ranks.py --hosts [--delays 0 1 10] [--losses 0 0.01]
 
 It measures `sf.learner.ranks.Ranks`, so gloo as a run uses it: the mean of a gradient, and the sum of one number. With
-`--hosts` each rank is in a network namespace, see `hosts.py`. Prints the median and the 95th percentile of rank 0.
+`--hosts` each rank is in a network namespace, see `hosts.py`, which takes root. So does `chrt`: the real-time priority
+keeps other work on the cores out of the figures. Prints the median and the 95th percentile of rank 0.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from sf.shared.leaving import leaving_fields
 from sf.shared.progress import Progress
 
 SIZES = {"one number": 1, "CartPole": 9_155, "Nature CNN": 1_687_719}
-"""Parameters of the default networks: two layers of 64 and normalizers; the convolutions of Mnih et al. 2015."""
+"""Numbers in a gradient: of two networks with two layers of 64 each, and of the convolutions of Mnih et al. 2015."""
 WARM_UP = 10
 LEAST, MOST = 20, 2000
 """Exchanges that are measured."""

@@ -1,7 +1,7 @@
 """What ranks of `torchrun` reach in a whole run: seconds between two datasets, for each number of ranks.
 
     python benchmarks/ranks_run.py [--ranks 1 2 4] [--repeats 3] [--sampling-ms 0 200] [--output results/ranks_run.json]
-    sudo python benchmarks/ranks_run.py --delays 1
+    chrt -r 1 python benchmarks/ranks_run.py --delays 1
 
 CartPole in synchronous mode, each rank on one core: rank r on core r modulo the number of cores. So a rank alone has
 what each of two ranks has, and four ranks on two cores have half of it. An algorithm notes the time of each dataset.

@@ -1,11 +1,11 @@
 """How training grows with ranks, from measured parts: 8 to 128 ranks, with and without a rule for stragglers.
 
-    python benchmarks/ranks.py && sudo python benchmarks/ranks.py --hosts
-    python benchmarks/ranks_run.py && sudo python benchmarks/ranks_run.py --delays 1
+    chrt -r 1 python benchmarks/ranks.py; chrt -r 1 python benchmarks/ranks.py --hosts
+    chrt -r 1 python benchmarks/ranks_run.py --delays 1
     python benchmarks/ranks_simulated.py [--directory results] [--picture docs/images/ranks-simulated.png]
 
 First it fits the exchange to `ranks.json` and predicts the runs of `ranks_run.json`, so that the error is seen. Then it
-extrapolates. The rule for stragglers is that of DD-PPO (Wijmans et al. 2020, arXiv:1911.00357, section 4); `sf` has no
+extrapolates. The rule for stragglers is that of DD-PPO (Wijmans et al. 2020, arXiv:1911.00357); `sf` has no
 such rule yet.
 """
 
