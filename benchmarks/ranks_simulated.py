@@ -5,8 +5,8 @@
     python benchmarks/ranks_simulated.py [--directory results] [--picture docs/images/ranks-simulated.png]
 
 First it fits the exchange to `ranks.json` and predicts the runs of `ranks_run.json`, so that the error is seen. Then it
-extrapolates. The rule for stragglers is that of DD-PPO (Wijmans et al. 2020, arXiv:1911.00357); `sf` has no
-such rule yet.
+extrapolates. The rule for stragglers is that of DD-PPO (Wijmans et al. 2020, arXiv:1911.00357), in `sf`
+``--ranks_to_wait_for``.
 """
 
 from __future__ import annotations
