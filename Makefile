@@ -73,6 +73,7 @@ results: $(EXTRAS_STAMP)
 # Kills by the hundred, an hour or two; writes chaos.md.
 chaos: $(STAMP)
 	$(BIN)/python benchmarks/chaos.py $(CHAOS_ARGS)
+	$(BIN)/python benchmarks/chaos_ranks.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
