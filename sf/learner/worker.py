@@ -227,7 +227,7 @@ class Learner:
         now = time.monotonic()
         (self.update.want_summary,) = map(bool, self.peers.sum(self.leads and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
-        lags, began_s, exchanged_s = [], time.perf_counter(), self.peers.exchange_s
+        lags, exchanged_s = [], self.peers.exchange_s
         try:
             for step in self.update.steps(batch):
                 lags.append(step.lag_avg)
@@ -241,7 +241,7 @@ class Learner:
             self.record.publish()
             raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
         was_trained_on = bool(lags)
-        took_s, exchange_s = time.perf_counter() - began_s, self.peers.exchange_s - exchanged_s
+        took_s, exchange_s = time.monotonic() - now, self.peers.exchange_s - exchanged_s
         if (told := self._exchange_share.add(len(lags), took_s, exchange_s)) and self.leads:
             Console().line(told)
         self._steer(lags)
