@@ -104,6 +104,8 @@ def early_signals() -> list[int]:
         sys.unraisablehook = tell_lost
     for number in _wanted():
         signal.signal(number, note)
+    # It asks roles for their stacks. Slurm sends it to a whole job, of which this process is a part.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     return received
 
 

@@ -36,6 +36,15 @@ from tests.helpers.commands import (
 from tests.helpers.lab import make_config
 
 
+def test_stacks_signal_to_the_whole_job_ends_nothing(tmp_path: Path) -> None:
+    flags = "--env=CartPole-v1", "--serial_mode=True", "--train_for_env_steps=6000"
+    with running(tmp_path, *flags) as command:
+        wait_for_first_step(command)
+        command.process.send_signal(signal.SIGUSR2)
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 75)]
 )
