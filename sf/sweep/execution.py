@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -37,12 +38,13 @@ def execute(run: Run, stop: threading.Event | None = None) -> Outcome:
         run: what to do.
         stop: when it is set, the run saves and ends. KeyboardInterrupt does the same.
     """
-    if (earlier := ended_before(run)) is not None:
-        return earlier
     stop = stop or threading.Event()
     try:
-        _wait_until_free(run, stop)
         run.log.parent.mkdir(parents=True, exist_ok=True)
+        _expect_same_flags(run)
+        if (earlier := ended_before(run)) is not None:
+            return earlier
+        _wait_until_free(run, stop)
         with run.log.open("ab") as log:
             written = log.tell()
             process = _started(run, log)
@@ -54,6 +56,22 @@ def execute(run: Run, stop: threading.Event | None = None) -> Outcome:
     if state == "failed":
         return Outcome("failed", code, message=_last_error(run.log, written))
     return _outcome(run, state, code)
+
+
+def _expect_same_flags(run: Run) -> None:
+    """Keeps the flags beside the log, because numbers of trials begin anew where results.json is moved away.
+
+    Raises:
+        ExperimentError: the directory is of a run with other flags.
+    """
+    path, flags = run.log.with_suffix(".flags"), shlex.join(sorted(run.flags))
+    before = path.read_text() if path.exists() else flags
+    if before != flags:
+        raise ExperimentError(
+            f"{run.directory} was trained with {before}, and this trial has {flags}. Move it away, or give the sweep "
+            "another name."
+        )
+    path.write_text(flags)
 
 
 def ended_before(run: Run) -> Outcome | None:
