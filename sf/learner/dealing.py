@@ -91,7 +91,7 @@ class DealtMinibatches:
             return None
         advantages = self._transitions.advantages
         return self._peers.std_means(
-            [advantages if rows.trained is None else advantages[rows.trained] for rows in dealt],
+            (advantages if rows.trained is None else advantages[rows.trained] for rows in dealt),
             self._config.advantage_ddof,
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -57,8 +57,10 @@ class Peers:
     def mean_(self, tensor: Tensor, weight: float) -> None:
         """Replaces a tensor by its average over all learners; one with weight 0 may hold anything."""
 
-    def std_means(self, parts: Sequence[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]] | None:
+    def std_means(self, parts: Iterable[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]] | None:
         """Deviation and mean of the samples [n] of all learners, for each part; None for a learner that is alone.
+
+        That one does not look at the parts, which take time to gather.
 
         A single number has no sample deviation but 0.
         """
@@ -147,8 +149,9 @@ class Team(Peers):
         total: list[float] = torch.stack([row for (row,) in rows]).sum(0).tolist()
         return total
 
-    def std_means(self, parts: Sequence[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]]:
+    def std_means(self, parts: Iterable[Tensor], ddof: int) -> list[tuple[Tensor, Tensor]]:
         """See `Peers`."""
+        parts = list(parts)
         shares = self.gather(torch.from_numpy(np.stack([_moments(part) for part in parts])))
         facts = np.stack([share.numpy() for (share,) in shares], axis=1)
         return [_std_mean_of_all(facts[i].tolist(), part, ddof) for i, part in enumerate(parts)]
