@@ -108,21 +108,12 @@ class Learner:
         self.update.lag_counts = arena[LAG_COUNTS][index, policy_id]
         self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
-        batcher = Batcher(policy_id, context.slots(), share, index, self.device)
-        self.source: BatchSource = batcher
-        self._batcher, self._is_cut_short = batcher, False
-        if self.update.replays:
-            if config.run.async_rl:  # in synchronous mode nothing is sampled meanwhile
-                self.source = ReleasedAtOnce(batcher, self._wake_workers)
-            if self.saver.has_resumed:
-                Console().line(f"The replay buffer of policy {policy_id} begins empty: checkpoints do not hold it.")
+        self._batcher, self._is_cut_short = Batcher(policy_id, context.slots(), share, index, self.device), False
+        self.source = self._source(config.run.async_rl)
         self._batch: Batch | None = None
         self._exchange_share = ExchangeShare()
         self._lag_target, self._admission = self._limits(config, context)
-        self.record["first_env_steps"] = self.record["env_steps"] = self.frames
-        self.record["version"] = self.update.version
-        self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
-        self.record.publish()
+        self._begin_record()
         self.last_summary_s = -math.inf
         self.weights = links.weights
         self._write_weights = to_host(self.network.flat)
@@ -138,6 +129,20 @@ class Learner:
 
         enough = math.ceil(config.learner.ranks_to_wait_for * context.rank.world_size)
         return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress, enough if self._least else None)
+
+    def _source(self, async_rl: bool) -> BatchSource:
+        """The datasets of the batcher, whose slots a learner that copies them into a buffer gives back at once."""
+        if self.update.replays and self.saver.has_resumed:
+            Console().line(f"The replay buffer of policy {self.policy_id} begins empty: checkpoints do not hold it.")
+        # In synchronous mode nothing is sampled meanwhile.
+        early = self.update.replays and async_rl
+        return ReleasedAtOnce(self._batcher, self._wake_workers) if early else self._batcher
+
+    def _begin_record(self) -> None:
+        self.record["first_env_steps"] = self.record["env_steps"] = self.frames
+        self.record["version"] = self.update.version
+        self.record["lag_min"] = self.record["lag_avg"] = self.record["lag_max"] = -1.0
+        self.record.publish()
 
     def _tell_lost(self, lost: PeerLost) -> None:
         """Has the supervisor end the run; the policy of the last whole step is saved then."""

@@ -93,9 +93,9 @@ def hear_start(rank: Rank, own: Config) -> Start:
 
 @contextmanager
 def own_directory(config: Config, rank: Rank) -> Iterator[Config]:
-    """The configuration of this rank; those but the first write where nobody looks, evaluate nothing and save nothing.
+    """The configuration of this rank; all ranks but the first write into a directory that is removed at the end.
 
-    A reward that is high enough ends the run where rank 0 has seen it.
+    They evaluate nothing and save nothing. A reward that is high enough ends the run where rank 0 has seen it.
     """
     if rank.is_first:
         yield config

@@ -353,7 +353,7 @@ def test_peer_that_died_is_named_instead_of_waited_for() -> None:
     arena["exchange/pid"][0, 1] = ended.pid
     with pytest.raises(PeerLost, match=rf"learner 0 of policy 0 waited for learner 1 \(pid {ended.pid}\), which has"):
         a.sum(1.0)
-    assert not a.leave(), "it has nobody to agree with any more"
+    assert not a.leave(), "no learner is left to agree with"
 
 
 def test_what_a_dead_peer_has_said_counts() -> None:
@@ -378,7 +378,7 @@ def lost_unless(peers: Peers, ends: bool) -> str:
     with pytest.raises(PeerLost) as lost:
         peers.sum(1.0)
     assert lost.value.ends_run
-    assert not peers.leave(), "it has nobody to agree with any more"
+    assert not peers.leave(), "no learner is left to agree with"
     return str(lost.value)
 
 

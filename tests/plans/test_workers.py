@@ -234,7 +234,9 @@ def _tensors(batch: SampleBatch) -> dict[str, Any]:
     return {"obs": torch.as_tensor(batch["obs"])}
 
 
-def test_fragment_at_once_has_the_advantages_of_its_trajectories() -> None:
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_fragment_at_once_has_the_advantages_of_its_trajectories(num_workers: int) -> None:
+    """A remote worker steps all environments as one, and has rows between two episodes that train nothing."""
     from examples.plans.a2c import A2CPolicy
 
     def one_by_one(*arguments: Any) -> SampleBatch:
@@ -244,13 +246,16 @@ def test_fragment_at_once_has_the_advantages_of_its_trajectories() -> None:
     for policy_class in (A2CPolicy, A2CPolicy.with_updates(postprocess_fn=one_by_one)):
         settings = {
             "env": "CartPole-v1",
-            "num_envs_per_worker": 6,
+            "num_workers": num_workers,
+            "num_envs_per_worker": 16,
             "rollout_fragment_length": 40,
             "seed": 3,
             "lambda": 0.9,
         }
         with WorkerSet(policy_class, settings) as workers:
-            found.append([workers.local_worker().sample() for _ in range(2)])
+            worker = workers.remote_workers()[0] if num_workers else workers.local_worker()
+            found.append([worker.sample() for _ in range(2)])
+    assert (found[0][0].count < 16 * 40) == bool(num_workers)
     for at_once, each in zip(*found, strict=True):
         assert at_once["dones"].any()
         assert (at_once["obs"] == each["obs"]).all()
