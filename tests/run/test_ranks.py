@@ -35,12 +35,13 @@ def supervisor(command: Running, rank: int) -> psutil.Process:
     return found
 
 
+@pytest.mark.alone
 def test_cx2_two_ranks_end_at_the_frames_of_both_and_leave_one_directory(tmp_path: Path) -> None:
     with ranks(tmp_path, *SMALL, "--train_for_env_steps=15000") as command:
         finished = command.finish()
     assert finished.code == 0, finished.err
     summary = summary_of(tmp_path)
-    assert summary["exit_reason"] == "train_for_env_steps reached"
+    assert summary["exit_reason"].endswith("train_for_env_steps reached"), "that of the rank which saw it first"
     assert 15_000 <= summary["frames"] < 15_512
     assert summary["frames"] == summary["policies"][0]["policy_version"] // 8 * 512
     assert [one.name for one in tmp_path.glob("train_dir/*")] == ["default_experiment"]
@@ -115,6 +116,7 @@ def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(tmp_path: 
     assert summary_of(tmp_path)["new_frames"] < summary_of(tmp_path)["frames"]
 
 
+@pytest.mark.alone
 def test_fault_h5_cx2_a_run_continues_with_another_number_of_ranks(tmp_path: Path) -> None:
     flags = *SMALL, "--batch_size=128"
     with ranks(tmp_path, *flags, "--train_for_env_steps=2000") as command:
@@ -139,6 +141,7 @@ def test_cx2_variables_that_do_not_fit_are_told_in_one_sentence(
     assert not (tmp_path / "train_dir").exists()
 
 
+@pytest.mark.alone
 def test_cx2_rank_0_tells_of_a_run_whose_end_others_reach_first(tmp_path: Path) -> None:
     """The others need not wait for an evaluator."""
     with ranks(tmp_path, *SMALL, "--eval_every_steps=3000", "--train_for_env_steps=2000") as command:
