@@ -1,8 +1,8 @@
 """How the learners of one policy find each other across ranks, and notice what becomes of the others.
 
-``torchrun`` keeps a store of keys and values for all ranks. Each start of the ranks has keys of its own:
+``torchrun`` keeps a store of keys and values for all ranks, also when it starts them again. `sf.run.ranks` numbers the
+starts. Each has keys of its own:
 
-    run                 configuration and number of earlier starts, from rank 0, see `sf.run.ranks`
     policy<p>/here/<r>  rank r wants to train policy p
     policy<p>/beat/<r>  a number that grows while the learner of rank r lives
     policy<p>/leaving   the first rank that wants to end, and why
@@ -65,7 +65,7 @@ class Group(Protocol):
 
 
 def open_store(rank: Rank) -> Store:
-    """A client of the store of ``torchrun``, with the keys of this start of all ranks.
+    """A client of the store of ``torchrun``, with the keys of this start of all ranks as soon as its number is known.
 
     Raises:
         WorkerCrashed: the store cannot be reached.
@@ -76,7 +76,7 @@ def open_store(rank: Rank) -> Store:
         raise WorkerCrashed(
             f"The store of torchrun at {rank.host}:{rank.port} cannot be reached from rank {rank.rank}: {_first(error)}"
         ) from None
-    return PrefixStore(f"sf/{rank.attempt}", store)
+    return PrefixStore(f"sf/start{rank.start}" if rank.start else "sf", store)
 
 
 def meet(rank: Rank, store: Store, look: Callable[[], None]) -> Group:
@@ -118,6 +118,7 @@ class Pulse:
         self._store = PrefixStore(f"policy{policy_id}", open_store(rank))
         self._seen: dict[int, tuple[bytes, float]] = {}
         """The newest beat of each rank, and when it was first seen."""
+        self._all_here = False
         self.error = ""
         """Why the store cannot be reached any more."""
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -141,10 +142,14 @@ class Pulse:
             self.error = _first(error)
 
     def _look_at_others(self) -> None:
+        """One request for all, as soon as each has beaten once."""
         others = [other for other in range(self._rank.world_size) if other != self._rank.rank]
+        if not self._all_here:
+            others = [other for other in others if self._store.check([f"beat/{other}"])]
+            self._all_here = len(others) == self._rank.world_size - 1
+        beats = self._store.multi_get([f"beat/{other}" for other in others]) if others else []
         now = time.monotonic()
-        for other in others:
-            beat = self._store.get(f"beat/{other}") if self._store.check([f"beat/{other}"]) else b""
+        for other, beat in zip(others, beats, strict=True):
             if other not in self._seen or self._seen[other][0] != beat:
                 self._seen[other] = beat, now
 

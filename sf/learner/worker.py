@@ -244,7 +244,8 @@ class Learner:
         except NonFiniteGradient as error:
             self.record["skipped_steps"] = self.update.num_skipped
             self.record.publish()
-            raise InternalError(f"{error} {self.saver.keep_for_a_look(error.minibatch)}") from None
+            where = self.saver.keep_for_a_look(error.minibatch) if self.leads else "Rank 0 keeps its minibatch."
+            raise InternalError(f"{error} {where}") from None
         was_trained_on = bool(lags)
         took_s, exchange_s = time.monotonic() - now, self.peers.exchange_s - exchanged_s
         if (told := self._exchange_share.add(len(lags), took_s, exchange_s)) and self.leads:

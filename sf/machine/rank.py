@@ -15,7 +15,7 @@ from sf.errors import ConfigError
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Set by ``torchrun`` for each process that it starts."""
-AGENT_STORE, RESTARTS = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,11 @@ class Rank:
     host: str = ""
     """Where the store of ``torchrun`` is."""
     port: int = 0
-    attempt: int = 0
-    """How often ``torchrun`` has started all ranks again."""
+    start: int = 0
+    """Which start of all ranks this is, counted from 1 by rank 0; 0 where it is not known yet.
+
+    ``torchrun`` counts too, but on each machine for itself.
+    """
 
     @property
     def is_alone(self) -> bool:
@@ -75,8 +78,7 @@ def rank_of(variables: Mapping[str, str]) -> Rank:
         return ALONE
     if variables.get(AGENT_STORE) != "True":
         raise _refused(f"{AGENT_STORE}={variables.get(AGENT_STORE, '')} shows that torchrun keeps no store")
-    attempt = _number(RESTARTS, variables.get(RESTARTS, "0"))
-    return Rank(rank, size, local, local_size, variables["MASTER_ADDR"], port, attempt)
+    return Rank(rank, size, local, local_size, variables["MASTER_ADDR"], port)
 
 
 def _number(name: str, text: str) -> int:

@@ -26,7 +26,7 @@ from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.run.first_look import first_look, vectorization_of
-from sf.run.ranks import WarningsOnly, hear_start, refuse_with_ranks
+from sf.run.ranks import WarningsOnly, count_start, hear_start, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
@@ -43,6 +43,8 @@ class Prepared(NamedTuple):
 
     config: Config
     """Resolved."""
+    given: Config
+    """As it was before."""
     source: EnvSource
     info: EnvInfo
     early_signals: list[int]
@@ -67,6 +69,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     Raises:
         SfError: the configuration or the environment is refused.
     """
+    given = config
     started_by = parent() if rank.is_alone else os.getppid()  # torchrun gives each rank a session of its own
     check(config)
     refuse_with_ranks(config, rank)
@@ -91,8 +94,10 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     starts: int | None = None
     if rank.is_first:
         resolved = decide(config, look, rank.share_of(usable_cores()))
+        rank = rank if rank.is_alone else replace(rank, start=count_start(rank))
     else:
-        resolved, starts = hear_start(rank, config)
+        resolved, starts, number = hear_start(rank, config)
+        rank = replace(rank, start=number)
     check(resolved, info)
     note = _look_at_plugins(resolved, info)
     if chosen := _chosen_flags(config, resolved):
@@ -103,7 +108,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     config, source = vectorized(resolved, source, info)
     for note in _notes(config, source, look):
         console.plain(note)
-    return Prepared(config, source, info, early, started_by, rank, starts)
+    return Prepared(config, given, source, info, early, started_by, rank, starts)
 
 
 def _expect_compiler(config: Config) -> None:

@@ -3,31 +3,45 @@
 Rank 0 decides on sizes and seed, takes the directory of the experiment, and says so in the store of ``torchrun``. The
 other ranks wait for it, compare their flags with those of rank 0, and write into a directory of their own, which is
 removed at the end.
+
+The store outlives a start of the ranks, so nothing that is found in it need be of this one. Its keys:
+
+    starts           how often rank 0 has been started
+    question/<r>     a word that rank r has just made up
+    answer/<word>    what rank 0 says to it
 """
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import connection
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 from sf.config import Config
 from sf.console import Console
 from sf.errors import ConfigError, ResourceError
 from sf.machine.rank import Rank
-from sf.processes.disposable import in_disposable_child
+from sf.processes.disposable import DisposableChild, in_disposable_child
+from sf.processes.signals import Signals
 from sf.storage.experiment import NOT_COMPARED
 
-WAIT_FOR_FIRST_S = 600.0
-"""Longest wait of the other ranks for rank 0."""
+WAIT_FOR_OTHERS_S = 600.0
+"""Longest wait of the other ranks for rank 0, and of rank 0 for them."""
+OWN_DIRECTORY = "sf-rank-"
+"""The name begins so, and the number of the process follows."""
 MORE_S = 60.0
 """For a process that talks to the store to begin and end."""
-DECIDED = "vectorization", *NOT_COMPARED
-"""Flags that rank 0 may have changed, or that say nothing of the training."""
 
 
 class Start(NamedTuple):
@@ -37,6 +51,8 @@ class Start(NamedTuple):
     """Of rank 0, resolved."""
     num_earlier_starts: int
     """Runs that this one continues."""
+    number: int = 0
+    """See `Rank.start`."""
 
 
 def refuse_with_ranks(config: Config, rank: Rank) -> None:
@@ -64,15 +80,31 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
         raise ConfigError(problems)
 
 
-def say_start(rank: Rank, start: Start) -> None:
-    """Tells the other ranks what rank 0 has decided.
+def count_start(rank: Rank) -> int:
+    """Which start of all ranks this is, for rank 0; see `Rank.start`.
 
     Raises:
         WorkerCrashed: there is no store of ``torchrun``.
     """
+    return in_disposable_child(_count, rank, timeout_s=MORE_S, what="Looking at the store of torchrun")
+
+
+def say_start(rank: Rank, given: Config, resolved: Config, num_earlier_starts: int, signals: Signals) -> None:
+    """Tells the other ranks what rank 0 was given and has decided; waits until all have asked or a signal arrives.
+
+    Raises:
+        WorkerCrashed: there is no store of ``torchrun``.
+        ResourceError: a rank does not ask.
+    """
     if not rank.is_alone and rank.is_first:
-        text = json.dumps([start.config.to_json(), start.num_earlier_starts])
-        in_disposable_child(_write, rank, text, timeout_s=MORE_S, what="Telling the other ranks")
+        text = json.dumps([given.to_json(), resolved.to_json(), num_earlier_starts, rank.start])
+        child = DisposableChild("Telling the other ranks", _answer, rank, text)
+        try:
+            connection.wait([*child.waitables(), signals.fileno()], WAIT_FOR_OTHERS_S + MORE_S)
+            if not signals.received:
+                child.result(0.0)
+        finally:
+            child.kill()
 
 
 def hear_start(rank: Rank, own: Config) -> Start:
@@ -82,25 +114,31 @@ def hear_start(rank: Rank, own: Config) -> Start:
         ConfigError: its flags differ.
         ResourceError: rank 0 does not begin.
     """
-    text = in_disposable_child(_read, rank, timeout_s=WAIT_FOR_FIRST_S + MORE_S, what="Waiting for rank 0")
-    data, starts = json.loads(text)
-    if differences := list(_differences(own.to_json(), data)):
+    text = in_disposable_child(_ask, rank, timeout_s=WAIT_FOR_OTHERS_S + MORE_S, what="Waiting for rank 0")
+    given, resolved, starts, number = json.loads(text)
+    if differences := list(_differences(own.to_json(), given)):
         raise ConfigError(
             [f"Rank {rank.rank} was started with {', '.join(differences)}. Start all ranks with the same flags."]
         )
-    return Start(Config.from_json(data), starts)
+    return Start(Config.from_json(resolved), starts, number)
 
 
 @contextmanager
 def own_directory(config: Config, rank: Rank) -> Iterator[Config]:
     """The configuration of this rank; all ranks but the first write into a directory that is removed at the end.
 
+    What a killed rank has left is removed by the next one on the machine.
     They evaluate nothing and save nothing. A reward that is high enough ends the run where rank 0 has seen it.
     """
     if rank.is_first:
         yield config
         return
-    with tempfile.TemporaryDirectory(prefix="sf-rank-", ignore_cleanup_errors=True) as directory:
+    for left in Path(tempfile.gettempdir()).glob(f"{OWN_DIRECTORY}*-*"):
+        pid = left.name.removeprefix(OWN_DIRECTORY).split("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)  # that of another user stays
+    prefix = f"{OWN_DIRECTORY}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory:
         run = replace(config.run, train_dir=directory, restart_behavior="resume", stop_at_reward=None)
         yield replace(config, run=run, evaluation=replace(config.evaluation, eval_every_steps=0))
 
@@ -118,30 +156,53 @@ class WarningsOnly(Console):
 
 
 def _differences(own: dict[str, Any], first: dict[str, Any]) -> Iterator[str]:
-    """Flags that this rank was given and that rank 0 has not; None was left open."""
+    """Flags that only one of them was given, or that have other values; None was left open."""
     for role, flags in own.items():
         for name, value in flags.items():
             theirs = first.get(role, {}).get(name)
-            if value is not None and value != theirs and name not in DECIDED:
+            if value != theirs and name not in NOT_COMPARED:
                 yield f"{name}={value!r} ({theirs!r} for rank 0)"
 
 
-def _write(rank: Rank, text: str) -> None:
+def _count(rank: Rank) -> int:
     from sf.learner.meeting import open_store
 
-    open_store(rank).set("run", text)
+    return int(open_store(replace(rank, start=0)).add("starts", 1))
 
 
-def _read(rank: Rank) -> str:
+def _answer(rank: Rank, text: str) -> None:
+    """Answers every question that is found, because one of an earlier start looks like one of this."""
     from sf.learner.meeting import open_store
 
-    store, deadline_s = open_store(rank), time.monotonic() + WAIT_FOR_FIRST_S
-    while not store.check(["run"]):
+    store, deadline_s = open_store(replace(rank, start=0)), time.monotonic() + WAIT_FOR_OTHERS_S
+    asked = dict.fromkeys(range(1, rank.world_size), b"")
+    while store.add(f"heard/{rank.start}", 0) < len(asked):
+        for other, known in asked.items():
+            if store.check([f"question/{other}"]) and (word := store.get(f"question/{other}")) != known:
+                asked[other] = word
+                store.set(f"answer/{word.decode()}", text)
         if time.monotonic() > deadline_s:
             raise ResourceError(
-                f"Rank {rank.rank} has waited {WAIT_FOR_FIRST_S:.0f} s for rank 0, which did not begin. Look at what "
+                f"Rank 0 has waited {WAIT_FOR_OTHERS_S:.0f} s for the other ranks, and "
+                f"{rank.world_size - 1 - store.add(f'heard/{rank.start}', 0)} of {rank.world_size - 1} did not begin. "
+                "Look at what they have printed."
+            )
+        time.sleep(0.05)
+
+
+def _ask(rank: Rank) -> str:
+    from sf.learner.meeting import open_store
+
+    store, deadline_s = open_store(rank), time.monotonic() + WAIT_FOR_OTHERS_S
+    word = secrets.token_hex(8)
+    store.set(f"question/{rank.rank}", word)
+    while not store.check([f"answer/{word}"]):
+        if time.monotonic() > deadline_s:
+            raise ResourceError(
+                f"Rank {rank.rank} has waited {WAIT_FOR_OTHERS_S:.0f} s for rank 0, which did not begin. Look at what "
                 "rank 0 has printed."
             )
         time.sleep(0.1)
-    text: str = store.get("run").decode()
+    text: str = store.get(f"answer/{word}").decode()
+    store.add(f"heard/{json.loads(text)[-1]}", 1)
     return text

@@ -32,7 +32,7 @@ from sf.processes.signals import Signals, noted_signals
 from sf.run.callbacks import Callbacks
 from sf.run.children import Processes
 from sf.run.preparation import Prepared, prepare
-from sf.run.ranks import Start, WarningsOnly, own_directory, say_start
+from sf.run.ranks import WarningsOnly, own_directory, say_start
 from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
@@ -86,7 +86,7 @@ def train_prepared(
     Raises:
         SfError: the run ended because something broke; its `exit_code` says what kind.
     """
-    config, source, info, early, started_by, rank, earlier_starts = prepared
+    config, given, source, info, early, started_by, rank, earlier_starts = prepared
     if fork_server is None:
         with ForkServer() as own:
             return train_prepared(prepared, callbacks, change, own)
@@ -94,16 +94,15 @@ def train_prepared(
         noted_signals(config.run.serial_mode, early, started_by, has_launcher=not rank.is_alone) as signals,
         own_directory(config, rank) as config,
     ):
-        behavior = (
-            "resume" if rank.attempt else config.run.restart_behavior
-        )  # torchrun begins again from what was saved
+        # torchrun begins again from what was saved
+        behavior = "resume" if rank.start > 1 else config.run.restart_behavior
         experiment = Experiment(config.run.train_dir, config.run.experiment, behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
             Console().line(experiment.set_aside)
         try:
             while True:
-                say_start(rank, Start(config, experiment.num_earlier_starts))
+                say_start(rank, given, config, experiment.num_earlier_starts, signals)
                 shared, specs = wire(config, info, source, experiment, rank=rank, num_earlier_starts=earlier_starts)
                 if change is not None:
                     specs = change(shared, specs)

@@ -63,15 +63,15 @@ class Record:
         return [seed for seed in self._description.settings.seeds if seed not in done]
 
     def score(self, trial: Trial) -> Interval | None:
-        """The objective of a trial over its seeds; None if no run has one."""
-        mine = (outcome for (number, _), outcome in sorted(self.outcomes.items()) if number == trial.number)
-        values = [outcome.value for outcome in mine if outcome.value is not None]
+        """The objective of a trial over the seeds of the file; None if no run has one."""
+        found = (self.outcomes.get((trial.number, seed)) for seed in self._description.settings.seeds)
+        values = [outcome.value for outcome in found if outcome is not None and outcome.value is not None]
         return interval(values) if values else None
 
     def ranked(self) -> list[tuple[Trial, Interval]]:
-        """The trials that have a score, best first."""
+        """The trials that have a score, best first; those that lack seeds come after those that have more."""
         scored = [(trial, score) for trial in self.trials if (score := self.score(trial)) is not None]
-        return sorted(scored, key=lambda pair: -self._description.better(pair[1].mean))
+        return sorted(scored, key=lambda pair: (-pair[1].count, -self._description.better(pair[1].mean)))
 
     def write(self) -> None:
         """Writes results.json in one step, and results.csv with a line for each run.

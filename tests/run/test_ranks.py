@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -29,10 +31,20 @@ def ranks(path: Path, *flags: str, torchrun: Sequence[str] = ()) -> contextlib.A
     return started(path, *TORCHRUN, *torchrun, *TRAIN, *flags, mark=str(path))
 
 
+def supervisors(command: Running, rank: int) -> list[psutil.Process]:
+    """The main process of a rank, if this launcher has started it."""
+    return [one for one in command.named("sf-train") if one.environ()["RANK"] == str(rank)]
+
+
 def supervisor(command: Running, rank: int) -> psutil.Process:
-    """The main process of a rank."""
-    (found,) = [one for one in command.named("sf-train") if one.environ()["RANK"] == str(rank)]
+    (found,) = supervisors(command, rank)
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 @pytest.mark.alone
@@ -95,16 +107,22 @@ def test_cx2_what_does_not_go_together_with_ranks_is_refused_in_one_sentence_eac
 
 def test_cx2_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
     """The variable is set by torchrun and read by a shell, which gives each rank its flag."""
-    shell = f"exec {sys.executable} -m sf.cli.train {' '.join(SMALL)} --gamma=0.9$RANK"
+    flags = f"{' '.join(SMALL)} --gamma=0.9$RANK $MORE"
+    shell = f"[ $RANK = 1 ] || MORE=--num_policies=2; exec {sys.executable} -m sf.cli.train {flags}"
     with started(tmp_path, *TORCHRUN, "--no-python", "sh", "-c", shell, mark=str(tmp_path)) as command:
         finished = command.finish()
     assert finished.code == 1
-    assert "ConfigError: Rank 1 was started with gamma=0.91 (0.9 for rank 0). Start all" in finished.err
+    assert "ConfigError: Rank 1 was started with " in finished.err
+    assert "gamma=0.91 (0.9 for rank 0)" in finished.err
+    assert "num_policies=1 (2 for rank 0)" in finished.err
 
 
 @pytest.mark.alone
-def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(tmp_path: Path) -> None:
-    """Also where the first start was told to begin anew."""
+def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first start was told to begin anew. The directory of the killed rank goes."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     flags = *SMALL, "--train_for_env_steps=40000", "--restart_behavior=overwrite"
     with ranks(tmp_path, *flags, torchrun=["--max-restarts=1"]) as command:
         wait_for_training(command)
@@ -114,6 +132,48 @@ def test_fault_h6_cx2_torchrun_starts_all_ranks_again_and_they_resume(tmp_path: 
     assert finished.out.count("Resumed from") == 1
     assert 40_000 <= summary_of(tmp_path)["frames"] < 40_512
     assert summary_of(tmp_path)["new_frames"] < summary_of(tmp_path)["frames"]
+    assert not list(tmp_path.glob("sf-rank-*"))
+
+
+@pytest.mark.alone
+def test_cx2_rank_0_alone_sees_that_the_reward_of_both_policies_is_reached(tmp_path: Path) -> None:
+    with ranks(tmp_path, *SMALL, "--num_policies=2", "--stop_at_reward=15") as command:
+        finished = command.finish()
+    assert finished.code == 0, finished.err
+    summary = summary_of(tmp_path)
+    assert summary["exit_reason"] == "stop_at_reward reached"
+    assert [one["policy_version"] % 8 for one in summary["policies"]] == [0, 0], (
+        "ranks have finished the same iterations"
+    )
+    assert finished.out.count("The run has ended") == 1
+
+
+@pytest.mark.alone
+def test_fault_h6_cx2_ranks_on_two_machines_start_again_together(tmp_path: Path) -> None:
+    """Each machine has its own ``torchrun``, and only that of the killed rank counts a restart."""
+    meeting = "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"
+    launcher = *TORCHRUN[:3], *meeting, "--nproc-per-node=1", "--max-restarts=3", *TRAIN
+    flags = *SMALL, "--train_for_env_steps=100000", "--restart_behavior=overwrite", f"--train_dir={tmp_path}/train_dir"
+    places = [tmp_path / "a", tmp_path / "b"]
+    for place in places:
+        place.mkdir()
+    with contextlib.ExitStack() as both:
+        machines = [both.enter_context(started(place, *launcher, *flags, mark=str(place))) for place in places]
+
+        def told(text: str) -> int:
+            return sum(machine.out.count(text) for machine in machines)
+
+        def goes_on(starts: int, reports: int) -> bool:
+            return told("Resumed from") == starts and told("Fps is") > reports + 1
+
+        for number, rank in enumerate((1, 0)):
+            machines[0].wait_for(partial(goes_on, number, told("Fps is")), "training")
+            (killed,) = [one for machine in machines for one in supervisors(machine, rank)]
+            killed.kill()
+        ended = [machine.finish() for machine in machines]
+    assert [one.code for one in ended] == [0, 0], "".join(one.err for one in ended)
+    assert sum(one.out.count("Resumed from") for one in ended) == 2
+    assert 100_000 <= summary_of(tmp_path)["frames"] < 100_512
 
 
 @pytest.mark.alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def test_importance_is_the_share_of_the_variance(
     assert shares["learning_rate"] == pytest.approx(0.84, abs=0.12)
     assert shares["gamma"] == pytest.approx(0.16, abs=0.12)
     assert shares["rnn_type"] < 0.1 > shares["encoder_mlp_layers"]
+
+
+def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_come_last(tmp_path: Path) -> None:
+    description, record = swept(tmp_path, 3)
+    best, *others = (trial.number for trial, _ in record.ranked())
+    record.outcomes[best, 3] = replace(record.outcomes[best, 1], value=1e6)
+    assert record.score(record.trials[best]) == record.ranked()[0][1], "the file has seeds 1 and 2"
+    assert record.ranked()[0][1].mean < 1e6
+    del record.outcomes[best, 2]
+    assert [trial.number for trial, _ in record.ranked()] == [*others, best]
+    assert description.settings.seeds == (1, 2)
 
 
 def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
