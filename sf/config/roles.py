@@ -65,7 +65,7 @@ class RunConfig:
     save_milestones_sec: int = -1
     """Seconds between two checkpoints that are kept for ever; -1 keeps none."""
     experiment_summaries_interval: Annotated[int, AT_LEAST_1] = 10
-    """Seconds between two points of the averaged curves in TensorBoard."""
+    """Seconds between two points of the averaged curves in TensorBoard; at most 5 in the first minute."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100
     """Number of newest episodes and reports that the averaged curves cover."""
 

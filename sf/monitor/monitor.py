@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from sf.monitor.progress import ProgressBar
 
 DRAW_INTERVAL_S = 0.5
+EARLY_S, EARLY_INTERVAL_S = 60.0, 5.0
+"""The first minute of the curves, and the longest time between two points of them."""
 
 
 class Monitor:
@@ -87,6 +89,7 @@ class Monitor:
         self._scalars = ScalarLog(experiment_dir, self._console.line)
         self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
         self._summary_timer = Timer(config.run.experiment_summaries_interval)
+        self._early_summary_timer = Timer(min(EARLY_INTERVAL_S, config.run.experiment_summaries_interval))
         self._refreshes_told = [0 for _ in policies]
         """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
@@ -112,7 +115,7 @@ class Monitor:
         """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
         self._first = snapshot
         self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
-        self._summary_timer.is_due(snapshot.time_s)  # nothing to say yet: the first point comes after one interval
+        self._is_summary_due(snapshot)  # nothing to say yet: the first point comes after one interval
         wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
             self._has_nothing_left = True
@@ -130,7 +133,7 @@ class Monitor:
         self.episodes.add(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
-        if self._summary_timer.is_due(snapshot.time_s):
+        if self._is_summary_due(snapshot):
             self._write_scalars(snapshot)
         self._high_lag.look(snapshot)
         self._tell_of_clipped_rewards(snapshot)
@@ -265,6 +268,12 @@ class Monitor:
         for index, policy in enumerate(snapshot.policies):
             self._throughput[index].record(snapshot.time_s, policy.samples)
             self._inference[index].record(policy)
+
+    def _is_summary_due(self, snapshot: Snapshot) -> bool:
+        """Whether the curves get a point; in the first minute, when they have only a few, more often."""
+        assert self._first is not None
+        by_flag, early = (timer.is_due(snapshot.time_s) for timer in (self._summary_timer, self._early_summary_timer))
+        return early if snapshot.time_s < self._first.time_s + EARLY_S else by_flag
 
     def _write_scalars(self, snapshot: Snapshot) -> None:
         if self._has_nothing_left:

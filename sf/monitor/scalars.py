@@ -10,23 +10,19 @@ A disk that fails costs the curves, never the run.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from sf.monitor.event_file import NONE, EventFile
 from sf.shared.arena import Array
 
 METRICS = "metrics.jsonl"
-NONE: Mapping[str, Array] = {}
 
 
 class ScalarLog:
@@ -120,66 +116,3 @@ def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:
         return line.endswith("\n") and point["frames"] <= first_frames.get(point["policy_id"], math.inf)
     except (ValueError, KeyError, TypeError):
         return False
-
-
-_serial_numbers = itertools.count()
-"""Of the event files of this process."""
-
-
-class EventFile:
-    """One TensorBoard event file, written and flushed at once.
-
-    It uses tensorboardX's record writer below its SummaryWriter, which would add a thread, a multiprocessing queue with
-    semaphores in /dev/shm, and a summary per scalar.
-    """
-
-    def __init__(self, directory: Path, first_frames: int) -> None:
-        with torch_hidden():
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto import event_pb2, summary_pb2
-        self._event: Any = event_pb2.Event
-        self._summary: Any = summary_pb2.Summary
-        self._histogram: Any = summary_pb2.HistogramProto
-        directory.mkdir(parents=True, exist_ok=True)
-        # The name holds seconds and host; the rest keeps quick starts apart, also those of one program, in their order.
-        suffix = f".{os.getpid()}.{next(_serial_numbers):06d}"
-        self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=suffix)
-        # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))
-
-    def write(self, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array] = NONE) -> None:
-        """Adds one point to each curve; see `ScalarLog.write`."""
-        values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        values += [self._summary.Value(tag=tag, histo=self._bars(counts)) for tag, counts in histograms.items()]
-        self._writer.write_event(
-            self._event(wall_time=time.time(), step=frames, summary=self._summary(value=values)),
-        )
-        self._writer.flush()
-
-    def _bars(self, counts: Array) -> Any:
-        """Each number that occurs as a bar of its own; TensorBoard wants the right end of a bar."""
-        numbers = np.arange(counts.nonzero()[0][-1] + 1)
-        counts = counts[: len(numbers)]
-        return self._histogram(
-            min=float(counts.nonzero()[0][0]), max=float(numbers[-1]), num=float(counts.sum()),
-            sum=float(counts @ numbers), sum_squares=float(counts @ numbers**2),
-            bucket_limit=(numbers + 0.5).tolist(), bucket=counts.astype(float).tolist(),
-        )  # fmt: skip
-
-    def close(self) -> None:
-        """Flushes and closes the file."""
-        self._writer.close()
-
-
-@contextmanager
-def torch_hidden() -> Iterator[None]:
-    """Keeps tensorboardX from importing torch, which it does only to recognise tensors: 2 s and 190 MB."""
-    if "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]

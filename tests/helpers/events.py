@@ -8,17 +8,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sf.monitor.scalars import torch_hidden
+from sf.monitor.event_file import OVERVIEW, torch_hidden
 
 
 def read_events(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    """Tag to (step, value) in the order of writing, over all event files of a directory."""
+    """Tag to (step, value) in the order of writing, over all event files of a directory; without the overview."""
     curves: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for event in _events(directory):
         for value in event.summary.value:
-            if not value.HasField("histo"):
+            if not value.HasField("histo") and not value.HasField("tensor") and value.tag not in OVERVIEW.values():
                 curves[value.tag].append((event.step, value.simple_value))
     return dict(curves)
+
+
+def read_overview(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    """The same of those that are there twice."""
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for event in _events(directory):
+        for value in event.summary.value:
+            if value.tag in OVERVIEW.values():
+                found[value.tag].append((event.step, value.simple_value))
+    return dict(found)
+
+
+def read_layouts(directory: Path) -> list[Any]:
+    """Of the tab Custom Scalars, one for each event file."""
+    from tensorboardX.proto import layout_pb2
+
+    return [
+        layout_pb2.Layout.FromString(value.tensor.string_val[0])
+        for event in _events(directory)
+        for value in event.summary.value
+        if value.HasField("tensor")
+    ]
 
 
 def read_histograms(directory: Path) -> dict[str, list[tuple[int, dict[float, float]]]]:

@@ -17,7 +17,7 @@ from sf.monitor import PolicySnapshot
 from sf.monitor.cadence import Timer
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.stats import memory_scalars
-from tests.helpers.events import read_events
+from tests.helpers.events import read_events, read_layouts, read_overview
 from tests.helpers.monitored import Start, episode
 
 
@@ -76,21 +76,61 @@ def test_s7_one_directory_per_policy_and_steps_that_never_decrease(start: Start,
         assert steps
     second = read_events(tmp_path / ".summary" / "1")
     assert second["train/loss"] == [(1000, 1.0)]
-    assert [step for step, _ in second["reward/reward"]] == [1000, 2000, 2400]
+    assert [step for step, _ in second["reward/reward"]] == [500, 1000, 1500, 2000, 2400]
 
 
 def test_a23_averaged_curves_come_every_interval_and_start_with_the_first_entry(start: Start, tmp_path: Path) -> None:
     run = start(experiment_summaries_interval=7, stats_avg=4)
     run.go(8, lambda: [episode(1.0)])
-    run.go(14, lambda: [episode(3.0)])
+    run.go(74, lambda: [episode(3.0)])
     run.finish()
     curve = read_events(tmp_path / ".summary" / "0")["reward/reward"]
-    assert curve == [(700, 1.0), (1400, 3.0), (2100, 3.0), (2200, 3.0)]
+    assert [frames for frames, _ in curve[:11]] == list(range(500, 6000, 500)), "in the first minute"
+    assert curve[11:] == [(6300, 3.0), (7000, 3.0), (7700, 3.0), (8200, 3.0)]
+    assert [value for _, value in curve[:3]] == [1.0, 3.0, 3.0]
 
 
 def test_a23_train_summaries_grow_rarer_with_the_version() -> None:
     given = {0: 2.0, 50_000: 31.0, 100_000: 60.0, 550_000: 90.0, 1_000_000: 120.0, 10**9: 120.0}
     assert {version: train_summary_interval_s(version) for version in given} == given
+
+
+def test_the_first_group_in_tensorboard_has_reward_lag_and_fps(start: Start, tmp_path: Path) -> None:
+    """Groups are sorted by the codes of their letters."""
+    run = start()
+    run.go(6, lambda: [episode()])
+    run.monitor.train_summary(0, 600, {"version_diff_avg": 1.5, "version_diff_min": 1.0, "version_diff_max": 2.0})
+    run.finish()
+    curves, overview = (read(tmp_path / ".summary" / "0") for read in (read_events, read_overview))
+    assert overview == {
+        "Overview/reward": curves["reward/reward"],
+        "Overview/policy_lag": curves["train/version_diff_avg"],
+        "Overview/fps": curves["perf/_fps"],
+    }
+    assert max(overview) < min(curves)
+    (layout,) = read_layouts(tmp_path / ".summary" / "0")
+    (category,) = layout.category
+    margins = [series for chart in category.chart for series in chart.margin.series]
+    assert ("train/version_diff_avg", "train/version_diff_min", "train/version_diff_max") in [
+        (one.value, one.lower, one.upper) for one in margins
+    ]
+    named = [tag for one in margins for tag in (one.value, one.lower, one.upper)]
+    assert set(named) <= set(curves)
+
+
+def test_a_fault_has_a_curve_in_tensorboard_as_soon_as_it_has_happened(start: Start, tmp_path: Path) -> None:
+    run, faults = start(), {"faults/restarts": 0.0, "faults/failed_saves": 0.0}
+    run.monitor.watch(dict, lambda: faults)
+    run.go(6)
+    faults["faults/restarts"] = 1.0
+    run.go(6)
+    faults["faults/restarts"] = 0.0
+    run.finish()
+    curves = read_events(tmp_path / ".summary" / "0")
+    assert "faults/failed_saves" not in curves
+    assert curves["faults/restarts"] == [(1000, 1.0), (1200, 0.0)]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["faults/restarts"] for line in lines] == [0.0, 1.0, 0.0], "the lines have all of it"
 
 
 def test_timer_keeps_its_grid_and_leaves_out_what_was_missed() -> None:
@@ -107,6 +147,7 @@ def test_metrics_hold_the_same_scalars(start: Start, tmp_path: Path) -> None:
     curves = read_events(tmp_path / ".summary" / "0")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert {line["policy_id"] for line in lines} == {0}
+    assert curves
     for tag, curve in curves.items():
         points = [(line["frames"], line[tag]) for line in lines if tag in line]
         assert [frames for frames, _ in points] == [frames for frames, _ in curve]
@@ -128,13 +169,13 @@ def test_fault_d10_points_beyond_the_checkpoint_of_a_run_that_was_killed_are_mad
     killed, path = start(num_policies=2), tmp_path / "metrics.jsonl"
     killed.go(31, lambda: [episode()])
     killed.finish()
-    assert frames_in(path) == [1000, 1000, 2000, 2000, 3000, 3000, 3100, 3100]
+    assert frames_in(path)[::2] == frames_in(path)[1::2] == [500, 1000, 1500, 2000, 2500, 3000, 3100]
     with path.open("a") as lines:
         lines.write('{"time_s": 1.0, "policy_id": 0, "fra')
     resumed = start(first_frames=1500, num_policies=2)
     resumed.go(11, lambda: [episode()])
     resumed.finish()
-    assert frames_in(path) == [1000, 1000, 2500, 2500, 2600, 2600]
+    assert frames_in(path)[::2] == frames_in(path)[1::2] == [500, 1000, 1500, 2000, 2500, 2600]
 
 
 def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(start: Start, tmp_path: Path) -> None:
@@ -146,7 +187,7 @@ def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(s
     resumed.now += 8.0
     resumed.go(11)
     resumed.finish()
-    assert frames_in(tmp_path / "metrics.jsonl") == [1000, 3300, 3400]
+    assert frames_in(tmp_path / "metrics.jsonl") == [500, 1000, 1500, 2800, 3300, 3400]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["new_frames"], summary["fps"]) == (1900, 100.0)
 

@@ -17,7 +17,8 @@ from rich.console import Console as RichConsole
 from sf.config import RunConfig
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.progress import ProgressBar
-from tests.helpers.monitored import config
+from sf.shared.ledger import Ledger
+from tests.helpers.monitored import SECONDS, config
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,5 +107,6 @@ def test_plain_lines_off_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
     monitor.poll(Snapshot(0.0, (PolicySnapshot(),)))
     monitor.poll(Snapshot(5.0, (PolicySnapshot(new_frames=1),)))
     lines = capsys.readouterr().out.splitlines()
+    monitor.finish("stopped", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
     assert len(lines) == 2
     assert all("\x1b" not in line and "Fps is" in line for line in lines)

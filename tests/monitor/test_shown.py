@@ -239,7 +239,8 @@ def of_the_machine(tag: str) -> bool:
 @pytest.mark.parametrize("policy", [0, 1])
 def test_a22_curves(shown: Shown, policy: int) -> None:
     found = {tag: value for tag, value in shown.curves[policy].items() if not of_the_machine(tag)}
-    assert found == pytest.approx(CURVES[policy])
+    there = {tag: value for tag, value in CURVES[policy].items() if value or not tag.startswith("faults/")}
+    assert found == pytest.approx(there)
 
 
 @pytest.mark.parametrize("policy", [0, 1])

