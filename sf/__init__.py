@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sf.learner.ppo import PPO
     from sf.plugins import register_model
     from sf.policy import load_policy
+    from sf.vector.env import vector_env
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "register_env",
     "register_model",
     "train",
+    "vector_env",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "register_env": "sf.envs",
     "register_model": "sf.plugins",
     "train": "sf.api",
+    "vector_env": "sf.vector.env",
 }
 
 

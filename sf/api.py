@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import multiprocessing
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sf.errors import ExitCode, UsageError
+from sf.errors import ExitCode
+from sf.processes.callers import expect_place_for_processes
 
 if TYPE_CHECKING:
     from sf.learner.algorithm import Algorithm
@@ -89,7 +88,7 @@ def train(
         UsageError: a flag or a callback is unknown or refused, or this is no place to train from.
         SfError: the run was refused or broke, see `sf.errors`.
     """
-    _expect_a_place_to_train_from()
+    expect_place_for_processes("sf.train")
     from sf.cli.train import parse_config
     from sf.config import check
     from sf.config.as_flags import as_flags
@@ -111,21 +110,3 @@ def train(
     if code in (ExitCode.SIGTERM, ExitCode.REQUEUE):
         sys.exit(code)  # everything is saved, and the sender of the signal wants this process to end
     return TrainResult(config.run.experiment_dir.absolute(), reason, config.model.encoder)
-
-
-def _expect_a_place_to_train_from() -> None:
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        from sf.processes.process import NOT_GUARDED
-
-        # A process of the run imports the script. Its parent is told by the exit code and says what to change.
-        sys.exit(NOT_GUARDED)
-    if multiprocessing.current_process().daemon:
-        raise UsageError(
-            "sf.train was called in a daemonic process, which may not have processes of its own. Start that process "
-            "with daemon=False."
-        )
-    if threading.current_thread() is not threading.main_thread():
-        raise UsageError(
-            f"sf.train was called in the thread {threading.current_thread().name}, but it must be in the main thread. "
-            "It handles signals, and its processes end with the thread that started them."
-        )

@@ -8,6 +8,7 @@ It follows `TFPolicy` of TF-Agents (Guadarrama et al. 2018), for torch and Gymna
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -155,6 +156,37 @@ class Policy(nn.Module):
             self._check_step_structure(step)
             self._check_action_tensors(step, outer)
         return step
+
+    def predict(
+        self,
+        observation: Nest,
+        state: Nest | None = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Nest, Nest | None]:
+        """Choose actions as the `predict` of Stable-Baselines3 does, whose evaluation code therefore takes a policy.
+
+        Args:
+            observation: arrays of one observation, or of a batch [B, ...].
+            state: the second result of the call before; None at the beginning.
+            episode_start: bool, or [B]; where it is True the recurrent state begins anew. None where none begins.
+            deterministic: the most likely action, see `GreedyPolicy`, instead of a random one.
+
+        Returns:
+            Arrays of actions, [B, ...] for a batch, and of the new recurrent state; None for a policy without one.
+
+        Raises:
+            ValueError, TypeError: an argument does not fit its spec.
+        """
+        from sf.policy.predicting import predict  # which needs policies
+
+        return predict(self, observation, state, episode_start, deterministic)
+
+    @functools.cached_property
+    def _greedy(self) -> Policy:
+        from sf.policy.greedy import GreedyPolicy  # one of this kind itself
+
+        return GreedyPolicy(self)
 
     def distribution(self, time_step: TimeStep, policy_state: Nest = ()) -> PolicyStep:
         """The distribution that `action` would draw from, in place of the action; nothing is drawn or clipped.

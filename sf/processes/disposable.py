@@ -17,9 +17,9 @@ LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
 
 NOT_GUARDED_TEXT = (
-    "The script calls sf.train when it is imported, and every process of the run imports it. Put the call below\n"
+    "The script starts processes when it is imported, and each of them imports it. Put the call of sf below\n"
     '    if __name__ == "__main__":\n'
-    "so that only the script itself trains."
+    "so that only the script itself starts them."
 )
 
 Result = TypeVar("Result")

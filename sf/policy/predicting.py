@@ -1,0 +1,73 @@
+"""A policy as other libraries call theirs: `predict` of Stable-Baselines3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sf.policy.nests import Nest, check_structure, leaves, map_leaves, without_extra_keys
+from sf.policy.specs import to_tensors
+from sf.policy.steps import StepType, TimeStep
+
+if TYPE_CHECKING:
+    from sf.policy.policy import Policy
+
+
+def predict(
+    policy: Policy, observation: Nest, state: Nest | None, episode_start: Any, deterministic: bool
+) -> tuple[Nest, Nest | None]:
+    """See `Policy.predict`."""
+    spec = policy.time_step_spec.observation
+    observation = without_extra_keys(observation, spec)
+    check_structure(observation, spec, "observation")
+    size = _batch_size(observation, spec)
+    tensors = map_leaves(lambda leaf: leaf.to(policy.device), to_tensors(observation, spec))
+    if size is None:
+        tensors = map_leaves(lambda leaf: leaf.unsqueeze(0), tensors)
+    num = 1 if size is None else size
+    is_new = torch.as_tensor(state is None if episode_start is None else episode_start).reshape(-1).expand(num)
+    step_type = torch.where(is_new, int(StepType.FIRST), int(StepType.MID)).to(torch.int32)
+    time_step = TimeStep(step_type, torch.zeros(num), torch.ones(num), tensors)
+    time_step = map_leaves(lambda leaf: leaf.to(policy.device), time_step)
+    if state is None:
+        policy_state = policy.get_initial_state(num)
+    else:
+        policy_state = map_leaves(lambda leaf: torch.as_tensor(leaf).to(policy.device), state)
+        if size is None:
+            policy_state = map_leaves(lambda leaf: leaf.unsqueeze(0), policy_state)
+    with torch.no_grad():
+        step = (policy._greedy if deterministic else policy).action(time_step, policy_state)
+
+    def array(leaf: Any) -> Any:
+        values = leaf.cpu().numpy()
+        return values[0] if size is None else values
+
+    has_state = any(True for _ in leaves(policy.policy_state_spec))
+    return map_leaves(array, step.action), map_leaves(array, step.state) if has_state else None
+
+
+def _batch_size(observation: Nest, spec: Nest) -> int | None:
+    """Number of observations; None for a single one without a batch dimension.
+
+    Raises:
+        ValueError: a leaf has neither the shape of its spec nor one dimension more.
+    """
+
+    def size_of(expected: Any, leaf: Any) -> int | None:
+        shape, wanted = np.shape(leaf), tuple(expected.shape)
+        if shape == wanted:
+            return None
+        if shape[1:] == wanted:
+            return int(shape[0])
+        raise ValueError(
+            f"The shape of {expected.name or 'the observation'} is {list(shape)}, expected {list(wanted)}, or one "
+            "dimension more in front for a batch."
+        )
+
+    sizes = set(leaves(map_leaves(size_of, spec, observation)))
+    if len(sizes) > 1:
+        raise ValueError(f"The parts of the observation have different batch sizes: {sorted(sizes, key=str)}.")
+    size: int | None = next(iter(sizes))
+    return size

@@ -1,0 +1,1 @@
+"""Many copies of an environment in fast worker processes, for training loops of other libraries."""

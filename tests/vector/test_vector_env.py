@@ -1,0 +1,204 @@
+"""`sf.vector_env` beside Gymnasium's own, and where environments break."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import sf
+from sf.errors import EnvCrashed, EnvError, UsageError
+
+NESTED = spaces.Dict({"b": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)))), "a": spaces.MultiBinary(4)})
+CHOICES = spaces.MultiDiscrete([3, 5])
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Shows how it was reset, and what it was given; an episode has five steps."""
+
+    def __init__(self, action_space: Any = CHOICES) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(NESTED), action_space
+        self.render_mode = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {"options": sorted(options or {}), "seed": -1 if seed is None else seed}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        info = {"given": np.asarray(action), "kind": type(action).__name__}
+        over = self.steps == 5
+        return self.observation_space.sample(), float(np.sum(action)), over and bool(action[0]), over, info
+
+
+class Breaking(gymnasium.Env[Any, Any]):
+    """Does what its name says when it is given a 1."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def __init__(self, how: str = "raise") -> None:
+        self.how = how
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action and self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action and self.how == "hang":
+            time.sleep(1000)
+        if action:
+            raise RuntimeError("no more fuel")
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def expect_same(found: Any, wanted: Any) -> None:
+    """Nests of arrays with equal dtypes and values."""
+    if isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key, part in wanted.items():
+            expect_same(found[key], part)
+    elif isinstance(wanted, tuple):
+        for one, other in zip(found, wanted, strict=True):
+            expect_same(one, other)
+    elif wanted.dtype == object:
+        for one, other in zip(found, wanted, strict=True):
+            if isinstance(other, (dict, tuple, np.ndarray)):
+                expect_same(one, other)
+            else:
+                assert one == other
+    else:
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Counting"])
+def test_steps_are_those_of_gymnasium(env: str) -> None:
+    """Episodes end in the first 60 steps of all but Pendulum, which is cut after 30."""
+    maker: Any = Counting if env == "Counting" else env
+    limit = 30 if env == "Pendulum-v1" else None
+    theirs = SyncVectorEnv(
+        [Counting if env == "Counting" else lambda: gymnasium.make(env, max_episode_steps=limit)] * 5,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    ours = sf.vector_env(maker, num_envs=5, num_workers=2, max_episode_steps=limit)
+    try:
+        assert ours.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+        expect_same(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        theirs.action_space.seed(1)
+        num_ended = 0
+        for _ in range(60):
+            actions = theirs.action_space.sample()
+            *found, infos = ours.step(actions)
+            *wanted, their_infos = theirs.step(actions)
+            for one, other in zip(found, wanted, strict=True):
+                expect_same(one, other)
+            assert set(infos) <= set(their_infos)
+            if wanted[2].any() or wanted[3].any():
+                num_ended += 1
+                for key in ("final_obs", "_final_obs", "final_info", "_final_info"):
+                    expect_same(infos[key], their_infos[key])
+            else:
+                assert infos == {}
+        assert num_ended
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_reset_hands_on_options_and_one_seed_for_each() -> None:
+    ours = sf.vector_env(Counting, num_envs=3, num_workers=2)
+    try:
+        first = ours.reset(seed=[5, 6, 5], options={"level": 2})[0]
+        assert (first["a"][0] == first["a"][2]).all()
+        again, infos = ours.reset(seed=[5, None, 7], options={"level": 2})
+        assert (first["a"][0] == again["a"][0]).all()
+        assert infos["seed"].tolist() == [5, -1, 7]
+        assert [list(names) for names in infos["options"]] == [["level"]] * 3
+        with pytest.raises(UsageError, match="2 seeds for 3 environments"):
+            ours.reset(seed=[1, 2])
+    finally:
+        ours.close()
+
+
+def test_arrays_belong_to_the_caller() -> None:
+    ours = sf.vector_env("Pendulum-v1", num_envs=2)
+    try:
+        first, _ = ours.reset(seed=0)
+        before = first.copy()
+        second, *_ = ours.step(np.ones((2, 1), np.float32))
+        assert (first == before).all()
+        assert (second != before).any()
+    finally:
+        ours.close()
+
+
+def test_ends_with_everything_that_it_has_started() -> None:
+    ours = sf.vector_env("CartPole-v1", num_envs=4, num_workers=2)
+    assert len([one for one in psutil.Process().children() if one.name().startswith("sf-envs")]) == 2
+    ours.close()
+    ours.close()
+    assert not [one for one in psutil.Process().children() if one.name().startswith("sf-envs")]
+    with pytest.raises(UsageError, match="is closed"):
+        ours.step(np.zeros(4, int))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("raise", r"environment 1, step\(\): .*no more fuel|no more fuel"),
+        ("kill", "are lost: envs-1 .* was killed by SIGKILL"),
+        ("hang", r"has not answered for 1 s: step of environment 2\. Check it"),
+    ],
+)
+def test_an_environment_that_breaks_is_told_and_all_workers_end(how: str, told: str) -> None:
+    ours = sf.vector_env(Breaking, num_envs=4, num_workers=2, timeout_s=60, how=how)
+    ours._timeout_s = 1.0 if how == "hang" else 60.0
+    ours.reset()
+    kind = EnvError if how == "hang" else EnvCrashed
+    with pytest.raises(kind, match=told):
+        ours.step(np.array([0, 0, 1, 0]))
+    assert ours.closed
+    assert not [one for one in psutil.Process().children() if one.name().startswith("sf-envs")]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match="num_envs=0, expected a number above 0"):
+        sf.vector_env("CartPole-v1", num_envs=0)
+    with pytest.raises(EnvError, match="CartPole-v1"):
+        sf.vector_env("CartPol-v1")
+    with pytest.raises(EnvError, match=r"has actions Dict.*Flatten them"):
+        sf.vector_env(Counting, action_space=spaces.Dict({"a": spaces.Discrete(2)}))
+    ours = sf.vector_env("CartPole-v1", num_envs=2)
+    try:
+        ours.reset()
+        with pytest.raises(UsageError, match=r"actions int64\[3\], expected int64\[2\]"):
+            ours.step(np.zeros(3, int))
+        with pytest.raises(UsageError, match=r"actions float64\[2\]"):
+            ours.step(np.zeros(2))
+    finally:
+        ours.close()
+
+
+def test_a_script_without_main_guard_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sf\nsf.vector_env('CartPole-v1', num_envs=2)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert 'if __name__ == "__main__":' in done.stderr
