@@ -197,7 +197,7 @@ def test_only_in_the_main_thread() -> None:
 def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
     finished = script(tmp_path, "import sf\nsf.train('CartPole-v1', train_dir='runs')\n")
     assert finished.returncode == 1
-    assert 'Put the call below\n    if __name__ == "__main__":\n' in finished.stderr
+    assert 'Put the call of sf below\n    if __name__ == "__main__":\n' in finished.stderr
     assert finished.stderr.count("Traceback") == 1
     assert not (tmp_path / "runs").exists()
 

@@ -66,6 +66,8 @@ class RunConfig:
     """Seconds between two checkpoints that are kept for ever; -1 keeps none."""
     experiment_summaries_interval: Annotated[int, AT_LEAST_1] = 10
     """Seconds between two points of the averaged curves in TensorBoard; at most 5 in the first minute."""
+    dashboard: bool = False
+    """Draw reward, rates, policy lag, time shares and faults on a terminal, below the lines; without one nothing."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100
     """Number of newest episodes and reports that the averaged curves cover."""
 

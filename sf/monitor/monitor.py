@@ -11,9 +11,8 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sf.config import Config, samples_per_iteration
+from sf.config import Config, RunConfig, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
@@ -40,14 +39,12 @@ from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
+from sf.monitor.view import Screen, View
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import Episode
 
-if TYPE_CHECKING:
-    from sf.monitor.progress import ProgressBar
-
-DRAW_INTERVAL_S = 0.5
+DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
 EARLY_S, EARLY_INTERVAL_S = 60.0, 5.0
 """The first minute of the curves, and the longest time between two points of them."""
 
@@ -74,12 +71,10 @@ class Monitor:
         """
         self._config, self._directory, self._expected = config, experiment_dir, expected
         self._console = console or Console()
-        self._bar: ProgressBar | None = None
+        self._screen: Screen | None = None
         if console is None and sys.stdout.isatty():
-            from sf.monitor.progress import ProgressBar  # rich, which is needed on a terminal only
-
-            self._bar = ProgressBar(config.run)
-            self._console.print_with(self._bar.print_above)
+            self._screen = _screen(config.run)
+            self._console.print_with(self._screen.print_above)
         policies = range(config.run.num_policies)
         self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
@@ -87,13 +82,16 @@ class Monitor:
         """As of the last point of the curves."""
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
         self._scalars = ScalarLog(experiment_dir, self._console.line)
-        self._report_timer, self._draw_timer = Timer(REPORT_INTERVAL_S), Timer(DRAW_INTERVAL_S)
+        self._has_dashboard = self._screen is not None and config.run.dashboard
+        self._report_timer = Timer(REPORT_INTERVAL_S)
+        self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
         self._summary_timer = Timer(config.run.experiment_summaries_interval)
         self._early_summary_timer = Timer(min(EARLY_INTERVAL_S, config.run.experiment_summaries_interval))
         self._refreshes_told = [0 for _ in policies]
         """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
         self._faults: Callable[[], Mapping[str, float]] = dict
+        self._seconds: Callable[[], Seconds] = dict
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
@@ -107,9 +105,20 @@ class Monitor:
         self._has_nothing_left = False
         """Everything was learned before this start."""
 
-    def watch(self, pids: Callable[[], Mapping[str, int]], faults: Callable[[], Mapping[str, float]]) -> None:
-        """Says whom to ask for the processes whose memory is measured, and for curves about what broke."""
-        self._pids, self._faults = pids, faults
+    def watch(
+        self,
+        pids: Callable[[], Mapping[str, int]],
+        faults: Callable[[], Mapping[str, float]],
+        seconds: Callable[[], Seconds] = dict,
+    ) -> None:
+        """Says whom to ask for what is no part of a snapshot.
+
+        Args:
+            pids: of the processes whose memory is measured.
+            faults: for curves about what broke.
+            seconds: of each process by activity, for the dashboard.
+        """
+        self._pids, self._faults, self._seconds = pids, faults, seconds
 
     def begin(self, snapshot: Snapshot) -> None:
         """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
@@ -191,11 +200,11 @@ class Monitor:
         first, last = self._first, self._newest
         assert first is not None
         assert last is not None
-        if self._reported_s != last.time_s:
+        self.close()
+        if self._reported_s != last.time_s or self._has_dashboard:
             self._report(last)
         self._write_scalars(last)
         self._scalars.close()
-        self.close()
         summary = run_summary(first, last, self._config, self.episodes, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
         summary |= {"faults": dict(self._faults())}
@@ -232,11 +241,11 @@ class Monitor:
 
     def close(self) -> None:
         """Gives the terminal back; `finish` does it too."""
-        if self._bar is not None:
+        if self._screen is not None:
             self._console.print_with(None)
             with output_may_be_lost():
-                self._bar.close()
-            self._bar = None
+                self._screen.close()
+            self._screen = None
 
     def _report(self, snapshot: Snapshot) -> None:
         """The lines that come every 5 s."""
@@ -246,9 +255,10 @@ class Monitor:
         throughput = [policy.value() for policy in self._throughput]
         samples = sum(policy.samples for policy in snapshot.policies)
         lag = snapshot.policies[0].lag
-        self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
-        if rewards := self.episodes.mean_rewards():
-            self._console.line(reward_line(rewards))
+        if self._screen is None or not self._has_dashboard:  # it shows the same, until it is closed
+            self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
+            if rewards := self.episodes.mean_rewards():
+                self._console.line(reward_line(rewards))
         if warning := self._high_lag.warning():
             self._console.line(warning)
         assert self._first is not None
@@ -259,7 +269,7 @@ class Monitor:
     def _tell_of_weights(self, snapshot: Snapshot) -> None:
         for policy_id, policy in enumerate(snapshot.policies):
             tens = policy.refreshes // REFRESHES_PER_LINE
-            if tens > self._refreshes_told[policy_id]:
+            if tens > self._refreshes_told[policy_id] and not self._has_dashboard:
                 self._refreshes_told[policy_id] = tens
                 self._console.line(weight_line(policy_id, policy.weights_version, policy.refresh_s))
 
@@ -303,13 +313,28 @@ class Monitor:
         )
 
     def _draw(self, first: Snapshot, snapshot: Snapshot) -> None:
-        if self._bar is None:
+        if self._screen is None:
             return
+        view = View(
+            elapsed_s=snapshot.time_s - first.time_s,
+            frames=snapshot.frames,
+            fps=self._fps.values(),
+            throughput=[throughput.value() for throughput in self._throughput],
+            rewards=self.episodes.mean_rewards(),
+            lag=snapshot.policies[0].lag,
+            faults=self._faults(),
+            seconds=self._seconds(),
+        )
         with output_may_be_lost():
-            self._bar.update(
-                snapshot.frames,
-                snapshot.time_s - first.time_s,
-                self._fps.values()[0],
-                self.episodes.mean_rewards(),
-                snapshot.policies[0].lag.avg,
-            )
+            self._screen.update(view)
+
+
+def _screen(run: RunConfig) -> Screen:
+    """What is drawn below the lines; it takes rich, which is needed on a terminal only."""
+    if run.dashboard:
+        from sf.monitor.dashboard import Dashboard
+
+        return Dashboard(run)
+    from sf.monitor.progress import ProgressBar
+
+    return ProgressBar(run)

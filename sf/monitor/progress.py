@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sf.config import RunConfig
 from sf.console import rounded
+from sf.monitor.view import View
 
 
 class ProgressBar:
@@ -31,23 +31,15 @@ class ProgressBar:
         self._task = self._progress.add_task("starting", total=None)
         self._progress.start()
 
-    def update(self, frames: int, elapsed_s: float, fps: float, rewards: Mapping[int, float], lag: float) -> None:
-        """Draws the bar again.
-
-        Args:
-            frames: trained on so far, the history included.
-            elapsed_s: since this start.
-            fps: frames per second.
-            rewards: policy id to mean return.
-            lag: mean policy lag of policy 0, negative if there is none yet.
-        """
+    def update(self, view: View) -> None:
+        """Draws the bar again."""
         parts = [
-            f"{frames:,} frames",
-            f"{fps:,.0f} FPS",
-            *(f"reward {rounded(reward, 1)}" for reward in rewards.values()),
+            f"{view.frames:,} frames",
+            f"{view.fps[0]:,.0f} FPS",
+            *(f"reward {rounded(reward, 1)}" for reward in view.rewards.values()),
         ]
-        parts += [f"lag {lag:.1f}"] if lag >= 0 else []
-        done = max(frames / self._frame_limit, elapsed_s / self._time_limit_s)
+        parts += [f"lag {view.lag.avg:.1f}"] if view.lag.avg >= 0 else []
+        done = max(view.frames / self._frame_limit, view.elapsed_s / self._time_limit_s)
         has_end = min(self._frame_limit, self._time_limit_s) < math.inf
         total = 1.0 if has_end else None  # nothing to count down to without a limit
         self._progress.update(self._task, description=", ".join(parts), total=total, completed=min(done, 1.0))

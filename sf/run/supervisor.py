@@ -163,7 +163,7 @@ def run(
         roles.start(specs)
         if config.run.serial_mode:
             session.recall_episodes()
-        monitor.watch(roles.pids, lambda: roles.faults() | session.faults())
+        monitor.watch(roles.pids, lambda: roles.faults() | session.faults(), session.records.seconds)
 
         def on_ready() -> None:
             shared.began_s[0] = time.monotonic() - seconds_before

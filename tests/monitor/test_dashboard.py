@@ -1,0 +1,208 @@
+"""The dashboard, read back from an emulated terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sf.config import RunConfig
+from sf.monitor.curve_text import curve_text
+from sf.monitor.dashboard import CURVE_LINES, MOST_POINTS, Dashboard
+from sf.monitor.snapshot import Lag
+from sf.monitor.time_shares import TURNS
+from sf.monitor.view import View
+from tests.monitor.test_progress_bar import ROOT, read_terminal
+
+pyte = pytest.importorskip("pyte")
+COLUMNS, LINES = 110, 40
+SECONDS = {
+    "rollout-0": {"step": 3.0, "act": 1.0, "wait": 1.0},
+    "rollout-1": {"step": 5.0, "act": 0.0, "wait": 0.0},
+    "learner-0": {"update": 1.0, "wait": 9.0},
+}
+
+
+class Terminal:
+    """What a stream shows on a terminal of this size."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, columns: int = COLUMNS, lines: int = LINES) -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", str(lines))
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        self.screen: Any = pyte.Screen(columns, lines)
+        self.stream = io.StringIO()
+        self._pyte: Any = pyte.Stream(self.screen)
+
+    def write(self, text: str) -> None:
+        """By another process."""
+        self.stream.write(text)
+
+    def shown(self) -> list[str]:
+        """The lines that are not empty; a terminal begins each line at its left end."""
+        self._pyte.feed(self.stream.getvalue().replace("\n", "\r\n"))
+        self.stream.seek(0)
+        self.stream.truncate()
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    return Terminal(monkeypatch)
+
+
+def view(elapsed_s: float = 5.0, frames: int = 250_000, **other: Any) -> View:
+    faults = {"faults/restarts": 2.0, "faults/discarded_worker_died": 3.0, "faults/discarded_unused": 1.0}
+    made = View(
+        elapsed_s, frames, [50_000.0, 49_000.0, math.nan], [51_000.0], {0: 21.5}, Lag(3.0, 5.5, 11.0),
+        faults | {"faults/checkpoint_age": 61.0, "faults/failed_saves": 0.0}, SECONDS,
+    )  # fmt: skip
+    return made._replace(**other)
+
+
+def test_dashboard_shows_the_run(terminal: Terminal) -> None:
+    dashboard = Dashboard(RunConfig(env="Toy-v0", experiment="mine", train_for_env_steps=1_000_000), terminal.stream)
+    dashboard.update(view())
+    title, top, *middle, bottom, rollout, learner, verdict = terminal.shown()
+    assert title == "sf  Toy-v0  ·  mine  ·  0:00:05  ·  250,000 frames  ·  25 %, about 0:00:15 left"
+    assert "reward 21.5" in top
+    assert len(middle) == CURVE_LINES
+    assert len({len(line) for line in (top, *middle, bottom)}) == 1, "the frames are straight"
+    numbers = "\n".join(line.split("││")[1].strip(" │") for line in middle)
+    for text in (
+        "FPS          50,000 (60 s: 49,000)", "samples/s    51,000", "policy lag   5.5 (min 3, max 11)",
+        "restarts     2", "failed saves 0", "discarded    4 slots", "checkpoint   0:01:01 old",
+    ):  # fmt: skip
+        assert text in numbers
+    # Of ten seconds of two workers eight are steps, one is acting: 19 and 2 characters of 24, rounded at their ends.
+    assert rollout == f"rollout  {'█' * 22}··  step  80.0%  act  10.0%  wait  10.0%"
+    assert learner == f"learner  {'█' * 2}{'·' * 22}  wait  90.0%  update  10.0%"
+    assert verdict.startswith("The environments hold the run back: add --num_workers if cores are free.")
+
+
+def test_each_drawing_takes_the_place_of_the_one_before_and_lines_stay_above(terminal: Terminal) -> None:
+    dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
+    for second in range(3):
+        dashboard.update(view(elapsed_s=second))
+        dashboard.print_above(f"[2000-01-02] Saved {second} [bold]\n")
+    terminal.write("\r\x1b[2KWarning of another process\n")
+    dashboard.update(view(elapsed_s=3.0))
+    shown = terminal.shown()
+    assert shown[:4] == [*(f"[2000-01-02] Saved {second} [bold]" for second in range(3)), "Warning of another process"]
+    assert shown[4].startswith("sf  Toy-v0")
+    assert "0:00:03" in shown[4]
+    assert sum(line.startswith("sf  Toy-v0") for line in shown) == 1
+    dashboard.close()
+    assert terminal.shown() == shown[:4]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(60, 10), (40, 5), (300, 80)])
+def test_dashboard_fits_any_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, lines: int) -> None:
+    terminal = Terminal(monkeypatch, columns, lines)
+    dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
+    for second in range(5):
+        dashboard.update(view(elapsed_s=second))
+    shown = terminal.shown()
+    assert len(shown) < lines
+    assert sum(line.startswith("sf  Toy-v0") for line in shown) == 1
+
+
+def test_before_the_first_numbers(terminal: Terminal) -> None:
+    nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults={}, seconds={})
+    Dashboard(RunConfig(env="Toy-v0", serial_mode=True), terminal.stream).update(nothing)
+    shown = "\n".join(terminal.shown())
+    for text in ("reward none yet", "no episode has ended yet", "FPS          - (60 s: -)", "policy lag   none yet"):
+        assert text in shown
+    assert TURNS[:60] in shown
+
+
+def test_time_shares_are_those_of_the_last_seconds(terminal: Terminal) -> None:
+    dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
+    for second in range(31):
+        stepping = min(second, 15)
+        dashboard.update(view(second, seconds={"rollout-0": {"step": stepping, "wait": second - stepping}}))
+    assert any(line.startswith(f"rollout  {'·' * 24}  wait 100.0%  step   0.0%") for line in terminal.shown())
+
+
+def test_the_curve_of_a_long_run_keeps_its_ends(terminal: Terminal) -> None:
+    dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
+    for second in range(3 * MOST_POINTS):
+        dashboard.update(view(second, frames=second, rewards={0: float(second)}))
+    points = dashboard._rewards
+    assert MOST_POINTS / 2 <= len(points) <= MOST_POINTS
+    assert (points[0], points[-1]) == ((0, 0.0), (3 * MOST_POINTS - 1, 3.0 * MOST_POINTS - 1))
+    assert points == sorted(points)
+
+
+def test_curve_goes_through_its_points() -> None:
+    """Row and column of each dot, from the bits of its character."""
+    width, height = 16, 3
+    points = [(0.0, 0.0), (10.0, 11.0), (20.0, 0.0)]
+    lines = curve_text(points, width, height)
+    assert [line[:3] for line in lines] == ["11 ", "   ", " 0 "]
+    assert {len(line) for line in lines} == {width}
+    dots = set()
+    for row, line in enumerate(lines):
+        for column, character in enumerate(line[3:]):
+            bits = ord(character) - 0x2800
+            for bit, (across, down) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]):
+                if bits >> bit & 1:
+                    dots.add((2 * column + across, 4 * row + down))
+    columns = 2 * (width - 3)
+    for column in range(columns):
+        place = 20.0 * column / (columns - 1)
+        wanted = round(11 - (11 - abs(11 - 1.1 * place)))
+        assert any((column, dot) in dots for dot in (wanted - 1, wanted, wanted + 1)), column
+    assert {column for column, _ in dots} == set(range(columns))
+
+
+def test_a_curve_without_height_lies_in_the_middle() -> None:
+    assert [bool(set(line[2:]) - {"⠀"}) for line in curve_text([(0.0, 5.0), (1.0, 5.0)], 12, 3)] == [False, True, False]
+
+
+DASHBOARD_OF_A_RUN = """
+import itertools, sys, pathlib
+from sf.monitor import Monitor, PolicySnapshot, Snapshot
+from sf.shared.ledger import Ledger
+from tests.helpers.monitored import SECONDS, config
+monitor = Monitor(config(dashboard=True), pathlib.Path(sys.argv[1]), num_agents=1)
+draws = itertools.count(1)
+monitor.watch(dict, dict, lambda: {"learner-0": {"update": draw, "wait": draw} for draw in (next(draws),)})
+for second in range(12):
+    monitor.poll(Snapshot(float(second), (PolicySnapshot(frames=100 * second, refreshes=10 * second),)))
+monitor.finish("done", 0, SECONDS, Ledger(1, 1, {}, 0, 0))
+"""
+
+
+def test_monitor_draws_the_dashboard_in_place_of_its_reports_and_takes_it_away(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160", "LINES": "50"}
+    command = [sys.executable, "-c", DASHBOARD_OF_A_RUN, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=slave, env=environment, cwd=ROOT)
+    os.close(slave)
+    raw = read_terminal(master)
+    assert process.wait() == 0
+    screen: Any = pyte.Screen(160, 50)
+    pyte.Stream(screen).feed(raw)
+    shown = "\n".join(screen.display)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", raw)
+    assert plain.count("learner  ████████████············") >= 12, "more often where a line came between"
+    assert "████" not in shown
+    assert raw.count("Fps is") == 1, "at the end, when the dashboard is gone"
+    assert "Updated weights" not in raw
+    assert "The run has ended: done." in shown
+
+
+def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DASHBOARD_OF_A_RUN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "\x1b" not in done.stdout
+    assert done.stdout.count("Fps is") == 4
