@@ -70,6 +70,18 @@ class RunConfig:
     """Draw reward, rates, policy lag, time shares and faults on a terminal, below the lines; without one nothing."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100
     """Number of newest episodes and reports that the averaged curves cover."""
+    with_wandb: bool = False
+    """Send the curves to Weights & Biases as well."""
+    with_trackio: bool = False
+    """Give the curves to trackio as well, which keeps them on this machine."""
+    wandb_project: str = "sf"
+    """Name of the project there."""
+    wandb_user: str | None = None
+    """User or team at Weights & Biases; None is the default of the account."""
+    wandb_group: str | None = None
+    """Group of runs there."""
+    wandb_tags: str = ""
+    """Words for the run at Weights & Biases, with commas between them."""
 
     @property
     def frame_limit(self) -> float:

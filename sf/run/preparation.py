@@ -30,6 +30,7 @@ from sf.run.ranks import WarningsOnly, count_start, hear_start, refuse_with_rank
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
+from sf.tracking.beside import wanted_trackers
 
 PROBE_GRACE_S = 30.0
 """For a first look at an environment, in addition to what its calls may take."""
@@ -73,6 +74,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     started_by = parent() if rank.is_alone else os.getppid()  # torchrun gives each rank a session of its own
     check(config)
     refuse_with_ranks(config, rank)
+    wanted_trackers(config.run)
     ENCODERS.check(config.model.encoder)
     ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)

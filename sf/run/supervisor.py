@@ -7,6 +7,7 @@ and saves, the second one kills.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import os
@@ -38,6 +39,7 @@ from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
 from sf.storage.experiment import Experiment, expect_free
+from sf.tracking.beside import trackers_beside
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -100,7 +102,10 @@ def train_prepared(
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:
             Console().line(experiment.set_aside)
-        try:
+        with contextlib.ExitStack() as beside:
+            beside.callback(experiment.close)
+            if rank.is_first:
+                beside.enter_context(trackers_beside(config.run, experiment.path))
             while True:
                 say_start(rank, given, config, experiment.num_earlier_starts, signals)
                 shared, specs = wire(config, info, source, experiment, rank=rank, num_earlier_starts=earlier_starts)
@@ -119,8 +124,6 @@ def train_prepared(
                     experiment.begin()
                 del shared, specs  # its memory is needed again
                 gc.collect()
-        finally:
-            experiment.close()
 
 
 def _for_the_rest(config: Config, seconds: float) -> Config:

@@ -1,0 +1,108 @@
+"""The programs that take curves: Weights & Biases, and trackio, which keeps them on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from sf.errors import UsageError
+
+Tracker = Literal["wandb", "trackio"]
+
+
+@dataclass(frozen=True)
+class Label:
+    """The place of a run among others."""
+
+    directory: Path
+    id: str
+    """The same whenever the run goes on."""
+    project: str
+    entity: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """That of the experiment."""
+        return self.directory.resolve().name
+
+
+class Client(Protocol):
+    """A run at a tracker."""
+
+    def log(self, frames: int, values: Mapping[str, Any]) -> None:
+        """Sends numbers, and histograms as lists of counts; `frames` is their place on the x axis."""
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Waits until everything is sent."""
+
+
+class Wandb:
+    """Weights & Biases; its variables, such as WANDB_MODE=offline, hold as always."""
+
+    def __init__(self, label: Label, config: Mapping[str, Any]) -> None:
+        import wandb
+
+        self._wandb: Any = wandb
+        settings = wandb.Settings(console="off", disable_git=True, quiet=True)  # the run itself has written its output
+        self._run: Any = wandb.init(
+            project=label.project, entity=label.entity, group=label.group, name=label.name, id=label.id,
+            resume="allow", tags=label.tags, config=dict(config), dir=str(label.directory), settings=settings,
+        )  # fmt: skip
+        self._run.define_metric("frames")
+        self._run.define_metric("*", step_metric="frames")
+
+    def log(self, frames: int, values: Mapping[str, Any]) -> None:
+        """See `Client`."""
+        shown = {
+            tag: self._wandb.Histogram(np_histogram=(np.array(value), np.arange(len(value) + 1) - 0.5))
+            if isinstance(value, list)
+            else value
+            for tag, value in values.items()
+        }
+        self._run.log({"frames": frames, **shown})
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """See `Client`."""
+        self._run.summary.update(dict(summary))
+        self._run.finish()
+
+
+class Trackio:
+    """Its variables, such as TRACKIO_DIR and TRACKIO_SPACE_ID, hold as always. It has no histograms of counts."""
+
+    def __init__(self, label: Label, config: Mapping[str, Any]) -> None:
+        import trackio
+
+        self._trackio: Any = trackio
+        trackio.init(
+            project=label.project, name=f"{label.name}-{label.id}", group=label.group, config=dict(config),
+            resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False,
+        )  # fmt: skip
+
+    def log(self, frames: int, values: Mapping[str, Any]) -> None:
+        """See `Client`."""
+        self._trackio.log({tag: value for tag, value in values.items() if not isinstance(value, list)}, step=frames)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """See `Client`."""
+        self._trackio.finish()
+
+
+CLIENTS: dict[Tracker, Callable[[Label, Mapping[str, Any]], Client]] = {"wandb": Wandb, "trackio": Trackio}
+
+
+def expect_installed(tracker: Tracker) -> None:
+    """Refuses a tracker whose package is missing.
+
+    Raises:
+        UsageError: with the command that installs it.
+    """
+    if importlib.util.find_spec(tracker) is None:
+        raise UsageError(f'The package {tracker} is missing: pip install "sf-rl[{tracker}]"')

@@ -1,0 +1,81 @@
+"""Sends the points of a run to a tracker, once or as they come."""
+
+from __future__ import annotations
+
+import json
+import select
+from pathlib import Path
+from typing import IO, Any
+
+from sf.tracking.clients import CLIENTS, Client, Label, Tracker
+from sf.tracking.points import Points
+
+LOOK_S = 2.0
+"""Between two looks for new points."""
+
+
+def send(
+    directory: Path, tracker: Tracker, project: str, follow: IO[bytes] | None = None, **label: Any
+) -> tuple[str, int]:
+    """Sends what the tracker does not have.
+
+    Args:
+        directory: of the run.
+        tracker: that takes the points.
+        project: there.
+        follow: the run goes on until this ends; None sends what there is.
+        label: entity, group and tags, see `Label`.
+
+    Returns:
+        The id of the run there, and the number of points that were sent.
+    """
+    points, num_sent, is_over = Points(directory, tracker), 0, follow is None
+    client: Client | None = None
+    while True:
+        new = points.new()
+        if new and client is None:  # the configuration is there before the first point
+            client = CLIENTS[tracker](Label(directory, points.id, project, **label), _flags(directory))
+        for point in new:
+            _log(client, point)
+        if new:
+            points.note(new[-1])
+            num_sent += len(new)
+        if is_over:
+            break
+        assert follow is not None
+        is_over = bool(select.select([follow], [], [], LOOK_S)[0])
+    if client is not None:
+        client.finish(_last_facts(directory))
+    return points.id, num_sent
+
+
+def _log(client: Client | None, point: dict[str, Any]) -> None:
+    assert client is not None
+    prefix = f"policy{point['policy_id']}/" if point["policy_id"] else ""
+    values = {
+        f"{prefix}{tag}": value
+        for tag, value in point.items()
+        if value is not None and tag not in ("time_s", "policy_id", "frames")
+    }
+    client.log(point["frames"], values)
+
+
+def _flags(directory: Path) -> dict[str, Any]:
+    """The configuration with a name for each flag, as the command line has them."""
+    roles = _read(directory / "config.json")
+    return {name: value for flags in roles.values() if isinstance(flags, dict) for name, value in flags.items()}
+
+
+def _last_facts(directory: Path) -> dict[str, Any]:
+    summary = _read(directory / "summary.json")
+    return {
+        name: summary[name] for name in ("exit_reason", "exit_code", "frames", "fps", "wall_time_s") if name in summary
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return data
