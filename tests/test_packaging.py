@@ -20,7 +20,7 @@ DEPENDENCIES = {
 }  # fmt: skip
 EXTRAS = {
     "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "mutants",
-    "notebook", "onnx", "pettingzoo", "ray", "results", "slurm", "sweep", "video", "vizdoom",
+    "notebook", "onnx", "pettingzoo", "ray", "report", "results", "slurm", "sweep", "video", "vizdoom",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
 
