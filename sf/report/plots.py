@@ -16,6 +16,8 @@ COLOURS = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377"
 """Paul Tol's "bright", which colour-blind readers can tell apart, on white and on black."""
 DASHES = "solid", "dash", "dot"
 GREY = "#8a8f98"
+HEIGHT, LEGEND_LINE = 360, 16
+"""Pixels."""
 FEW = 30
 """Points that are marked, because a line alone does not show them."""
 
@@ -24,7 +26,10 @@ def plot(traces: Sequence[Plot], x: str, y: str, **layout: Any) -> Plot:
     """A whole plot; `layout` adds to the layout and, as `xaxis` and `yaxis`, to the axes with these titles."""
     axes = {name: {"title": {"text": title}} | layout.pop(name, {}) for name, title in (("xaxis", x), ("yaxis", y))}
     legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
-    return {"data": list(traces), "layout": {"hovermode": "x unified", "legend": legend, "height": 360} | axes | layout}
+    names = sum(trace.get("showlegend", layout.get("showlegend", True)) for trace in traces)
+    height = HEIGHT + LEGEND_LINE * max(0, names - 4)  # a telephone shows one name in each line
+    look = {"hovermode": "x unified", "legend": legend, "height": height}
+    return {"data": list(traces), "layout": look | axes | layout}
 
 
 def line(x: Array, y: Array, name: str, index: int, **style: Any) -> Plot:

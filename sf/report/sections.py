@@ -14,6 +14,8 @@ from sf.report.runs import RunFiles
 LARGEST_VIDEO = 500_000
 """Bytes in the page, which has to stay below 3 MB; three of them make four letters there."""
 VIDEOS = {".mp4": "video/mp4", ".gif": "image/gif"}
+MOST_COLUMNS = 3
+"""Groups side by side; more of them are below each other."""
 SHOWN_RUNS = 4
 """Commands that are there without a click."""
 
@@ -42,7 +44,10 @@ def configuration(groups: Sequence[Group]) -> str:
         values = differences([group.runs[0].compared for group in groups])
         rows = [[name, *map(shown, each)] for name, each in values.items()]
         head = ["Flag", *(group.label for group in groups)]
-        return section("Differences between the groups", table(head, rows), "wide" if len(groups) > 3 else "")
+        if len(groups) <= MOST_COLUMNS:
+            return section("Differences between the groups", table(head, rows))
+        turned = [list(column) for column in zip(head, *rows, strict=True)]
+        return section("Differences between the groups", table(["Group", *turned[0][1:]], turned[1:]), "wide")
     run = groups[0].runs[0]
     preset = str(run.flags.get("preset", "none"))
     rows = [[name, shown(value), shown(default)] for name, (value, default) in changed_flags(run).items()]

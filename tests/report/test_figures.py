@@ -141,6 +141,14 @@ def test_each_environment_has_rewards_of_its_own(tmp_path: Path) -> None:
     assert colours[0] != colours[1]
 
 
+def test_plot_with_many_names_has_room_for_them(tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / str(rate), learning_rate=rate / 10) for rate in range(1, 9)]
+    few, many = figures_of(*paths[:2]), figures_of(*paths)
+    assert few["lag"].plot["layout"]["height"] == 360
+    assert many["lag"].plot["layout"]["height"] == 360 + 4 * 16
+    assert few["time-shares"].plot["layout"]["height"] == 130 + 38 * 4
+
+
 def test_long_runs_are_thinned(tmp_path: Path) -> None:
     figures = figures_of(write_run(tmp_path / "run", rising(number=3000)))
     assert len(traces(figures["reward"])["run"]["x"]) == MOST_POINTS

@@ -188,6 +188,16 @@ def test_differences_from_the_defaults(tmp_path: Path) -> None:
     assert re.search(r"Differences from the defaults Flag Value Default .*learning_rate 0\.5 \d", text)
 
 
+def test_many_groups_are_below_each_other(tmp_path: Path) -> None:
+    paths = [
+        write_run(tmp_path / f"run{rate}", rising(100 * rate), learning_rate=rate) for rate in (0.1, 0.2, 0.3, 0.4)
+    ]
+    text = read(*paths).text
+    assert (
+        "between the groups Group learning_rate learning_rate=0.4 0.4 learning_rate=0.3 0.3 learning_rate=0.2" in text
+    )
+
+
 def test_more_than_four_commands_are_folded(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / f"run-{seed}", seed=seed) for seed in range(6)]
     reader = read(*paths)
