@@ -14,7 +14,7 @@ MUTANTS_ARGS ?=
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,sweep,slurm,wandb,trackio
+EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
 .PHONY: install train check test test-slow mutants bench-gpu results chaos clean
@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d,dev]"
 	@touch $@
 
-# Environments of other packages, what reads and runs exported policies, and searches: the tests use all of it.
+# Environments of other packages, what reads and runs exported policies, reports and searches: the tests use all of it.
 $(EXTRAS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@

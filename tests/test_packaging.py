@@ -20,7 +20,7 @@ DEPENDENCIES = {
 }  # fmt: skip
 EXTRAS = {
     "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "mutants",
-    "notebook", "onnx", "pettingzoo", "ray", "results", "slurm", "sweep", "video", "vizdoom",
+    "notebook", "onnx", "pettingzoo", "ray", "report", "results", "slurm", "sweep", "video", "vizdoom",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
 
@@ -49,6 +49,7 @@ def test_s1_dependencies_of_the_wheel_are_the_documented_ones(wheel: Path) -> No
 def test_s1_wheel_holds_sf_and_sf_envs_and_nothing_called_envs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
+        assert "sf/report/page.html" in archive.namelist(), "what is no Python is there as well"
     assert {name for name in top if not name.endswith(".dist-info")} == {"sf", "sf_envs"}
 
 

@@ -1,4 +1,4 @@
-"""``sf-report``: a picture of the policy lag of a run."""
+"""``sf-report``: one page about runs, to look at and to hand on."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
-from sf.config.ranges import AT_LEAST_0
-from sf.errors import ConfigError, ExitCode
+from sf.errors import ExitCode, UsageError
 
-DESCRIPTION = "Draw the policy lag of a run, while it goes on or afterwards. Example: sf-report --experiment=cartpole"
+if TYPE_CHECKING:
+    from sf.report.figures import Figure
+
+DESCRIPTION = (
+    "A page about runs, while they go on or afterwards. RUN is a name below --train_dir, a directory, or a folder of "
+    "runs; those that differ in their seed alone are one group. Example: sf-report cartpole --open=True"
+)
+PAGE = "report.html"
 
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Which run is drawn, and where to."""
+    """What is written, and where to."""
 
-    experiment: str | None = None
-    """Name of the run."""
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
-    policy_id: Annotated[int, AT_LEAST_0] = 0
-    """Of a run with several policies."""
     output: str | None = None
-    """The PNG file; None is policy_lag.png in the directory of the run."""
+    """The page; None is report.html, in the directory of the run if there is one run."""
+    png: str | None = None
+    """A directory, for every plot as a PNG."""
+    open: bool = False
+    """Show the page in a browser."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,22 +42,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
-    from sf.cli.experiments import experiment_directory
-    from sf.config.checks import range_problems
 
-    config = parse(ReportConfig, arguments, "sf-report", DESCRIPTION, "--experiment=default_experiment")
-    if problems := range_problems(config):
-        raise ConfigError(problems)
-    from sf.report.lag_picture import draw_lag
-    from sf.report.run_files import read_run
+    first_flag = next((place for place, text in enumerate(arguments) if text.startswith("-")), len(arguments))
+    names, flags = arguments[:first_flag], arguments[first_flag:]
+    if not names and not {"-h", "--help"} & set(flags):
+        raise UsageError("No run is given. Give names or directories first: sf-report cartpole --output=page.html")
+    config = parse(ReportConfig, flags, "sf-report RUN [RUN...]", DESCRIPTION, ())
+    _write(names, config)
+    return ExitCode.FINISHED
+
+
+def _write(names: Sequence[str], config: ReportConfig) -> None:
+    from datetime import datetime
+
+    from sf.report.figures import make_figures
+    from sf.report.groups import make_groups
+    from sf.report.page import make_page
+    from sf.report.runs import find_runs, read_run
     from sf.storage.experiment import errors_told
 
-    directory = experiment_directory(Path(config.train_dir), config.experiment or "")
-    path = Path(config.output) if config.output else directory / "policy_lag.png"
-    with errors_told(path.absolute()):
-        draw_lag(read_run(directory, config.policy_id), path)
-    print(f"Wrote {path}")
-    return ExitCode.FINISHED
+    train_dir = Path(config.train_dir)
+    with errors_told(train_dir.absolute()):
+        paths = find_runs(names, train_dir)
+        runs = [policy for path in paths for policy in read_run(path)]
+    if damaged := sum({run.path: run.num_damaged for run in runs}.values()):
+        print(f"Left out {damaged} damaged {'line' if damaged == 1 else 'lines'} of metrics.jsonl", file=sys.stderr)
+    groups = make_groups(runs)
+    figures = make_figures(groups)
+    page = Path(config.output) if config.output else (paths[0] / PAGE if len(paths) == 1 else Path(PAGE))
+    with errors_told(page.absolute()):
+        page.write_text(make_page(groups, figures, datetime.now()), encoding="utf-8")
+    print(f"Wrote {page}")
+    if config.png:
+        _write_pictures(figures, Path(config.png))
+    if config.open:
+        _open(page)
+
+
+def _write_pictures(figures: Sequence[Figure], directory: Path) -> None:
+    from sf.report.pictures import write_pictures
+    from sf.storage.experiment import errors_told
+
+    with errors_told(directory.absolute()):
+        directory.mkdir(parents=True, exist_ok=True)
+        write_pictures(figures, directory)
+    print(f"Wrote {len(figures)} plots to {directory}")
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        print(f"No browser was found. Open {page.absolute()} in one.")
 
 
 if __name__ == "__main__":

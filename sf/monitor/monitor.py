@@ -33,7 +33,7 @@ from sf.monitor.lines import (
     reward_line,
     weight_line,
 )
-from sf.monitor.run_summary import run_summary, write_run_summary
+from sf.monitor.run_summary import run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
@@ -207,7 +207,7 @@ class Monitor:
         self._scalars.close()
         summary = run_summary(first, last, self._config, self.episodes, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
-        summary |= {"faults": dict(self._faults())}
+        summary |= {"faults": dict(self._faults()), "versions": versions()}
         summary |= {} if self._expected is None else {"expected_lag": self._expected._asdict()}
         try:
             write_run_summary(self._directory, summary)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sf import __version__
 from sf.config import Config
 from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.snapshot import Snapshot
@@ -42,6 +45,17 @@ def run_summary(
         **({} if config.rollout.reward_clip is None else {"clipped_rewards": last.clipped_rewards}),
         "seconds": {name: dict(activities) for name, activities in seconds.items()},
     }
+
+
+def versions() -> dict[str, str]:
+    """Of what decides how a run comes out, for those that repeat it."""
+    found = {"sf": __version__, "python": platform.python_version()}
+    for package in "torch", "numpy", "gymnasium":
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # it is there under another name
+            continue
+    return found
 
 
 def write_run_summary(experiment_dir: Path, summary: Mapping[str, Any]) -> None:

@@ -1,1 +1,4 @@
-"""Pictures of a run, from the files that it has left."""
+"""One page about runs, from the files that they have left.
+
+`runs` reads them, `groups` sorts them, `statistics` has intervals and bands, `figures` the plots, and `page` the HTML.
+"""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
+from importlib.metadata import version
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
 
+import sf
 from sf.monitor import Lag, PolicySnapshot
 from sf.monitor.time_shares import bottleneck, time_share_table
 from tests.helpers.monitored import SECONDS, Run, Start, episode
@@ -42,6 +47,13 @@ def test_summary_of_the_run(start: Start, tmp_path: Path) -> None:
         "seconds": SECONDS,
         "slots": {"allocated": 7, "learned": 4, "discarded": {"worker_died": 1}, "free": 2, "in_flight": 0},
         "faults": {},
+        "versions": {
+            "sf": sf.__version__,
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "numpy": np.__version__,
+            "gymnasium": gymnasium.__version__,
+        },
     }
 
 
