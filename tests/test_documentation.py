@@ -20,6 +20,7 @@ SAMPLE_FACTORY = {
     "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5",
     "shuffle_minibatches": "False",
     "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True", "rnn_size": "512",
+    "encoder_mlp_layers": "(512, 512)", "nonlinearity": "elu", "adaptive_stddev": "True", "value_bootstrap": "False",
 }  # fmt: skip
 
 
