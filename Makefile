@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,sweep,slurm
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow mutants bench-gpu results chaos clean
+.PHONY: install train check test test-slow docs mutants bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -54,6 +54,10 @@ test: check $(EXTRAS_STAMP)
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+# The pages of the reference, written from the code.
+docs: $(STAMP)
+	$(BIN)/python -m sf.cli.reference docs/reference
 
 # Small mistakes planted in the core, and how many the tests notice: an hour for a sample of 300, kept in build/mutants.
 mutants: $(EXTRAS_STAMP)
