@@ -72,9 +72,3 @@ def test_functions_of_the_reading_hour_exist() -> None:
     named = re.findall(r"^\| `([\w.]+)` in `([\w/.]+)` \|", (DOCS / "contributing.md").read_text(), re.M)
     assert len(named) >= 8
     assert [name for name, source in named if not is_defined(source, name)] == []
-
-
-def test_pages_link_to_pages_that_exist() -> None:
-    for page in [DOCS.parent / "README.md", *DOCS.glob("**/*.md")]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"

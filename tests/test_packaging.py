@@ -19,7 +19,7 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "envpool", "minigrid", "mujoco", "mutants",
+    "atari", "box2d", "dev", "docs", "envpool", "minigrid", "mujoco", "mutants",
     "notebook", "onnx", "pettingzoo", "ray", "results", "slurm", "sweep", "video", "vizdoom",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
