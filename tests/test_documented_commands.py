@@ -55,8 +55,10 @@ def runnable() -> Iterator[object]:
         if command.page in IN_ORDER or reason_not_to_run(command) or command.arguments in seen:
             continue
         seen.add(command.arguments)
-        is_quick = command.page == "README.md" and command.arguments[0] != "sf-train"
-        yield pytest.param(command, id=str(command), marks=() if is_quick else pytest.mark.slow)
+        marks = [] if command.page == "README.md" and command.arguments[0] != "sf-train" else [pytest.mark.slow]
+        if "vizdoom" in str(command):
+            marks.append(pytest.mark.alone)  # the game has shared memory with names
+        yield pytest.param(command, id=str(command), marks=marks)
 
 
 def without(limits: Sequence[str], arguments: Sequence[str]) -> list[str]:
