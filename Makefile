@@ -14,10 +14,10 @@ MUTANTS_ARGS ?=
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio
+EXTRAS := docs,atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow mutants bench-gpu results chaos clean
+.PHONY: install train check test test-slow docs mutants bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d,dev]"
 	@touch $@
 
-# Environments of other packages, what reads and runs exported policies, reports and searches: the tests use all of it.
+# Environments of other packages, exported policies, reports, searches, trackers and the site: the tests use all of it.
 $(EXTRAS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@
@@ -54,6 +54,12 @@ test: check $(EXTRAS_STAMP)
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+# The pages as a site in build/site, which opens without a server and without network. A broken link or anchor is an error.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python -m sf.cli.reference docs/reference
+	$(BIN)/python -m zensical build --strict --clean
 
 # Small mistakes planted in the core, and how many the tests notice: an hour for a sample of 300, kept in build/mutants.
 mutants: $(EXTRAS_STAMP)

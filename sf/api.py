@@ -51,7 +51,7 @@ class TrainResult:
 
     @functools.cached_property
     def metrics(self) -> dict[str, list[tuple[int, float]]]:
-        """Curves of policy 0 from metrics.jsonl: name to frames and values, see docs/metrics.md."""
+        """Curves of policy 0 from metrics.jsonl: name to frames and values, see docs/reference/metrics.md."""
         curves: dict[str, list[tuple[int, float]]] = {}
         for line in (self.path / "metrics.jsonl").read_text().splitlines():
             point = json.loads(line)

@@ -31,16 +31,27 @@ class ExitCode(IntEnum):
     """The meanings of the exit codes of a command."""
 
     FINISHED = 0
+    """The run finished, or a callback stopped it."""
     USAGE = 2
+    """Flags, configuration or names are wrong, or a policy cannot be exported."""
     ENVIRONMENT = 3
+    """The environment is unknown, cannot be made, or breaks its contract."""
     CHECKPOINT = 4
+    """A checkpoint is damaged or of another policy, or the experiment directory cannot be used."""
     RESOURCES = 5
+    """Memory, files, processes or an accelerator are missing."""
     RESTARTS_SPENT = 6
+    """Workers died too often, or too few are left."""
     INTERNAL = 7
+    """A fault of sf itself, the loss of a learner or of the fork server, or an unbalanced ledger."""
     REQUEUE = 75
+    """SIGUSR1, or SIGTERM in a job of Slurm (SLURM_JOB_ID is set): the run is saved and asks to be started again."""
     SIGINT = 130
+    """SIGINT (Ctrl-C): the run is saved."""
     SIGPIPE = 141
+    """The reader of --help closed its pipe."""
     SIGTERM = 143
+    """SIGTERM or SIGHUP: the run is saved."""
 
 
 class SfError(Exception):

@@ -20,6 +20,7 @@ SAMPLE_FACTORY = {
     "max_grad_norm": "4.0", "exploration_loss_coeff": "0.003", "value_loss_coeff": "0.5",
     "shuffle_minibatches": "False",
     "normalize_input": "True", "normalize_returns": "True", "use_rnn": "True", "rnn_size": "512",
+    "encoder_mlp_layers": "(512, 512)", "nonlinearity": "elu", "adaptive_stddev": "True", "value_bootstrap": "False",
 }  # fmt: skip
 
 
@@ -40,12 +41,6 @@ def test_a27_documented_defaults_are_those_of_the_code() -> None:
     for name in ours:
         expected = ("derived", "None") if defaults[name] is None else (str(defaults[name]),)
         assert ours[name] in expected, name
-
-
-def test_every_train_tag_is_documented() -> None:
-    text = (DOCS / "metrics.md").read_text()
-    for tag in ("lr", "actual_lr", "grad_norm", "loss", "kl_loss", "entropy", "fraction_clipped", "adv_std"):
-        assert f"`{tag}`" in text
 
 
 ROW = re.compile(
@@ -77,9 +72,3 @@ def test_functions_of_the_reading_hour_exist() -> None:
     named = re.findall(r"^\| `([\w.]+)` in `([\w/.]+)` \|", (DOCS / "contributing.md").read_text(), re.M)
     assert len(named) >= 8
     assert [name for name, source in named if not is_defined(source, name)] == []
-
-
-def test_pages_link_to_pages_that_exist() -> None:
-    for page in [DOCS.parent / "README.md", *DOCS.glob("**/*.md")]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"

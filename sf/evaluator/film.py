@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class Film:
             duration = 1000 * self._every / self._fps
             try:
                 first.save(self.path, save_all=True, append_images=others, duration=duration, loop=0)
-            except OverflowError:  # pictures that are alike become one, with the sum of their times
+            # Pictures that are alike become one, with the sum of their times. The error depends on the version.
+            except (OverflowError, struct.error):
                 raise ExportError(
                     f"A GIF shows a picture for {LONGEST_GIF_S:g} s at most, and one of these, with those that look "
                     "like it, takes longer. Use a larger --speed, or write an .mp4."

@@ -1,7 +1,7 @@
 """An independent PPO in float64, one transition after the other, written after the documentation and the papers.
 
 It takes the trajectories of a dataset as they were recorded in slots and says what a learner must publish after each
-optimizer step. The names of its metrics are those of docs/metrics.md.
+optimizer step. The names of its metrics are those of docs/reference/metrics.md.
 """
 
 from __future__ import annotations
