@@ -20,6 +20,7 @@ from sf.config.sizes import (
     trajectories_per_dataset,
 )
 from sf.errors import ConfigError
+from sf.machine.processor import has_bfloat16
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -134,8 +135,11 @@ def _combinations(config: Config) -> list[str]:
             f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
             "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
         )
-    if config.run.bf16 and config.run.device == "cpu":
-        problems.append("bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.")
+    if config.run.bf16 and config.run.device == "cpu" and not has_bfloat16():
+        problems.append(
+            "bf16=True with device=cpu: this processor has no instructions for bfloat16 (avx512_bf16 or amx_bf16), so "
+            "that it would take longer. Use --device=gpu, or --bf16=False."
+        )
     if 0 < learner.ppo_dual_clip <= 1:
         problems.append(
             f"ppo_dual_clip={learner.ppo_dual_clip} would limit the loss of unchanged actions. Use more than 1, "

@@ -47,7 +47,7 @@ class RunConfig:
     device: Literal["cpu", "gpu"] = "cpu"
     """Where inference and training run."""
     bf16: bool = False
-    """Let accelerators compute the encoder in bfloat16, which is faster and less exact."""
+    """Compute the encoder in bfloat16, which is faster and less exact, on accelerators and some processors."""
     train_for_env_steps: Annotated[int, AT_LEAST_1] | None = None
     """Stop after this many environment frames, the frames before a resume included; None sets no such limit."""
     train_for_seconds: Annotated[int, AT_LEAST_1] | None = None

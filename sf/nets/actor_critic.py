@@ -17,6 +17,7 @@ from sf.nets.networks import linear, make_encoder
 from sf.nets.normalizer import Normalizer
 from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.nets.recurrent import Memory
+from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
@@ -71,7 +72,8 @@ class ActorCritic(nn.Module):
 
     def _build(self, info: EnvInfo, config: ModelConfig) -> None:
         """The parts; everything that they create is on the device that is the default now."""
-        self.inputs = Inputs(info.observations, config)
+        pixels = torch.bfloat16 if self.bf16 and config.encoder == ENCODERS.default else torch.float32
+        self.inputs = Inputs(info.observations, config, pixels)
         self.encoder, num_features = make_encoder(self.inputs.shapes, config)
         self.value_encoder = None
         if not config.actor_critic_share_weights:

@@ -68,7 +68,8 @@ class ConvNet(nn.Module):
         for filters, kernel, stride in CONVOLUTIONS[config.encoder_conv_architecture]:
             self.convolutions.append(_convolution(channels, filters, kernel, stride))
             channels = filters
-        self._activation = ACTIVATIONS[config.nonlinearity]
+        # A convolution does not need its result again, so it can be written over, which saves a pass over new memory.
+        self._activation = torch.relu_ if config.nonlinearity == "relu" else ACTIVATIONS[config.nonlinearity]
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] to [B, filters, smaller height, smaller width]."""

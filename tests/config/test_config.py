@@ -20,6 +20,7 @@ from sf.config import (
     RolloutConfig,
     RunConfig,
     check,
+    checks,
     samples_per_iteration,
     samples_per_round,
     steps_per_round,
@@ -124,11 +125,6 @@ class TestRefusals:
             ("run", {"env": " "}, "env=' ' must be the id of an environment, for example --env=CartPole-v1."),
             ("run", {"train_dir": ""}, "train_dir='' must be a path, for example --train_dir=train_dir."),
             (
-                "run",
-                {"bf16": True},
-                "bf16=True with device=cpu: it is for accelerators. Use --device=gpu, or --bf16=False.",
-            ),
-            (
                 "learner",
                 {"lr_adaptive_min": 0.1, "lr_adaptive_max": 0.01},
                 "lr_adaptive_min=0.1 is above lr_adaptive_max=0.01. Exchange them.",
@@ -181,6 +177,15 @@ class TestRefusals:
         message = refusal(make(run={"env_kwargs": text}))
         assert message.startswith(f"env_kwargs={text!r} is not a JSON object")
         assert why in message
+
+    @pytest.mark.parametrize("has_it", [True, False])
+    def test_bfloat16_on_a_cpu_needs_instructions_for_it(self, has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checks, "has_bfloat16", lambda: has_it)
+        rough = make(run={"bf16": True})
+        if has_it:
+            check(rough)
+        else:
+            assert "has no instructions for bfloat16 (avx512_bf16 or amx_bf16)" in refusal(rough)
 
     def test_bfloat16_is_too_rough_for_strict(self) -> None:
         message = refusal(make(run={"device": "gpu", "bf16": True}, learner={"strict": True}))
