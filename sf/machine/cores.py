@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -45,6 +45,19 @@ def queued_s() -> float:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def asked_s(pids: Iterable[int], proc: Path = Path("/proc")) -> float:
+    """Seconds that the main threads of processes have computed, or were ready to and had no core, added up.
+
+    Processes that have ended, and all where the kernel does not say, count as 0.
+    """
+    total_ns = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            computed, queued, _ = map(int, (proc / str(pid) / "schedstat").read_text().split())
+            total_ns += computed + queued
+    return total_ns / 1e9
 
 
 def _quotas(cgroups: Path, own_groups: Path) -> Iterator[float]:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from sf.config import RunConfig
 from sf.console import rounded
+from sf.machine.cores import usable_cores
 from sf.monitor.curve_text import curve_text
 from sf.monitor.time_shares import TURNS, WAIT, Seconds, bottleneck, shares_text
 from sf.monitor.view import View
@@ -52,7 +53,8 @@ class Dashboard:
         self._run, self._stream = run, stream or sys.stdout
         self._console = Console(file=self._stream, force_terminal=True, highlight=False)
         self._rewards: list[tuple[float, float]] = []
-        self._seconds: deque[tuple[float, Seconds]] = deque()
+        self._looks: deque[tuple[float, Seconds, float]] = deque()
+        """Time, and what the processes had taken and asked for by then, for the last seconds."""
         self._text = ""
         """As it was drawn last."""
 
@@ -98,8 +100,8 @@ class Dashboard:
             Panel(rewards, title=f"reward {means}", box=box.ROUNDED, title_align="left"),
             Panel(_numbers(view), title="now", box=box.ROUNDED, title_align="left", height=CURVE_LINES + 2),
         )
-        recent = self._recent(view)
-        verdict = TURNS if self._run.serial_mode else bottleneck(recent)
+        recent, asked = self._recent(view)
+        verdict = TURNS if self._run.serial_mode else bottleneck(recent, asked, usable_cores())
         return Group(self._title(view), middle, *_share_bars(recent, self._console.width), Text(verdict, style="bold"))
 
     def _title(self, view: View) -> Text:
@@ -111,17 +113,20 @@ class Dashboard:
             parts.append(f"{100 * done:.0f} %, about {_clock(left_s)} left")
         return Text.assemble(("sf", "bold"), "  ", "  ·  ".join(parts), no_wrap=True, overflow="ellipsis")
 
-    def _recent(self, view: View) -> Seconds:
-        """The seconds of each process since about `RECENT_S` ago."""
-        self._seconds.append((view.elapsed_s, {name: dict(one) for name, one in view.seconds.items()}))
-        while len(self._seconds) > 2 and self._seconds[1][0] <= view.elapsed_s - RECENT_S:
-            self._seconds.popleft()
-        before = self._seconds[0][1] if len(self._seconds) > 1 else {}
+    def _recent(self, view: View) -> tuple[Seconds, float]:
+        """The seconds of each process since about `RECENT_S` ago, and the cores that all asked for."""
+        self._looks.append((view.elapsed_s, {name: dict(one) for name, one in view.seconds.items()}, view.asked_s))
+        while len(self._looks) > 2 and self._looks[1][0] <= view.elapsed_s - RECENT_S:
+            self._looks.popleft()
+        then_s, before, asked_s = self._looks[0]
+        if len(self._looks) == 1:
+            return view.seconds, 0.0
+        asked = max(0.0, view.asked_s - asked_s) / max(view.elapsed_s - then_s, 1e-9)  # fewer where a process has ended
         return {
             # A successor begins at zero, so what it took since then may be less than what its predecessor took.
             name: {what: max(0.0, s - before.get(name, {}).get(what, 0.0)) for what, s in activities.items()}
             for name, activities in view.seconds.items()
-        }
+        }, asked
 
 
 def _numbers(view: View) -> Table:

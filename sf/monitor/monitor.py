@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sf.config import Config, RunConfig, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
-from sf.machine.cores import usable_cores
+from sf.machine.cores import asked_s, usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
@@ -187,7 +187,7 @@ class Monitor:
             mark = "" if saved.version else ", untrained"
             self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version}{mark})")
 
-    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger, asked_s: float = 0.0) -> None:
+    def finish(self, exit_reason: str, exit_code: int, seconds: Seconds, ledger: Ledger, wanted_s: float = 0.0) -> None:
         """Shows the end of the run and closes everything; the last `poll` has brought the newest counters.
 
         Args:
@@ -195,7 +195,7 @@ class Monitor:
             exit_code: of the command.
             seconds: process name to activity to the time it took.
             ledger: what became of the trajectories.
-            asked_s: of cores that all processes together wanted.
+            wanted_s: of cores that all processes together asked for.
         """
         first, last = self._first, self._newest
         assert first is not None
@@ -213,7 +213,7 @@ class Monitor:
             write_run_summary(self._directory, summary)
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
-        asked = asked_s / max(last.time_s - first.time_s, 1e-9)
+        asked = wanted_s / max(last.time_s - first.time_s, 1e-9)
         verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores())
         self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
         self._console.plain(ledger.line())
@@ -324,6 +324,7 @@ class Monitor:
             lag=snapshot.policies[0].lag,
             faults=self._faults(),
             seconds=self._seconds(),
+            asked_s=asked_s(self._pids().values()),
         )
         with output_may_be_lost():
             self._screen.update(view)

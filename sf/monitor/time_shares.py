@@ -59,7 +59,10 @@ def _about_workers(asked: float, cores: int, is_full: bool) -> str:
     """Whether more workers help."""
     asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
     if is_full:
-        return f"{asks}, so the machine is full and more --num_workers will not help"
+        return (
+            f"{asks}, so the machine is full and more --num_workers will not help; a core more would give up to "
+            f"{100 / cores:.0f} %"
+        )
     return f"add --num_workers, because {asks}" if asked else "add --num_workers if cores are free"
 
 

@@ -28,6 +28,8 @@ class View(NamedTuple):
     """Counters by the tags of their curves."""
     seconds: Seconds
     """Of each process, since the start."""
+    asked_s: float = 0.0
+    """Of cores that all processes have wanted, see `sf.machine.cores.asked_s`."""
 
 
 class Screen(Protocol):

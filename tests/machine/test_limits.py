@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sf.errors import ResourceError
-from sf.machine.cores import usable_cores
+from sf.machine.cores import asked_s, usable_cores
 from sf.machine.limits import (
     THREADS_OF_LIBRARIES,
     ensure_shared_memory,
@@ -131,6 +131,7 @@ import platform
 import resource
 import psutil
 from sf.errors import ResourceError
+from sf.machine.cores import asked_s
 from sf.machine.limits import ensure_processes
 
 ensure_processes(10**6)  # of somebody without a limit
@@ -255,3 +256,13 @@ def test_processors_that_keep_the_order_of_stores_are_accepted(machine: str, mon
 
 def _no_process(*_: object, **__: object) -> NoReturn:
     raise AssertionError("a process was started")
+
+
+def test_cores_that_processes_ask_for_are_those_they_had_and_those_they_waited_for(tmp_path: Path) -> None:
+    for pid, text in {"1": "2000000000 500000000 7\n", "2": "1000000000 0 1\n", "3": "damaged"}.items():
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "schedstat").write_text(text)
+    assert asked_s([1, 2, 3, 4], tmp_path) == 3.5
+    before = asked_s([os.getpid()])
+    while asked_s([os.getpid()]) < before + 0.01:  # this process computes
+        pass

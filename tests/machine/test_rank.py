@@ -11,12 +11,12 @@ from sf.machine.rank import ALONE, Rank, rank_of
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "5",
-    "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
 }  # fmt: skip
 
 
 def test_rank_is_read_from_the_variables_of_torchrun() -> None:
-    assert rank_of(TORCHRUN) == Rank(3, 4, 1, 2, "a", 5, 2)
+    assert rank_of(TORCHRUN) == Rank(3, 4, 1, 2, "a", 5)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sf.config import RunConfig
+from sf.monitor import dashboard as dashboard_module
 from sf.monitor.curve_text import curve_text
 from sf.monitor.dashboard import CURVE_LINES, MOST_POINTS, Dashboard
 from sf.monitor.snapshot import Lag
@@ -130,6 +131,17 @@ def test_time_shares_are_those_of_the_last_seconds(terminal: Terminal) -> None:
         stepping = min(second, 15)
         dashboard.update(view(second, seconds={"rollout-0": {"step": stepping, "wait": second - stepping}}))
     assert any(line.startswith(f"rollout  {'·' * 24}  wait 100.0%  step   0.0%") for line in terminal.shown())
+
+
+def test_the_verdict_knows_that_no_core_is_free(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that step, and wait for each other's core, on two cores."""
+    monkeypatch.setattr(dashboard_module, "usable_cores", lambda: 2)
+    dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
+    for second in range(3):
+        dashboard.update(view(second, seconds={"rollout-0": {"step": second}}, asked_s=100.0 + 2.5 * second))
+    shown = " ".join(terminal.shown())
+    assert "the run asks for 2.5 of 2 cores, so the machine is full" in shown
+    assert "a core more would give up to 50 %." in shown
 
 
 def test_the_curve_of_a_long_run_keeps_its_ends(terminal: Terminal) -> None:

@@ -86,12 +86,14 @@ def test_bottleneck_is_the_role_that_waits_least(busy: tuple[float, float, float
         (
             1.9,
             2,
-            "the run asks for 1.9 of 2 cores, so the machine is full and more --num_workers will not help.",
+            "the run asks for 1.9 of 2 cores, so the machine is full and more --num_workers will not help; a core more "
+            "would give up to 50 %.",
         ),
         (
             0.9,
             1,
-            "the run asks for 0.9 of 1 core, so the machine is full and more --num_workers will not help.",
+            "the run asks for 0.9 of 1 core, so the machine is full and more --num_workers will not help; a core more "
+            "would give up to 100 %.",
         ),
         (
             1.2,
