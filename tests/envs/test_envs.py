@@ -399,3 +399,25 @@ class TestProbe:
         register_env("Steady", Toy)
         steady = find_env("Steady")
         assert isinstance(steady.make_checked(probe(steady)), Toy)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])
+def test_wrappers_of_gymnasium_that_only_look_for_a_reset_are_left_out_and_limits_stay(env_id: str) -> None:
+    env, names = find_env(env_id).make(), []
+    outer = env
+    while isinstance(outer, gymnasium.Wrapper):
+        names.append(type(outer).__name__)
+        outer = outer.env
+    assert names == ["TimeLimit"]
+    env.reset(seed=0)
+    limit = env.spec.max_episode_steps
+    env.unwrapped.step = lambda action: (env.observation_space.sample(), 0.0, False, False, {})
+    assert [env.step(0)[3] for _ in range(limit)] == [False] * (limit - 1) + [True]
+
+
+def test_an_environment_without_a_limit_has_no_wrapper_of_gymnasium() -> None:
+    gymnasium.register("Endless-v0", entry_point=gymnasium.envs.classic_control.PendulumEnv)
+    try:
+        assert not isinstance(find_env("Endless-v0").make(), gymnasium.Wrapper)
+    finally:
+        del gymnasium.registry["Endless-v0"]
