@@ -243,7 +243,7 @@ def test_fault_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_pat
     assert "Evaluating the last policy" not in finished.out
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("fault", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault: signal.Signals) -> None:
     """Its successor evaluates; the learner, which writes to nobody else's pipe, notices nothing."""
     flags = (

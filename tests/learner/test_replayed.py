@@ -447,6 +447,7 @@ def test_without_replay_its_flags_are_not_looked_at(tmp_path: Path) -> None:
     check(lab.config, lab.specs[0].arguments["context"].info)
 
 
+@pytest.mark.slow
 def test_e20_run_learns_cartpole_and_says_that_a_resumed_buffer_is_empty(tmp_path: Path) -> None:
     base = "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=replayed", "--replay=staleness", "--seed=1"
     flags = *base, "--serial_mode=True"  # a seed is one result, whatever else the machine does

@@ -55,7 +55,8 @@ def trained(policy: ActorCritic, **changes: Any) -> ActorCritic:
     return update.policy
 
 
-@pytest.mark.parametrize("config", [{}, pytest.param(MEMORY, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [{}, MEMORY])
 def test_compiled_training_is_the_same(config: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     policy = make_policy(**config)
     with caplog.at_level(logging.WARNING):

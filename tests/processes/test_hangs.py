@@ -54,6 +54,7 @@ def test_fault_b1_b3_worker_that_hangs_while_it_makes_environments(tmp_path: Pat
     assert re.fullmatch(r"3 s to make environment \d", blamed[0][1])
 
 
+@pytest.mark.slow
 def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Of what a callback takes a second counts, as of any time in which nobody looks."""
     (tmp_path / "step-hang").touch()

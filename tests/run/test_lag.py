@@ -365,3 +365,4 @@ def test_a18_the_line_shows_the_last_minibatch_processed(tmp_path: Path) -> None
     reports = [line for line in lines if "Policy #0 lag" in line]
     assert reports[0].endswith("Policy #0 lag: (min: -1.0, avg: -1.0, max: -1.0)\n")
     assert reports[1].endswith("Policy #0 lag: (min: 3.0, avg: 3.0, max: 3.0)\n")
+    monitor._scalars.close()

@@ -71,6 +71,7 @@ def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
     assert importance(description, record.ranked()) == ({}, "needs 4 trials")
 
 
+@pytest.mark.slow
 def test_picture_has_bars_and_lines(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib import image

@@ -172,6 +172,7 @@ def test_sweep_without_results_shows_nothing(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "small").exists()
 
 
+@pytest.mark.slow
 def test_documented_example_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     root = Path(__file__).parents[2]
