@@ -109,17 +109,20 @@ def _row(policy_id: int, one: Summary) -> tuple[str, ...]:
 
 def _training(run: RunFiles) -> str:
     lines = ["```", command(run), "```", ""]
-    for policy_id, policy in enumerate((run.summary or {}).get("policies", [])):
-        lag = policy["lag_of_run"]
-        lines.append(
-            f"- Policy {policy_id}: {policy['frames']:,} frames, {policy['policy_version']:,} optimizer steps. Policy "
-            f"lag of the run: {lag['avg']:.2f} on average, {lag['max']:.0f} at most (optimizer steps between acting "
-            "and learning)."
-        )
-    if run.summary:
-        lines.append(f"- {run.summary['wall_time_s']:,.0f} s at {run.summary['fps']:,.0f} frames per second.")
+    summary = run.summary or {}
+    for policy_id, policy in enumerate(summary.get("policies", [])):
+        line = f"- Policy {policy_id}: {policy['frames']:,} frames, {policy['policy_version']:,} optimizer steps."
+        lag = policy.get("lag_of_run", {})
+        if lag.get("avg", -1.0) >= 0:
+            line += (
+                f" Policy lag of the last start: {lag['avg']:.2f} on average, {lag['max']:.0f} at most (optimizer "
+                "steps between acting and learning)."
+            )
+        lines.append(line)
+    if "wall_time_s" in summary:
+        lines.append(f"- {summary['wall_time_s']:,.0f} s at {summary['fps']:,.0f} frames per second in the last start.")
     else:
-        lines.append("- The run goes on or was killed, so its length and its policy lag are not known.")
+        lines.append("- The run goes on, was killed, or was pulled, so its length and its policy lag are not known.")
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     lines.append(f"- Published with sf {__version__}, Python {platform.python_version()}, {versions}.")
     return "\n".join(lines)

@@ -143,11 +143,10 @@ def install(folder: Path, target: Path, repo: str) -> Config:
         told, config = _read(folder)
         with errors_told(target.absolute()):
             incoming.mkdir(mode=0o700)
-        for policy_id in range(config.run.num_policies):
-            _move_checkpoints(folder / f"checkpoint_p{policy_id}", incoming / f"checkpoint_p{policy_id}")
-        data = config.to_json()
-        data["run"] |= {"experiment": target.name, "train_dir": str(target.parent)}
-        with errors_told(target.absolute()):
+            for policy_id in range(config.run.num_policies):
+                _move_checkpoints(folder / f"checkpoint_p{policy_id}", incoming / f"checkpoint_p{policy_id}")
+            data = config.to_json()
+            data["run"] |= {"experiment": target.name, "train_dir": str(target.parent)}
             (incoming / CONFIG).write_text(json.dumps(data, indent=2) + "\n")
             starts = min(int(told["num_starts"]), MOST_STARTS)
             # A run that goes on counts them, so that it does not repeat random numbers.
@@ -156,9 +155,9 @@ def install(folder: Path, target: Path, repo: str) -> Config:
         return config
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{repo} is not a run that this version of sf can read: {error!r}") from None
-    except (sealed.DamagedError, sealed.UnknownFormatError, FileNotFoundError) as error:
+    except (sealed.DamagedError, sealed.UnknownFormatError) as error:
         raise CheckpointError(
-            f"{repo} is damaged: {error}. Nothing was kept. Pull it again, or push it anew."
+            f"{repo} is damaged: {error}. Nothing was kept. Pull it again, or ask its author to push it anew."
         ) from None
     finally:
         shutil.rmtree(incoming, ignore_errors=True)

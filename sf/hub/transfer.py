@@ -34,7 +34,7 @@ def expect_repository(repo: str) -> None:
     Raises:
         UsageError: it is not of the form user/name.
     """
-    if not REPOSITORY.fullmatch(repo) or ".." in repo:
+    if not REPOSITORY.fullmatch(repo):
         raise UsageError(f"--repo={repo} is not the name of a repository. Write it like --repo=user/name.")
 
 
@@ -93,6 +93,8 @@ def _errors_told(repo: str) -> Iterator[None]:
 
     try:
         yield
+    except errors.HFValidationError as error:
+        raise UsageError(f"--repo={repo} cannot be the name of a repository: {_first_line(error)}") from None
     except errors.LocalTokenNotFoundError:
         raise UsageError(f"There is no token for the Hub. {LOG_IN} to one that may write.") from None
     except errors.GatedRepoError:

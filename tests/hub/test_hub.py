@@ -194,6 +194,23 @@ def test_with_best_the_latest_checkpoint_is_there_to_go_on_from(trained: Path, t
     sf.load_policy(tmp_path / "pulled", "best")
 
 
+def test_a_run_that_was_pulled_or_killed_is_published_without_its_length(written: Path, tmp_path: Path) -> None:
+    install(shutil.copytree(written, tmp_path / "copy"), tmp_path / "pole", "me/pole")
+    assert command.main([*PUSH, f"--train_dir={tmp_path}", f"--output={tmp_path / 'out'}"]) == 0
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "its length and its policy lag are not known" in text
+    assert told(tmp_path / "out")["num_starts"] == told(written)["num_starts"] == 2
+
+
+def test_a_run_without_its_configuration_is_refused(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(shutil.copytree(written, tmp_path / "copy"), tmp_path / "pole", "me/pole")
+    (tmp_path / "pole" / "config.json").unlink()
+    assert command.main([*PUSH, f"--train_dir={tmp_path}", f"--output={tmp_path / 'out'}"]) == 4
+    assert "its config.json or summary.json is missing" in capsys.readouterr().err
+
+
 def test_without_the_packages_there_is_no_film_and_the_card_says_so(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,7 +365,7 @@ def test_an_experiment_that_exists_stays_as_it_is(trained: Path, capsys: pytest.
         (("fetch",), "The first argument must be push or pull, found 'fetch'."),
         (("pull",), "--repo is missing."),
         (("pull", "--repo=pole"), "--repo=pole is not the name of a repository. Write it like --repo=user/name."),
-        (("pull", "--repo=me/.."), "--repo=me/.. is not the name of a repository."),
+        (("pull", "--repo=me/../x"), "--repo=me/../x is not the name of a repository."),
         (("pull", "--repo=me/pole", "--experiment=../x"), "'../x' cannot name a directory."),
         (("push", "--experiment=pole"), "Give --repo=user/name, or --output=DIR for a folder that is not sent."),
         (("push", "--experiment=pole", "--output=."), "exists and is not an empty directory"),
@@ -368,6 +385,7 @@ def test_wrong_arguments_are_refused(
 
 
 TROUBLE = {
+    "no such name": ({}, ("pull", "--repo=me/a--b"), 2, "--repo=me/a--b cannot be the name of a repository: Cannot"),
     "no such repository": ({}, ("pull", "--repo=me/nothing"), 2, "There is no repository me/nothing that this token"),
     "no connection": (
         {"HF_ENDPOINT": "http://127.0.0.1:9"}, ("pull", "--repo=me/pole"), 5, "The Hub cannot be reached: ",
