@@ -14,7 +14,7 @@ MUTANTS_ARGS ?=
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := docs,atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio
+EXTRAS := docs,atari,box2d,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio,hub
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
 .PHONY: install train check test test-slow docs mutants bench-gpu results chaos clean

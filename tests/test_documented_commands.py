@@ -31,6 +31,7 @@ NOT_RUN = {
     r"sf-train .*--torch_compile|sf-bench .*--torch_compile": "compiles for a minute; tests/nets/test_compiling.py",
     r"sf-train .*--help": "tests/cli/test_arguments.py",
     r"sf-track": "tests/tracking/test_tracking.py",
+    r"sf-hub": "tests/hub/test_hub.py, with a Hub on this machine",
     r"sf-sweep": "32 runs; tests/sweep/test_sweep.py runs the same file with fewer",
 }
 """Beginning of a command to the reason why it is not run here."""

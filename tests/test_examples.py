@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from sf.policy import PolicySaver, TrainedPolicy
 from tests.helpers.policies import network
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+kernels_may_warn = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 
 
 def test_b26_loop_with_memory(tmp_path: Path) -> None:
@@ -49,12 +53,54 @@ def test_e19_loop_learns_cartpole() -> None:
     assert replay_loop(60_000)[1] > 300
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
-def test_notebook() -> None:
+def executed(name: str) -> list[Any]:
+    """The outputs of a notebook, in order."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    notebook = nbformat.read(EXAMPLES / "policy.ipynb", as_version=4)
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert any("image/png" in output.get("data", {}) for output in outputs)
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def num_pictures(outputs: list[Any]) -> int:
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def values(outputs: list[Any]) -> list[Any]:
+    """The results of cells that are literals."""
+    texts = [output["data"]["text/plain"] for output in outputs if output.output_type == "execute_result"]
+    return [ast.literal_eval(text) for text in texts]
+
+
+@pytest.mark.slow
+@kernels_may_warn
+def test_notebook_of_policies() -> None:
+    outputs = executed("policy.ipynb")
+    assert num_pictures(outputs) == 2
     assert any("100 episodes of CartPole-v1: reward" in output.get("text", "") for output in outputs)
+
+
+@kernels_may_warn
+def test_notebook_trains_loads_evaluates_and_plots() -> None:
+    outputs = executed("train_and_plot.ipynb")
+    assert num_pictures(outputs) == 3
+    assert any("mean with 95% confidence from" in output.get("text", "") for output in outputs)
+    reason, total = values(outputs)
+    assert reason == "train_for_env_steps reached"
+    assert total > 60, "a random policy gets 22"
+
+
+@kernels_may_warn
+def test_notebook_of_an_algorithm_learns_with_both_losses() -> None:
+    outputs = executed("custom_algorithm.ipynb")
+    assert num_pictures(outputs) == 1
+    returns, penalties = values(outputs)
+    assert set(returns) == {(name, seed) for name in ("PPO", "SPO") for seed in (1, 2)}
+    assert min(returns.values()) > 60, "a random policy gets 22"
+    assert all(penalty > 0 for _, penalty in penalties.values())
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.name)
+def test_notebooks_are_kept_without_outputs(path: Path) -> None:
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)

@@ -19,7 +19,7 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "docs", "envpool", "minigrid", "mujoco", "mutants",
+    "atari", "box2d", "dev", "docs", "envpool", "hub", "minigrid", "mujoco", "mutants",
     "notebook", "onnx", "pettingzoo", "ray", "report", "results", "slurm", "sweep", "trackio", "video", "vizdoom",
     "wandb",
 }  # fmt: skip

@@ -68,21 +68,23 @@ def flags_page() -> str:
 
 def commands_page() -> str:
     """The flags of all other commands."""
-    from sf.cli import bench, enjoy, evaluate, export, plan, report, sweep, track
+    from sf.cli import bench, enjoy, evaluate, export, hub, plan, report, sweep, track
     from sf.config.plan import PlanConfig
 
-    commands: tuple[tuple[str, Any, type[DataclassInstance]], ...] = (
-        ("sf-eval", evaluate, evaluate.EvaluationConfig),
-        ("sf-enjoy", enjoy, enjoy.EnjoyConfig),
-        ("sf-export", export, export.ExportConfig),
-        ("sf-report RUN [RUN...]", report, report.ReportConfig),
-        ("sf-track", track, track.TrackConfig),
-        ("sf-plan FILE", plan, PlanConfig),
-        ("sf-sweep FILE", sweep, sweep.SweepConfig),
+    commands: tuple[tuple[str, str, type[DataclassInstance]], ...] = (
+        ("sf-eval", evaluate.DESCRIPTION, evaluate.EvaluationConfig),
+        ("sf-enjoy", enjoy.DESCRIPTION, enjoy.EnjoyConfig),
+        ("sf-export", export.DESCRIPTION, export.ExportConfig),
+        ("sf-report RUN [RUN...]", report.DESCRIPTION, report.ReportConfig),
+        ("sf-track", track.DESCRIPTION, track.TrackConfig),
+        ("sf-hub push", hub.COMMANDS["push"], hub.PushConfig),
+        ("sf-hub pull", hub.COMMANDS["pull"], hub.PullConfig),
+        ("sf-plan FILE", plan.DESCRIPTION, PlanConfig),
+        ("sf-sweep FILE", sweep.DESCRIPTION, sweep.SweepConfig),
     )
     parts = ["# Flags of the other commands", "Every command shows its flags with `--help`."]
-    for name, module, config in commands:
-        what, _, example = module.DESCRIPTION.partition(" Example: ")
+    for name, description, config in commands:
+        what, _, example = description.partition(" Example: ")
         parts += [f"## {name}", what, f"    {example}", str(config.__doc__), flag_table(config)]
     rows = [(f"`sf-bench {name}`", text) for name, text in bench.COMMANDS.items()]
     parts += ["## sf-bench", "Each takes the [flags of `sf-train`](flags.md).", table(("Command", "Effect"), rows)]
