@@ -12,6 +12,7 @@ from sf.cli.arguments import _flags, _problems
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.export import ExportConfig
+from sf.cli.hub import PullConfig, PushConfig
 from sf.cli.report import ReportConfig
 from sf.cli.sweep import SweepConfig
 from sf.cli.track import TrackConfig
@@ -28,7 +29,10 @@ OTHERS = {
     "any": ("--help", "--flag", "--flag value", "--name"),
 }
 """Program to those of its flags that the pages mention."""
-COMMANDS = (Config, EvaluationConfig, EnjoyConfig, ExportConfig, ReportConfig, SweepConfig, PlanConfig, TrackConfig)
+COMMANDS = (
+    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, SweepConfig,
+    TrackConfig,
+)  # fmt: skip
 MIGRATION = [page for page in PAGES if page.name.startswith("docs/migration/")]
 CURVES = {f"train/{tag}" for curve in tags.TRAIN for tag in curve.tags.split()} | {
     tag for curve in tags.RUN + tags.FAULTS + tags.EVALUATION for tag in curve.tags.split()
