@@ -63,7 +63,7 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
             vector_factory = _offered(env_id, VECTOR_ENTRY_POINT_GROUP)
         for function in (factory, vector_factory):
             if function is not None:
-                _check_travels(env_id, function)
+                expect_to_travel(env_id, function)
         return EnvSource(
             env_id, dict(kwargs), factory, vector_factory=vector_factory, max_episode_steps=max_episode_steps
         )
@@ -145,7 +145,7 @@ def _import(env_id: str, module: str) -> None:
             ) from error
 
 
-def _check_travels(env_id: str, factory: Factory) -> None:
+def expect_to_travel(env_id: str, factory: Factory) -> None:
     """Refuse a factory that a spawned process cannot import again."""
     try:
         pickle.dumps(factory)

@@ -28,6 +28,8 @@ from sf.monitor.view import View
 
 CURVE_LINES = 8
 LEFT_WIDTH_SHARE = 0.62
+LEAST_COLUMNS_FOR_TWO = 90
+"""Else the numbers stand below the curve."""
 MOST_COLUMNS = 120
 BAR = 24
 """Characters of a bar of time shares."""
@@ -89,17 +91,22 @@ class Dashboard:
         self._stream.flush()
 
     def _drawing(self, view: View) -> RenderableType:
-        left = int(LEFT_WIDTH_SHARE * self._console.width)
+        is_wide = self._console.width >= LEAST_COLUMNS_FOR_TWO
+        left = int(LEFT_WIDTH_SHARE * self._console.width) if is_wide else self._console.width
         curve = "\n".join(curve_text(self._rewards, left - 4, CURVE_LINES))
         means = ", ".join(rounded(reward, 1) for reward in view.rewards.values()) or "none yet"
+        means += f" (curve: policy {next(iter(view.rewards))})" if len(view.rewards) > 1 else ""
         rewards = Text(curve, style="green", no_wrap=True)
-        middle = Table.grid()
-        middle.add_column(width=left)
-        middle.add_column(width=self._console.width - left)
-        middle.add_row(
+        panels = (
             Panel(rewards, title=f"reward {means}", box=box.ROUNDED, title_align="left"),
             Panel(_numbers(view), title="now", box=box.ROUNDED, title_align="left", height=CURVE_LINES + 2),
         )
+        middle: RenderableType = Group(*panels)
+        if is_wide:
+            middle = table = Table.grid()
+            table.add_column(width=left)
+            table.add_column(width=self._console.width - left)
+            table.add_row(*panels)
         recent, asked = self._recent(view)
         verdict = TURNS if self._run.serial_mode else bottleneck(recent, asked, usable_cores())
         return Group(self._title(view), middle, *_share_bars(recent, self._console.width), Text(verdict, style="bold"))

@@ -8,6 +8,7 @@ a second. The time comes from the snapshots, so nothing here looks at a clock. N
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ class Monitor:
         self._config, self._directory, self._expected = config, experiment_dir, expected
         self._console = console or Console()
         self._screen: Screen | None = None
-        if console is None and sys.stdout.isatty():
+        if console is None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             self._screen = _screen(config.run)
             self._console.print_with(self._screen.print_above)
         policies = range(config.run.num_policies)

@@ -27,7 +27,10 @@ def predict(
     if size is None:
         tensors = map_leaves(lambda leaf: leaf.unsqueeze(0), tensors)
     num = 1 if size is None else size
-    is_new = torch.as_tensor(state is None if episode_start is None else episode_start).reshape(-1).expand(num)
+    starts = np.ravel(np.asarray(state is None if episode_start is None else episode_start, dtype=bool))
+    if len(starts) not in (1, num):
+        raise ValueError(f"episode_start has {len(starts)} entries for {num} observations.")
+    is_new = torch.from_numpy(starts.copy()).expand(num)
     step_type = torch.where(is_new, int(StepType.FIRST), int(StepType.MID)).to(torch.int32)
     time_step = TimeStep(step_type, torch.zeros(num), torch.ones(num), tensors)
     time_step = map_leaves(lambda leaf: leaf.to(policy.device), time_step)

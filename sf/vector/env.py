@@ -6,7 +6,10 @@ its share of the environments one after another, and everything but infos goes t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import numbers
+import pickle
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +26,12 @@ from gymnasium.vector.utils import batch_space
 
 from sf.envs import EnvSource, find_env
 from sf.envs.contract import describe
+from sf.envs.registry import expect_to_travel
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.machine.cores import usable_cores
 from sf.processes.callers import expect_place_for_processes
 from sf.processes.child import KILL_GRACE_S, Child
-from sf.processes.disposable import NOT_GUARDED_TEXT
+from sf.processes.disposable import NOT_GUARDED_TEXT, in_disposable_child
 from sf.processes.failures import as_exception
 from sf.processes.process import NOT_GUARDED
 from sf.processes.simulators import Simulators
@@ -79,18 +83,20 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._children: list[Child] = []
         self.closed = True  # until there is something to close
-        for name, number in (("num_envs", num_envs), ("num_workers", num_workers), ("timeout_s", timeout_s)):
-            if number is not None and number <= 0:
-                raise UsageError(f"{name}={number}, expected a number above 0.")
+        for name, number, kind in (
+            ("num_envs", num_envs, int), ("num_workers", num_workers, int), ("timeout_s", timeout_s, (int, float)),
+        ):  # fmt: skip
+            if number is not None and (not isinstance(number, kind) or isinstance(number, bool) or number <= 0):
+                what = "a whole number" if kind is int else "a number"
+                raise UsageError(f"{name}={number!r}, expected {what} above 0.")
         expect_place_for_processes("sf.vector_env")
         source = _source(env, env_kwargs, max_episode_steps)
-        one = source.make()
-        try:
-            info = describe(one, source.env_id)
-            self.single_observation_space, self.single_action_space = one.observation_space, one.action_space
-            self.spec, self.metadata = getattr(one, "spec", None), {**getattr(one, "metadata", {}), **self.metadata}
-        finally:
-            one.close()
+        look = in_disposable_child(
+            _look, source, timeout_s=min(BEGIN_S, timeout_s), what=f"A first look at {source.env_id}"
+        )
+        info, self.single_observation_space, self.single_action_space, metadata = look
+        self.spec, self.metadata = gymnasium.registry.get(source.env_id), {**metadata, **self.metadata}
+        self._has_begun = False
         if info.num_agents != 1:
             raise EnvError(f"{source.env_id} has {info.num_agents} agents, and a VectorEnv knows one. Use sf-train.")
         if not isinstance(self.single_action_space, ACTIONS):
@@ -124,9 +130,11 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         seeds = _one_for_each(seed, self.num_envs)
         if len(seeds) != self.num_envs:
             raise UsageError(f"reset was given {len(seeds)} seeds for {self.num_envs} environments.")
-        for (first, stop), pipe in zip(self._shares(), self._starts, strict=True):
-            pipe.send(Start(seeds[first:stop], options))
-        infos = self._carry_out(RESET)
+        if options is not None and not isinstance(options, Mapping):
+            raise UsageError(f"reset was given options={options!r}, expected a dict.")
+        starts = [pickle.dumps(Start(seeds[first:stop], options)) for first, stop in self._shares()]
+        infos = self._carry_out(RESET, starts)
+        self._has_begun = True
         return self._packed(self._observed), self._as_vector(infos)
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -140,6 +148,8 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             EnvError: as for `reset`; also where a step takes longer than `timeout_s`.
         """
         self._expect_open()
+        if not self._has_begun:
+            raise UsageError("step was called before the first reset. Call reset first.")
         given, place = np.asarray(actions), self._arena["actions"]
         if given.shape != place.shape or not np.can_cast(given.dtype, place.dtype, "same_kind"):
             raise UsageError(
@@ -183,12 +193,24 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             self._end(0.0)
             raise
 
-    def _carry_out(self, order: int) -> dict[int, dict[str, Any]]:
-        """Has all workers do it; returns infos by environment."""
+    def _carry_out(self, order: int, starts: Sequence[bytes] = ()) -> dict[int, dict[str, Any]]:
+        """Has all workers do it; returns infos by environment.
+
+        Args:
+            order: for all.
+            starts: for each of them, if the order needs one. They are read while they are sent, however long they are.
+        """
         orders, told, infos = self._arena["orders"], self._arena["told"], dict[int, dict[str, Any]]()
         orders[:] = order
         for bell in self._bells:
             bell.ring()
+        try:
+            for pipe, start in zip(self._starts, starts, strict=False):
+                with contextlib.suppress(BrokenPipeError):  # of a worker whose end is seen below
+                    pipe.send_bytes(start)
+        except BaseException:
+            self._end(0.0)
+            raise
         self._wait(lambda: not orders.any(), self._timeout_s, infos)
         for child, has_told in zip(self._children, told.tolist(), strict=True):
             if has_told:  # before it was done, but perhaps after the last look
@@ -254,6 +276,12 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             pipe.close()
         self._simulators.close()
 
+    def __del__(self) -> None:
+        """Ends the workers of an environment that was not closed, as where a cell of a notebook runs again."""
+        if not getattr(self, "closed", True):
+            with contextlib.suppress(Exception):
+                self._end(0.0)
+
     def _expect_open(self) -> None:
         if self.closed:
             raise UsageError("The vector environment is closed. Make a new one.")
@@ -281,16 +309,35 @@ vector_env = SharedVectorEnv
 """As programs call it, ``sf.vector_env``."""
 
 
+def _look(source: EnvSource) -> tuple[EnvInfo, gymnasium.Space[Any], gymnasium.Space[Any], dict[str, Any]]:
+    """Facts about one environment, in a process that it may hang or crash."""
+    env = source.make()
+    try:
+        metadata = dict(getattr(env, "metadata", {}))
+        return describe(env, source.env_id), env.observation_space, env.action_space, metadata
+    finally:
+        env.close()
+
+
 def _source(env: str | Callable[..., Any], kwargs: Mapping[str, Any], max_episode_steps: int | None) -> EnvSource:
     if isinstance(env, str):
         return find_env(env, kwargs, max_episode_steps)
-    return EnvSource(getattr(env, "__name__", "the environment"), kwargs, env, max_episode_steps=max_episode_steps)
+    if not callable(env):
+        raise UsageError(f"sf.vector_env was given {env!r}, expected an id, a class or a function that makes one.")
+    name = getattr(env, "__name__", "the environment")
+    expect_to_travel(name, env)
+    return EnvSource(name, kwargs, env, max_episode_steps=max_episode_steps)
 
 
 def _one_for_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    if isinstance(seed, (Sequence, np.ndarray)):
-        return [None if one is None else int(one) for one in seed]
-    return [None if seed is None else seed + row for row in range(num_envs)]
+    is_many = isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, str)
+    seeds: Sequence[Any] = seed if is_many else [seed]  # type: ignore[assignment]
+    for one in seeds:
+        if not (one is None or (isinstance(one, numbers.Integral) and one >= 0)):  # type: ignore[operator]
+            raise UsageError(f"reset was given the seed {one!r}, expected a whole number from 0 on, or None.")
+    if is_many:
+        return [None if one is None else int(one) for one in seeds]
+    return [None if seeds[0] is None else int(seeds[0]) + row for row in range(num_envs)]
 
 
 def _fields(info: EnvInfo, action_space: gymnasium.Space[Any], num_envs: int, num_workers: int) -> dict[str, Field]:

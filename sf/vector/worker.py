@@ -6,15 +6,17 @@ and ends of episodes in place; over a pipe only the infos of episodes that ended
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.stepping import Ended, Host, SingleAgentBatch
+from sf.errors import EnvError
 from sf.processes.process import LOOK_AGAIN_S, Ready
 from sf.shared.arena import Arena, Array
 from sf.shared.doorbell import Doorbell
@@ -65,6 +67,8 @@ class Place:
 class Batch(SingleAgentBatch):
     """Environments that are given actions as the program has them, and keep all final observations."""
 
+    first: int = 0
+    """Number of the first environment among those of all workers."""
     options: Mapping[str, Any] | None = None
     """Of the reset that goes on."""
     start_infos: dict[int, dict[str, Any]]
@@ -94,6 +98,12 @@ class Batch(SingleAgentBatch):
         self.start_infos[index] = result[1]
         return result
 
+    def fail(self, call: str, index: int, error: Exception) -> NoReturn:
+        super().fail(call, self.first + index, error)
+
+    def tell_of_retry(self, index: int, error: Exception) -> None:
+        super().tell_of_retry(self.first + index, error)
+
     def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
         if terminated:
             self.keep_final(row, observation)
@@ -110,6 +120,7 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
     host = Host(progress, first_index=0)
     size = place.stop - place.first
     batch = Batch(place.source, place.info, [0] * size, finals, np.zeros(size, bool), "clip", host)
+    batch.first = place.first
     batch.use_actions_as_given(place.action_space)
     tell(Ready())
     while True:
@@ -119,7 +130,7 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
         if order == CLOSE:
             break
         if order == RESET:
-            infos = batch.reset_all(place.starts.recv(), observations)
+            infos = batch.reset_all(pickle.loads(place.starts.recv_bytes()), observations)
         else:
             ended = batch.step(actions, observations, rewards)
             terminated[:] = truncated[:] = False
@@ -127,11 +138,23 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
                 terminated[one.row], truncated[one.row] = one.terminated, one.truncated
             infos = {one.row: dict(one.info) for one in ended}
         if infos:
-            tell(Infos({place.first + row: info for row, info in infos.items()}))
+            _tell_infos(tell, place, infos)
         arena["told"][place.index] = bool(infos)
         orders[place.index] = IDLE
         place.bell.ring()
     batch.close()
+
+
+def _tell_infos(tell: Callable[[Any], None], place: Place, infos: Mapping[int, dict[str, Any]]) -> None:
+    """Raises EnvError if one cannot be sent."""
+    try:
+        tell(Infos({place.first + row: info for row, info in infos.items()}))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        rows = ", ".join(str(place.first + row) for row in infos)
+        raise EnvError(
+            f"{place.info.env_id}, environment {rows}: its info cannot be sent to another process ({error}). Put "
+            "numbers, texts and arrays there."
+        ) from None
 
 
 def leaves_of(arena: Arena, info: EnvInfo, kind: str, rows: slice = slice(None)) -> dict[str, Array]:

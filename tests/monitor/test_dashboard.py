@@ -116,6 +116,14 @@ def test_dashboard_fits_any_terminal(monkeypatch: pytest.MonkeyPatch, columns: i
     assert sum(line.startswith("sf  Toy-v0") for line in shown) == 1
 
 
+def test_numbers_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, 60, 50)
+    Dashboard(RunConfig(env="Toy-v0"), terminal.stream).update(view(rewards={0: 21.5, 1: 3.0}))
+    shown = "\n".join(terminal.shown())
+    assert "policy lag   5.5 (min 3, max 11)" in shown
+    assert "reward 21.5, 3.0 (curve: policy 0)" in shown
+
+
 def test_before_the_first_numbers(terminal: Terminal) -> None:
     nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults={}, seconds={})
     Dashboard(RunConfig(env="Toy-v0", serial_mode=True), terminal.stream).update(nothing)
@@ -211,6 +219,17 @@ def test_monitor_draws_the_dashboard_in_place_of_its_reports_and_takes_it_away(t
     assert raw.count("Fps is") == 1, "at the end, when the dashboard is gone"
     assert "Updated weights" not in raw
     assert "The run has ended: done." in shown
+
+
+def test_a_terminal_that_knows_no_commands_gets_none(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    command = [sys.executable, "-c", DASHBOARD_OF_A_RUN, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=slave, env=os.environ | {"TERM": "dumb"}, cwd=ROOT)
+    os.close(slave)
+    raw = read_terminal(master)
+    assert process.wait() == 0
+    assert "████" not in raw
+    assert raw.count("Fps is") == 4
 
 
 def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:

@@ -60,6 +60,15 @@ def test_a_recurrent_state_goes_on_and_begins_anew_where_an_episode_starts(rnn_t
     assert not np.allclose(np.stack(many)[3:, 1], greedy[3:])
 
 
+def test_starts_may_be_numbers_and_must_fit() -> None:
+    policy = TrainedPolicy(network(use_rnn=True))
+    _, state = policy.predict(OBSERVATIONS)
+    begun = policy.predict(OBSERVATIONS, state, np.ones(6, int), deterministic=True)[0]
+    np.testing.assert_array_equal(begun, policy.predict(OBSERVATIONS, deterministic=True)[0])
+    with pytest.raises(ValueError, match="episode_start has 2 entries for 6 observations"):
+        policy.predict(OBSERVATIONS, state, np.array([True, False]))
+
+
 def test_parts_of_observations_may_come_in_any_order_and_with_others() -> None:
     space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "y": spaces.Discrete(4)})
     specs = time_step_spec(spec_of_space(space)), spec_of_action_space(spaces.Discrete(3))

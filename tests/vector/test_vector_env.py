@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import signal
 import subprocess
@@ -162,7 +163,7 @@ def test_ends_with_everything_that_it_has_started() -> None:
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("raise", r"environment 1, step\(\): .*no more fuel|no more fuel"),
+        ("raise", r"Breaking, environment 2: step\(\) raised RuntimeError: no more fuel"),
         ("kill", "are lost: envs-1 .* was killed by SIGKILL"),
         ("hang", r"has not answered for 1 s: step of environment 2\. Check it"),
     ],
@@ -178,15 +179,71 @@ def test_an_environment_that_breaks_is_told_and_all_workers_end(how: str, told: 
     assert not [one for one in psutil.Process().children() if one.name().startswith("sf-envs")]
 
 
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_a_worker_that_has_died_is_told_by_the_next_call(call: str) -> None:
+    ours = sf.vector_env("CartPole-v1", num_envs=4, num_workers=2)
+    ours.reset()
+    os.kill(ours._children[1].pid, signal.SIGKILL)
+    with pytest.raises(EnvCrashed, match=r"are lost: envs-1 .* was killed by SIGKILL"):
+        ours.reset() if call == "reset" else ours.step(np.zeros(4, int))
+    assert ours.closed
+
+
+def test_options_may_be_long() -> None:
+    ours = sf.vector_env(Counting, num_envs=3, num_workers=2)
+    try:
+        seed: Any = np.int64(3)
+        _, infos = ours.reset(seed=seed, options={"long": np.zeros(1_000_000)})
+        assert infos["seed"].tolist() == [3, 4, 5]
+    finally:
+        ours.close()
+
+
+def test_an_environment_that_is_not_closed_ends_when_nothing_refers_to_it() -> None:
+    ours = sf.vector_env("CartPole-v1", num_envs=2, num_workers=2)
+    ours.reset()
+    del ours
+    gc.collect()
+    assert not [one for one in psutil.Process().children() if one.name().startswith("sf-envs")]
+
+
+class Secretive(Breaking):
+    """Its info is for its own process."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 0.0, True, False, {"how": lambda: 1}
+
+
+def test_an_info_that_cannot_be_sent_names_its_environment() -> None:
+    ours = sf.vector_env(Secretive, num_envs=2, num_workers=2)
+    ours.reset()
+    with pytest.raises(EnvError, match=r"Secretive, environment [01]: its info cannot be sent"):
+        ours.step(np.zeros(2, int))
+
+
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="num_envs=0, expected a number above 0"):
-        sf.vector_env("CartPole-v1", num_envs=0)
+    number: Any
+    for number in (0, 2.5, "4", True):
+        with pytest.raises(UsageError, match=f"num_envs={number!r}, expected a whole number above 0"):
+            sf.vector_env("CartPole-v1", num_envs=number)
+    with pytest.raises(UsageError, match=r"sf\.vector_env was given None, expected an id, a class or a function"):
+        sf.vector_env(None)  # type: ignore[arg-type]
+    with pytest.raises(EnvError, match="top level of a module"):
+        sf.vector_env(lambda: Counting())
     with pytest.raises(EnvError, match="CartPole-v1"):
         sf.vector_env("CartPol-v1")
     with pytest.raises(EnvError, match=r"has actions Dict.*Flatten them"):
         sf.vector_env(Counting, action_space=spaces.Dict({"a": spaces.Discrete(2)}))
     ours = sf.vector_env("CartPole-v1", num_envs=2)
     try:
+        with pytest.raises(UsageError, match="before the first reset"):
+            ours.step(np.zeros(2, int))
+        seed: Any
+        for seed in (-3, 1.5, "abc", [1, -1]):
+            with pytest.raises(UsageError, match="expected a whole number from 0 on, or None"):
+                ours.reset(seed=seed)
+        with pytest.raises(UsageError, match="options=3, expected a dict"):
+            ours.reset(options=3)  # type: ignore[arg-type]
         ours.reset()
         with pytest.raises(UsageError, match=r"actions int64\[3\], expected int64\[2\]"):
             ours.step(np.zeros(3, int))
