@@ -37,6 +37,8 @@ class Rank:
 
     ``torchrun`` counts too, but on each machine for itself.
     """
+    goes_on: bool = False
+    """Whether an earlier start has taken the directory of the experiment, as rank 0 knows it."""
 
     @property
     def is_alone(self) -> bool:

@@ -26,7 +26,7 @@ from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.run.first_look import first_look, vectorization_of
-from sf.run.ranks import WarningsOnly, count_start, hear_start, refuse_with_ranks
+from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
@@ -96,7 +96,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     starts: int | None = None
     if rank.is_first:
         resolved = decide(config, look, rank.share_of(usable_cores()))
-        rank = rank if rank.is_alone else replace(rank, start=count_start(rank))
+        rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)
         rank = replace(rank, start=number)

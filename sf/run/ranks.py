@@ -7,6 +7,7 @@ removed at the end.
 The store outlives a start of the ranks, so nothing that is found in it need be of this one. Its keys:
 
     starts           how often rank 0 has been started
+    taken            present when one of these has taken the directory
     question/<r>     a word that rank r has just made up
     answer/<word>    what rank 0 says to it
 """
@@ -80,13 +81,14 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
         raise ConfigError(problems)
 
 
-def count_start(rank: Rank) -> int:
-    """Which start of all ranks this is, for rank 0; see `Rank.start`.
+def numbered(rank: Rank) -> Rank:
+    """Rank 0 of the start that this is; see `Rank.start`.
 
     Raises:
         WorkerCrashed: there is no store of ``torchrun``.
     """
-    return in_disposable_child(_count, rank, timeout_s=MORE_S, what="Looking at the store of torchrun")
+    start, goes_on = in_disposable_child(_count, rank, timeout_s=MORE_S, what="Looking at the store of torchrun")
+    return replace(rank, start=start, goes_on=goes_on)
 
 
 def say_start(rank: Rank, given: Config, resolved: Config, num_earlier_starts: int, signals: Signals) -> None:
@@ -164,10 +166,11 @@ def _differences(own: dict[str, Any], first: dict[str, Any]) -> Iterator[str]:
                 yield f"{name}={value!r} ({theirs!r} for rank 0)"
 
 
-def _count(rank: Rank) -> int:
+def _count(rank: Rank) -> tuple[int, bool]:
     from sf.learner.meeting import open_store
 
-    return int(open_store(replace(rank, start=0)).add("starts", 1))
+    store = open_store(replace(rank, start=0))
+    return int(store.add("starts", 1)), bool(store.check(["taken"]))
 
 
 def _answer(rank: Rank, text: str) -> None:
@@ -175,6 +178,7 @@ def _answer(rank: Rank, text: str) -> None:
     from sf.learner.meeting import open_store
 
     store, deadline_s = open_store(replace(rank, start=0)), time.monotonic() + WAIT_FOR_OTHERS_S
+    store.set("taken", "")
     asked = dict.fromkeys(range(1, rank.world_size), b"")
     while store.add(f"heard/{rank.start}", 0) < len(asked):
         for other, known in asked.items():

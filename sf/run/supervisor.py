@@ -97,7 +97,7 @@ def train_prepared(
         own_directory(config, rank) as config,
     ):
         # torchrun begins again from what was saved
-        behavior = "resume" if rank.start > 1 else config.run.restart_behavior
+        behavior = "resume" if rank.goes_on else config.run.restart_behavior
         experiment = Experiment(config.run.train_dir, config.run.experiment, behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
         if experiment.set_aside:

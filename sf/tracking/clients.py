@@ -10,9 +10,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from sf.errors import UsageError
+from sf.errors import ResourceError, UsageError
 
 Tracker = Literal["wandb", "trackio"]
+MOST_OF_A_REASON = 300
+"""Characters."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,20 @@ class Trackio:
 
 
 CLIENTS: dict[Tracker, Callable[[Label, Mapping[str, Any]], Client]] = {"wandb": Wandb, "trackio": Trackio}
+
+
+def begin(tracker: Tracker, label: Label, config: Mapping[str, Any]) -> Client:
+    """A run at a tracker.
+
+    Raises:
+        ResourceError: the tracker refuses it.
+    """
+    try:
+        return CLIENTS[tracker](label, config)
+    except Exception as error:  # of any kind that the package has
+        reason = " ".join(str(error).split()).rstrip(".")[:MOST_OF_A_REASON]
+        advice = "Run wandb login, or set WANDB_MODE=offline" if tracker == "wandb" else "Look at TRACKIO_DIR"
+        raise ResourceError(f"{tracker} takes no curves ({type(error).__name__}: {reason}). {advice}.") from None
 
 
 def expect_installed(tracker: Tracker) -> None:

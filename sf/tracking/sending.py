@@ -7,7 +7,7 @@ import select
 from pathlib import Path
 from typing import IO, Any
 
-from sf.tracking.clients import CLIENTS, Client, Label, Tracker
+from sf.tracking.clients import Client, Label, Tracker, begin
 from sf.tracking.points import Points
 
 LOOK_S = 2.0
@@ -31,21 +31,22 @@ def send(
     """
     points, num_sent, is_over = Points(directory, tracker), 0, follow is None
     client: Client | None = None
+    newest: dict[str, Any] | None = None
     while True:
         new = points.new()
         if new and client is None:  # the configuration is there before the first point
-            client = CLIENTS[tracker](Label(directory, points.id, project, **label), _flags(directory))
+            client = begin(tracker, Label(directory, points.id, project, **label), _flags(directory))
         for point in new:
             _log(client, point)
-        if new:
-            points.note(new[-1])
-            num_sent += len(new)
+        newest = new[-1] if new else newest
+        num_sent += len(new)
         if is_over:
             break
         assert follow is not None
         is_over = bool(select.select([follow], [], [], LOOK_S)[0])
-    if client is not None:
+    if client is not None and newest is not None:
         client.finish(_last_facts(directory))
+        points.note(newest)  # not before, because the packages send in the background
     return points.id, num_sent
 
 

@@ -178,6 +178,22 @@ def test_a_run_can_be_sent_afterwards_once(tmp_path: Path, monkeypatch: pytest.M
 # -------------------------------------------------------------------------------------------------------- what fails
 
 
+def test_wandb_without_a_login_is_told_in_one_sentence_and_sent_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_package("wandb")
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    finished = run(tmp_path, *SMALL, "--with_wandb=True")
+    assert finished.code == 0
+    assert "ResourceError: wandb takes no curves (" in finished.err
+    assert "Run wandb login, or set WANDB_MODE=offline." in finished.err
+    assert "Traceback" not in finished.err
+    assert "Warning: the process that sends curves to wandb ended with code" in finished.out
+    assert not (tmp_path / EXPERIMENT / SENT).exists()
+
+
 def test_a_missing_package_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
