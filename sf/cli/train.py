@@ -91,10 +91,12 @@ def _next_steps(run: RunConfig, encoder: str) -> str:
     if ":" in encoder:
         play += f" --encoder={encoder}"
     missing = "" if importlib.util.find_spec("tensorboard") else "  (pip install tensorboard)"
+    report = "" if importlib.util.find_spec("plotly") else '  (pip install "sf-rl[report]")'
     return (
         f"Checkpoints, curves and configuration are in {run.experiment_dir}\n"
         f"  play the policy:   {play}\n"
-        f"  watch the curves:  tensorboard --logdir {shlex.quote(str(run.experiment_dir / '.summary'))}{missing}"
+        f"  watch the curves:  tensorboard --logdir {shlex.quote(str(run.experiment_dir / '.summary'))}{missing}\n"
+        f"  a page about it:   sf-report {shlex.quote(str(run.experiment_dir))}{report}"
     )
 
 
