@@ -21,6 +21,21 @@ from sf.storage.experiment import MARKER, NOT_COMPARED
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
 MOST_NAMED = 5
 """Runs that an error message lists."""
+OUTPUT_FLAGS = (
+    "dashboard",
+    "with_wandb",
+    "with_trackio",
+    "wandb_project",
+    "wandb_user",
+    "wandb_group",
+    "wandb_tags",
+    "experiment_summaries_interval",
+    "keep_checkpoints",
+    "save_every_sec",
+    "save_best_every_sec",
+    "save_milestones_sec",
+)
+"""What a run shows, sends and keeps; training is the same with any value."""
 SET_ASIDE = ".before-"
 """In the name of a directory: an earlier run of that name, which is not looked for."""
 
@@ -65,7 +80,8 @@ class RunFiles:
     @property
     def compared(self) -> dict[str, Any]:
         """The flags without the seed and what says nothing of the training."""
-        return {name: value for name, value in self.flags.items() if name not in NOT_COMPARED}
+        left_out = {*NOT_COMPARED, *OUTPUT_FLAGS}
+        return {name: value for name, value in self.flags.items() if name not in left_out}
 
     @property
     def of_policy(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from sf.cli.report import main
 from sf.cli.train import parse_config
 from sf.errors import ExitCode
-from sf.report.runs import read_run
+from sf.report.runs import OUTPUT_FLAGS, read_run
 from tests.helpers.commands import run
 from tests.helpers.reported import write_run
 
@@ -42,7 +42,7 @@ def test_page_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
     (command,) = re.findall(r"<pre>(sf-train .*?)</pre>", text)
     again = dataclasses.asdict(parse_config(shlex.split(unescape(command))[1:]))
-    own = {"experiment", "train_dir"}
+    own = {"experiment", "train_dir", *OUTPUT_FLAGS}
     plain = json.loads(json.dumps(again))
     for role, fields in json.loads((tmp_path / "seen" / "config.json").read_text()).items():
         for name in fields.keys() - own:
