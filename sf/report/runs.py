@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from sf.errors import ExperimentError
+from sf.report.summary import checked, is_number
 from sf.shared.arena import Array
 from sf.storage.experiment import MARKER, NOT_COMPARED
 
@@ -103,7 +103,7 @@ class RunFiles:
 
     def curve(self, tag: str) -> Curve:
         """The points of a tag that are numbers."""
-        there = [index for index, point in enumerate(self.points) if _is_number(point.get(tag))]
+        there = [index for index, point in enumerate(self.points) if is_number(point.get(tag))]
         frames, values = ([self.points[index][name] for index in there] for name in ("frames", tag))
         return Curve(np.array(frames, float), self._seconds[there], np.array(values, float))
 
@@ -129,7 +129,7 @@ class RunFiles:
     def score(self) -> float | None:
         """Mean return of the last episodes; None if none has ended."""
         reward = self.of_policy.get("reward")
-        return float(reward) if _is_number(reward) else self.last(REWARD)
+        return float(reward) if is_number(reward) else self.last(REWARD)
 
     @property
     def frames(self) -> int:
@@ -215,7 +215,7 @@ def read_run(path: Path) -> list[RunFiles]:
         raise ExperimentError(f"{(path / METRICS).absolute()} has no curves yet. They come with the first report.")
     num_damaged, config, summary = len(lines) - len(points), _object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
-    shared = num_damaged, roles, _object(summary) if summary.is_file() else None, list(_starts(path))
+    shared = num_damaged, roles, checked(_object(summary)) if summary.is_file() else None, list(_starts(path))
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]
@@ -228,7 +228,9 @@ def _point(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     needed = "time_s", "policy_id", "frames"
-    return point if isinstance(point, dict) and all(_is_number(point.get(name)) for name in needed) else None
+    if not (isinstance(point, dict) and all(is_number(point.get(name)) for name in needed)):
+        return None
+    return point if isinstance(point["policy_id"], int) and point["policy_id"] >= 0 else None
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -247,7 +249,3 @@ def _starts(path: Path) -> Iterator[float]:
             yield datetime.datetime.fromisoformat(line.rpartition(" started ")[2]).timestamp()
         except ValueError:
             continue
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
