@@ -43,13 +43,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
 
-    first_flag = next((place for place, text in enumerate(arguments) if text.startswith("-")), len(arguments))
-    names, flags = arguments[:first_flag], arguments[first_flag:]
+    names, flags = _names_and_flags(arguments)
     if not names and not {"-h", "--help"} & set(flags):
-        raise UsageError("No run is given. Give names or directories first: sf-report cartpole --output=page.html")
+        raise UsageError("No run is given. Give names or directories: sf-report cartpole --output=page.html")
     config = parse(ReportConfig, flags, "sf-report RUN [RUN...]", DESCRIPTION, ())
     _write(names, config)
     return ExitCode.FINISHED
+
+
+def _names_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Every word without a leading dash is a name, unless a flag before it takes it as its value."""
+    names, flags, words = [], [], list(arguments)
+    while words:
+        word = words.pop(0)
+        name = word.removeprefix("--").replace("-", "_")
+        if not word.startswith("-"):
+            names.append(word)
+        elif name == "open":
+            flags.append(f"--open={words.pop(0) if words and words[0] in ('True', 'False') else True}")
+        elif name in ReportConfig.__dataclass_fields__ and words and not words[0].startswith("-"):
+            flags.append(f"{word}={words.pop(0)}")
+        else:
+            flags.append(word)
+    return names, flags
 
 
 def _write(names: Sequence[str], config: ReportConfig) -> None:

@@ -71,9 +71,12 @@ def test_damaged_lines_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], ExitCode.USAGE, "No run is given. Give names or directories first: sf-report cartpole"),
+        ([], ExitCode.USAGE, "No run is given. Give names or directories: sf-report cartpole"),
         (["--output=page.html"], ExitCode.USAGE, "No run is given."),
         (["run", "--outptu=page.html"], ExitCode.USAGE, "Did you mean --output?"),
+        (["--outptu", "run"], ExitCode.USAGE, "Did you mean --output?"),
+        (["run", "--output"], ExitCode.USAGE, "--output needs a value"),
+        (["--train_dir", "run"], ExitCode.USAGE, "No run is given."),
         (["rum"], ExitCode.CHECKPOINT, "There is no run 'rum', neither as a directory nor in"),
         (["run", "--output=missing/page.html"], ExitCode.CHECKPOINT, "missing/page.html cannot be used"),
     ],
@@ -90,6 +93,23 @@ def test_mistakes_are_told(
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--train_dir=td", "--output=page.html", "one", "two"],
+        ["one", "--train_dir=td", "two", "--output=page.html"],
+        ["--train_dir", "td", "one", "two", "--output", "page.html"],
+        ["--train-dir", "td", "--open", "False", "one", "--output=page.html", "two"],
+    ],
+)
+def test_names_stand_anywhere(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, name in enumerate(("one", "two")):
+        write_run(tmp_path / "td" / name, seed=seed)
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == ExitCode.FINISHED
+    assert "interquartile mean of 2 runs" in (tmp_path / "page.html").read_text()
 
 
 def test_missing_plotly_is_told(
@@ -158,5 +178,8 @@ def test_open_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     path = write_run(tmp_path / "run")
-    assert main([str(path), "--open=True"]) == ExitCode.FINISHED
-    assert shown.read_text().strip() == (path / "report.html").as_uri()
+    name = str(path)
+    for words in ([name, "--open=True"], [name, "--open"], ["--open", name], ["--open", "True", name]):
+        assert main(words) == ExitCode.FINISHED
+        assert shown.read_text().strip() == (path / "report.html").as_uri()
+        shown.unlink()
