@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
-from sf.errors import ExitCode, UsageError
+from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
     from sf.report.figures import Figure
@@ -86,7 +87,7 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
     groups = make_groups(runs)
     figures = make_figures(groups)
     page = Path(config.output) if config.output else (paths[0] / PAGE if len(paths) == 1 else Path(PAGE))
-    with errors_told(page.absolute()):
+    with _refusals_told(f"--output={config.output}" if config.output else f"{page.absolute()}", "--output"):
         page.write_text(make_page(groups, figures, datetime.now()), encoding="utf-8")
     print(f"Wrote {page}")
     if config.png:
@@ -97,12 +98,25 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
 
 def _write_pictures(figures: Sequence[Figure], directory: Path) -> None:
     from sf.report.pictures import write_pictures
-    from sf.storage.experiment import errors_told
 
-    with errors_told(directory.absolute()):
+    with _refusals_told(f"--png={directory}", "--png"):
         directory.mkdir(parents=True, exist_ok=True)
         write_pictures(figures, directory)
     print(f"Wrote {len(figures)} plots to {directory}")
+
+
+@contextmanager
+def _refusals_told(target: str, flag: str) -> Iterator[None]:
+    """Turns refusals of the file system into an error that names the flag and the path."""
+    from sf.machine.limits import as_refusal
+
+    try:
+        yield
+    except OSError as error:
+        if told := as_refusal(error):
+            raise told from error
+        reason = error.strerror or error
+        raise ExperimentError(f"{target} cannot be written: {reason}. Choose another path with {flag}.") from None
 
 
 def _open(page: Path) -> None:

@@ -78,7 +78,14 @@ def test_damaged_lines_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["run", "--output"], ExitCode.USAGE, "--output needs a value"),
         (["--train_dir", "run"], ExitCode.USAGE, "No run is given."),
         (["rum"], ExitCode.CHECKPOINT, "There is no run 'rum', neither as a directory nor in"),
-        (["run", "--output=missing/page.html"], ExitCode.CHECKPOINT, "missing/page.html cannot be used"),
+        (
+            ["run", "--output=missing/page.html"],
+            ExitCode.CHECKPOINT,
+            "--output=missing/page.html cannot be written: No such file",
+        ),
+        (["run", "--output=/dev/full"], ExitCode.CHECKPOINT, "--output=/dev/full cannot be written: No space left"),
+        (["run", "--png=/dev/null"], ExitCode.CHECKPOINT, "--png=/dev/null cannot be written: File exists."),
+        (["run", "--png=/proc/x"], ExitCode.CHECKPOINT, "--png=/proc/x cannot be written: No such file"),
     ],
 )
 def test_mistakes_are_told(
@@ -92,7 +99,17 @@ def test_mistakes_are_told(
     write_run(tmp_path / "train_dir" / "run")
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == code
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "cannot be written" not in message or "--train_dir" not in shown
+
+
+def test_page_that_cannot_lie_in_its_run_names_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = write_run(tmp_path / "run") / "report.html"
+    page.mkdir()
+    assert main([str(page.parent)]) == ExitCode.CHECKPOINT
+    message = f"{page} cannot be written: Is a directory. Choose another path with --output."
+    assert capsys.readouterr().err == f"ExperimentError: {message}\n"
 
 
 @pytest.mark.parametrize(
