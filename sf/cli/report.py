@@ -75,13 +75,16 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
     from sf.report.figures import make_figures
     from sf.report.groups import make_groups
     from sf.report.page import make_page
-    from sf.report.runs import find_runs, read_run
+    from sf.report.runs import find_runs, listed, read_runs
     from sf.storage.experiment import errors_told
 
     train_dir = Path(config.train_dir)
     with errors_told(train_dir.absolute()):
         paths = find_runs(names, train_dir)
-        runs = [policy for path in paths for policy in read_run(path)]
+        runs, without = read_runs(paths, names, train_dir)
+    if without:
+        noun = "run" if len(without) == 1 else "runs"
+        print(f"Left out {len(without)} {noun} without curves: {listed(without)}.", file=sys.stderr)
     if damaged := sum({run.path: run.num_damaged for run in runs}.values()):
         print(f"Left out {damaged} damaged {'line' if damaged == 1 else 'lines'} of metrics.jsonl", file=sys.stderr)
     groups = make_groups(runs)

@@ -187,7 +187,8 @@ def _runs_of(name: str, train_dir: Path) -> list[Path]:
     for place in places:
         if (place / METRICS).is_file():
             return [place]
-        inner = {path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{METRICS}")}
+        places_of = [f"{depth}/{file}" for depth in ("*", "*/*") for file in (METRICS, MARKER)]
+        inner = {path.parent for pattern in places_of for path in place.glob(pattern)}
         if inner and not (place / MARKER).is_file():
             return sorted(path for path in inner if SET_ASIDE not in path.name)
     if places:
@@ -202,12 +203,41 @@ def _runs_of(name: str, train_dir: Path) -> list[Path]:
     raise ExperimentError(f"There is no run {name!r}, neither as a directory nor in {train_dir.absolute()}. {hint}")
 
 
+def read_runs(paths: Sequence[Path], names: Sequence[str], train_dir: Path) -> tuple[list[RunFiles], list[Path]]:
+    """The policies of the runs that `find_runs` found for the names, and the runs of folders without curves.
+
+    Raises:
+        ExperimentError: a run that was named itself has no curves, or none of a folder has.
+    """
+    named = {place.resolve() for name in names for place in (Path(name), train_dir / name)}
+    runs: list[RunFiles] = []
+    without: list[Path] = []
+    for path in paths:
+        try:
+            runs += read_run(path)
+        except ExperimentError:
+            if path.resolve() in named:
+                raise
+            without.append(path)
+    if not runs:
+        raise ExperimentError(f"No run has curves yet: {listed(without)}. They come with the first report.")
+    return runs, without
+
+
+def listed(runs: Sequence[Path]) -> str:
+    """The names of some runs."""
+    others = ", and others" if len(runs) > MOST_NAMED else ""
+    return ", ".join(run.name for run in runs[:MOST_NAMED]) + others
+
+
 def read_run(path: Path) -> list[RunFiles]:
     """The policies of a run.
 
     Raises:
         ExperimentError: there are no curves.
     """
+    if not (path / METRICS).is_file():
+        raise ExperimentError(f"{path.absolute() / METRICS} is missing. It comes with the first curves of a run.")
     text = (path / METRICS).read_text(encoding="utf-8", errors="replace")
     lines = text.splitlines()[: None if text.endswith("\n") else -1]  # the last one may be about to be written
     points = [point for line in lines if (point := _point(line)) is not None]

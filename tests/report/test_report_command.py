@@ -60,6 +60,17 @@ def test_page_of_several_runs_lies_where_the_command_ran(
     assert "interquartile mean of 2 runs" in (tmp_path / "report.html").read_text()
 
 
+def test_runs_without_curves_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "sweep" / "good")
+    for name in "ab":
+        write_run(tmp_path / "sweep" / name, [])
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep"]) == ExitCode.FINISHED
+    assert capsys.readouterr() == ("Wrote report.html\n", "Left out 2 runs without curves: a, b.\n")
+
+
 def test_damaged_lines_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_run(tmp_path / "run")
     with (path / "metrics.jsonl").open("a") as metrics:

@@ -13,7 +13,7 @@ from sf.errors import ExperimentError
 from sf.report.figures import make_figures
 from sf.report.groups import make_groups
 from sf.report.page import make_page
-from sf.report.runs import find_runs, read_run
+from sf.report.runs import find_runs, read_run, read_runs
 from tests.helpers.reported import BEGAN, point, rising, write_run
 
 
@@ -56,6 +56,22 @@ def test_run_without_curves_is_told(tmp_path: Path) -> None:
     (path / "metrics.jsonl").unlink()
     with pytest.raises(ExperimentError, match=r"metrics\.jsonl is missing\. It comes with the first curves"):
         find_runs(["fresh"], tmp_path)
+
+
+def test_runs_of_a_folder_without_curves_are_left_out(tmp_path: Path) -> None:
+    good = write_run(tmp_path / "sweep" / "c")
+    fresh = write_run(tmp_path / "sweep" / "a", [])
+    begun = write_run(tmp_path / "sweep" / "b")
+    (begun / "metrics.jsonl").unlink()
+    runs, without = read_runs(find_runs(["sweep"], tmp_path), ["sweep"], tmp_path)
+    assert [run.path for run in runs] == [good]
+    assert without == [fresh, begun]
+    for named in (["sweep", "sweep/a"], [str(fresh), "sweep"]):
+        with pytest.raises(ExperimentError, match="has no curves yet"):
+            read_runs(find_runs(named, tmp_path), named, tmp_path)
+    (good / "metrics.jsonl").write_text("")
+    with pytest.raises(ExperimentError, match=r"No run has curves yet: a, b, c\. They come"):
+        read_runs(find_runs(["sweep"], tmp_path), ["sweep"], tmp_path)
 
 
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
