@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 from sf.machine.limits import one_thread_each
 
 
 def run_command(command: Callable[[], int]) -> int:
-    """Runs a command and returns its exit code, also after an exception."""
+    """Runs a command and returns its exit code, also after an exception or when the reader of its output has gone."""
+    try:
+        try:
+            return _run(command)
+        finally:
+            _flush()
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):
+            if _reader_has_gone(stream):
+                _discard(stream)  # Python's own flush at the end included
+        return ExitCode.SIGPIPE
+
+
+def _run(command: Callable[[], int]) -> int:
     if "" not in sys.path and not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, "")  # so that flags can name modules of the working directory, as with `python -m`
     try:
@@ -28,10 +44,39 @@ def run_command(command: Callable[[], int]) -> int:
         # holds however the program ends afterwards; the next text clears it.
         exec("")
         return ExitCode.SIGINT
-    except Exception:
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_gone(sys.stdout):
+            raise  # any other pipe is one of ours
         traceback.print_exc()
         print("This is a fault of sf itself. Please report it with the lines above.", file=sys.stderr)
         return ExitCode.INTERNAL
+
+
+def _flush() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError):
+        pass  # a full disk, which Python tells at its own flush, or a closed stream
+
+
+def _reader_has_gone(stream: TextIO | None) -> bool:
+    if stream is None:
+        return False
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (OSError, ValueError):  # closed, or no file
+        return False
+
+
+def _discard(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _message(error: SfError) -> str:

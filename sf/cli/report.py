@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.cli.command import run_command
-from sf.errors import ExitCode, UsageError
+from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
     from sf.report.figures import Figure
@@ -43,13 +44,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
 
-    first_flag = next((place for place, text in enumerate(arguments) if text.startswith("-")), len(arguments))
-    names, flags = arguments[:first_flag], arguments[first_flag:]
+    names, flags = _names_and_flags(arguments)
     if not names and not {"-h", "--help"} & set(flags):
-        raise UsageError("No run is given. Give names or directories first: sf-report cartpole --output=page.html")
+        raise UsageError("No run is given. Give names or directories: sf-report cartpole --output=page.html")
     config = parse(ReportConfig, flags, "sf-report RUN [RUN...]", DESCRIPTION, ())
     _write(names, config)
     return ExitCode.FINISHED
+
+
+def _names_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Every word without a leading dash is a name, unless a flag before it takes it as its value."""
+    names, flags, words = [], [], list(arguments)
+    while words:
+        word = words.pop(0)
+        name = word.removeprefix("--").replace("-", "_")
+        if not word.startswith("-"):
+            names.append(word)
+        elif name == "open":
+            flags.append(f"--open={words.pop(0) if words and words[0] in ('True', 'False') else True}")
+        elif name in ReportConfig.__dataclass_fields__ and words and not words[0].startswith("-"):
+            flags.append(f"{word}={words.pop(0)}")
+        else:
+            flags.append(word)
+    return names, flags
 
 
 def _write(names: Sequence[str], config: ReportConfig) -> None:
@@ -58,19 +75,22 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
     from sf.report.figures import make_figures
     from sf.report.groups import make_groups
     from sf.report.page import make_page
-    from sf.report.runs import find_runs, read_run
+    from sf.report.runs import find_runs, listed, read_runs
     from sf.storage.experiment import errors_told
 
     train_dir = Path(config.train_dir)
     with errors_told(train_dir.absolute()):
         paths = find_runs(names, train_dir)
-        runs = [policy for path in paths for policy in read_run(path)]
+        runs, without = read_runs(paths, names, train_dir)
+    if without:
+        noun = "run" if len(without) == 1 else "runs"
+        print(f"Left out {len(without)} {noun} without curves: {listed(without)}.", file=sys.stderr)
     if damaged := sum({run.path: run.num_damaged for run in runs}.values()):
         print(f"Left out {damaged} damaged {'line' if damaged == 1 else 'lines'} of metrics.jsonl", file=sys.stderr)
     groups = make_groups(runs)
     figures = make_figures(groups)
     page = Path(config.output) if config.output else (paths[0] / PAGE if len(paths) == 1 else Path(PAGE))
-    with errors_told(page.absolute()):
+    with _refusals_told(f"--output={config.output}" if config.output else f"{page.absolute()}", "--output"):
         page.write_text(make_page(groups, figures, datetime.now()), encoding="utf-8")
     print(f"Wrote {page}")
     if config.png:
@@ -81,12 +101,25 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
 
 def _write_pictures(figures: Sequence[Figure], directory: Path) -> None:
     from sf.report.pictures import write_pictures
-    from sf.storage.experiment import errors_told
 
-    with errors_told(directory.absolute()):
+    with _refusals_told(f"--png={directory}", "--png"):
         directory.mkdir(parents=True, exist_ok=True)
         write_pictures(figures, directory)
     print(f"Wrote {len(figures)} plots to {directory}")
+
+
+@contextmanager
+def _refusals_told(target: str, flag: str) -> Iterator[None]:
+    """Turns refusals of the file system into an error that names the flag and the path."""
+    from sf.machine.limits import as_refusal
+
+    try:
+        yield
+    except OSError as error:
+        if told := as_refusal(error):
+            raise told from error
+        reason = error.strerror or error
+        raise ExperimentError(f"{target} cannot be written: {reason}. Choose another path with {flag}.") from None
 
 
 def _open(page: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from sf.config import Config, RunConfig
 from sf.config.as_flags import as_flags
 from sf.config.presets import PRESETS, preset_for, with_preset
-from sf.report.runs import RunFiles
+from sf.report.runs import OUTPUT_FLAGS, RunFiles
 
-OWN_FLAGS = "env", "preset", "seed", "experiment", "train_dir", "restart_behavior"
+OWN_FLAGS = "env", "preset", "seed", "experiment", "train_dir", "restart_behavior", *OUTPUT_FLAGS
 """They are told in any case, or say nothing of the training."""
 
 

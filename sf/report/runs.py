@@ -5,22 +5,37 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from sf.errors import ExperimentError
+from sf.report.summary import checked, is_number
 from sf.shared.arena import Array
 from sf.storage.experiment import MARKER, NOT_COMPARED
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
 MOST_NAMED = 5
 """Runs that an error message lists."""
+OUTPUT_FLAGS = (
+    "dashboard",
+    "with_wandb",
+    "with_trackio",
+    "wandb_project",
+    "wandb_user",
+    "wandb_group",
+    "wandb_tags",
+    "experiment_summaries_interval",
+    "keep_checkpoints",
+    "save_every_sec",
+    "save_best_every_sec",
+    "save_milestones_sec",
+)
+"""What a run shows, sends and keeps; training is the same with any value."""
 SET_ASIDE = ".before-"
 """In the name of a directory: an earlier run of that name, which is not looked for."""
 
@@ -65,7 +80,8 @@ class RunFiles:
     @property
     def compared(self) -> dict[str, Any]:
         """The flags without the seed and what says nothing of the training."""
-        return {name: value for name, value in self.flags.items() if name not in NOT_COMPARED}
+        left_out = {*NOT_COMPARED, *OUTPUT_FLAGS}
+        return {name: value for name, value in self.flags.items() if name not in left_out}
 
     @property
     def of_policy(self) -> dict[str, Any]:
@@ -87,7 +103,7 @@ class RunFiles:
 
     def curve(self, tag: str) -> Curve:
         """The points of a tag that are numbers."""
-        there = [index for index, point in enumerate(self.points) if _is_number(point.get(tag))]
+        there = [index for index, point in enumerate(self.points) if is_number(point.get(tag))]
         frames, values = ([self.points[index][name] for index in there] for name in ("frames", tag))
         return Curve(np.array(frames, float), self._seconds[there], np.array(values, float))
 
@@ -113,7 +129,7 @@ class RunFiles:
     def score(self) -> float | None:
         """Mean return of the last episodes; None if none has ended."""
         reward = self.of_policy.get("reward")
-        return float(reward) if _is_number(reward) else self.last(REWARD)
+        return float(reward) if is_number(reward) else self.last(REWARD)
 
     @property
     def frames(self) -> int:
@@ -171,7 +187,8 @@ def _runs_of(name: str, train_dir: Path) -> list[Path]:
     for place in places:
         if (place / METRICS).is_file():
             return [place]
-        inner = {path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{METRICS}")}
+        places_of = [f"{depth}/{file}" for depth in ("*", "*/*") for file in (METRICS, MARKER)]
+        inner = {path.parent for pattern in places_of for path in place.glob(pattern)}
         if inner and not (place / MARKER).is_file():
             return sorted(path for path in inner if SET_ASIDE not in path.name)
     if places:
@@ -186,12 +203,41 @@ def _runs_of(name: str, train_dir: Path) -> list[Path]:
     raise ExperimentError(f"There is no run {name!r}, neither as a directory nor in {train_dir.absolute()}. {hint}")
 
 
+def read_runs(paths: Sequence[Path], names: Sequence[str], train_dir: Path) -> tuple[list[RunFiles], list[Path]]:
+    """The policies of the runs that `find_runs` found for the names, and the runs of folders without curves.
+
+    Raises:
+        ExperimentError: a run that was named itself has no curves, or none of a folder has.
+    """
+    named = {place.resolve() for name in names for place in (Path(name), train_dir / name)}
+    runs: list[RunFiles] = []
+    without: list[Path] = []
+    for path in paths:
+        try:
+            runs += read_run(path)
+        except ExperimentError:
+            if path.resolve() in named:
+                raise
+            without.append(path)
+    if not runs:
+        raise ExperimentError(f"No run has curves yet: {listed(without)}. They come with the first report.")
+    return runs, without
+
+
+def listed(runs: Sequence[Path]) -> str:
+    """The names of some runs."""
+    others = ", and others" if len(runs) > MOST_NAMED else ""
+    return ", ".join(run.name for run in runs[:MOST_NAMED]) + others
+
+
 def read_run(path: Path) -> list[RunFiles]:
     """The policies of a run.
 
     Raises:
         ExperimentError: there are no curves.
     """
+    if not (path / METRICS).is_file():
+        raise ExperimentError(f"{path.absolute() / METRICS} is missing. It comes with the first curves of a run.")
     text = (path / METRICS).read_text(encoding="utf-8", errors="replace")
     lines = text.splitlines()[: None if text.endswith("\n") else -1]  # the last one may be about to be written
     points = [point for line in lines if (point := _point(line)) is not None]
@@ -199,7 +245,7 @@ def read_run(path: Path) -> list[RunFiles]:
         raise ExperimentError(f"{(path / METRICS).absolute()} has no curves yet. They come with the first report.")
     num_damaged, config, summary = len(lines) - len(points), _object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
-    shared = num_damaged, roles, _object(summary) if summary.is_file() else None, list(_starts(path))
+    shared = num_damaged, roles, checked(_object(summary)) if summary.is_file() else None, list(_starts(path))
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]
@@ -212,7 +258,9 @@ def _point(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     needed = "time_s", "policy_id", "frames"
-    return point if isinstance(point, dict) and all(_is_number(point.get(name)) for name in needed) else None
+    if not (isinstance(point, dict) and all(is_number(point.get(name)) for name in needed)):
+        return None
+    return point if isinstance(point["policy_id"], int) and point["policy_id"] >= 0 else None
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -231,7 +279,3 @@ def _starts(path: Path) -> Iterator[float]:
             yield datetime.datetime.fromisoformat(line.rpartition(" started ")[2]).timestamp()
         except ValueError:
             continue
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

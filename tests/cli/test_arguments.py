@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -166,6 +167,28 @@ class TestCommand:
 
     def test_interrupt_before_a_run_gives_130(self) -> None:
         assert run_command(raising(KeyboardInterrupt())) == 130
+
+    @pytest.mark.parametrize("line", ["print('seen')", "print('seen' * 100_000)", "print('seen', flush=True)"])
+    def test_reader_that_has_gone_ends_a_command_quietly(self, line: str) -> None:
+        """Whether the text is refused while the command runs or when it is flushed at the end."""
+        text = f"from sf.cli.command import run_command; exit(run_command(lambda: {line} or 0))"
+        reader, writer = os.pipe()
+        os.close(reader)
+        ended = subprocess.run([sys.executable, "-c", text], stdout=writer, stderr=subprocess.PIPE, text=True)
+        os.close(writer)
+        assert (ended.returncode, ended.stderr) == (ExitCode.SIGPIPE, "")
+
+    def test_reader_of_errors_that_has_gone_ends_a_command_quietly(self) -> None:
+        text = "from sf.cli.command import run_command; exit(run_command(lambda: 1 / 0))"
+        reader, writer = os.pipe()
+        os.close(reader)
+        ended = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=writer)
+        os.close(writer)
+        assert (ended.returncode, ended.stdout) == (ExitCode.SIGPIPE, b"")
+
+    def test_other_broken_pipe_is_a_fault(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run_command(raising(BrokenPipeError("of a worker"))) == ExitCode.INTERNAL
+        assert "of a worker" in capsys.readouterr().err
 
     def test_config_error_survives_pickling(self) -> None:
         import pickle

@@ -65,13 +65,15 @@ def write_run(
     starts: Sequence[float] = (0.0,),
     faults: dict[str, float] | None = None,
     num_policies: int = 1,
+    flags: Mapping[str, Any] = NOTHING,
 ) -> Path:
-    """Writes the directory; `starts` are seconds since the beginning."""
+    """Writes the directory; `starts` are seconds since the beginning, `flags` those of the role run."""
     path.mkdir(parents=True)
     points = rising() if points is None else points
     run = RunConfig(env=env, seed=seed, experiment=path.name, train_dir=str(path.parent), num_policies=num_policies)
     plain = dataclasses.asdict(Config(run))
     plain["learner"] |= {"learning_rate": learning_rate, "batch_size": 256}
+    plain["run"] |= flags
     times = [datetime.fromtimestamp(BEGAN.timestamp() + start).isoformat(timespec="seconds") for start in starts]
     (path / ".sf-experiment").write_text("".join(f"pid 12 on host, started {time}\n" for time in times))
     (path / "config.json").write_text(json.dumps(plain))

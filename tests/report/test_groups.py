@@ -1,14 +1,17 @@
-"""Runs that differ in their seed alone are one group."""
+"""Runs that train alike, but for their seed, are one group."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sf.config import RunConfig
 from sf.report.figures import MOST_GROUPS, make_figures, score_figures
 from sf.report.groups import Group, differences, foremost, make_groups, rescaled, variants
+from sf.report.reproduction import changed_flags, command
 from sf.report.runs import read_run
 from tests.helpers.reported import rising, write_run
 
@@ -28,6 +31,39 @@ def test_seeds_are_one_group_and_other_flags_are_not(tmp_path: Path) -> None:
     assert alone.label == "slow"
     assert groups_of(slow[0])[0].label == "slow-seed1"
     assert groups_of(write_run(tmp_path / "first-seed"))[0].label == "first-seed", "a run alone keeps its name"
+
+
+OUTPUT: dict[str, Any] = {
+    "dashboard": True,
+    "with_wandb": True,
+    "with_trackio": True,
+    "wandb_project": "mine",
+    "wandb_user": "me",
+    "wandb_group": "first",
+    "wandb_tags": "a,b",
+    "experiment_summaries_interval": 3,
+    "keep_checkpoints": 7,
+    "save_every_sec": 30,
+    "save_best_every_sec": 60,
+    "save_milestones_sec": 600,
+}
+
+
+@pytest.mark.parametrize(("flag", "value"), OUTPUT.items())
+def test_flags_of_output_alone_make_no_group(flag: str, value: Any, tmp_path: Path) -> None:
+    assert getattr(RunConfig(env="any"), flag) != value, "no default"
+    first = write_run(tmp_path / "run-1", seed=1)
+    second = write_run(tmp_path / "run-2", seed=2, flags={flag: value})
+    (group,) = groups_of(first, second)
+    assert changed_flags(group.runs[1]).keys() == {"batch_size", "learning_rate"}
+    assert flag not in command(group.runs[1])
+
+
+@pytest.mark.parametrize(("flag", "value"), [("train_for_env_steps", 1000), ("stats_avg", 7)])
+def test_other_flags_of_the_run_make_groups(flag: str, value: int, tmp_path: Path) -> None:
+    groups = groups_of(write_run(tmp_path / "run-1"), write_run(tmp_path / "run-2", flags={flag: value}))
+    assert len(groups) == 2
+    assert {f"--{flag}={value}" in command(group.runs[0]) for group in groups} == {True, False}
 
 
 def test_groups_that_differ_in_much_have_the_name_of_their_runs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from sf.cli.report import main
 from sf.cli.train import parse_config
 from sf.errors import ExitCode
-from sf.report.runs import read_run
+from sf.report.runs import OUTPUT_FLAGS, read_run
 from tests.helpers.commands import run
 from tests.helpers.reported import write_run
 
@@ -42,7 +42,7 @@ def test_page_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
     (command,) = re.findall(r"<pre>(sf-train .*?)</pre>", text)
     again = dataclasses.asdict(parse_config(shlex.split(unescape(command))[1:]))
-    own = {"experiment", "train_dir"}
+    own = {"experiment", "train_dir", *OUTPUT_FLAGS}
     plain = json.loads(json.dumps(again))
     for role, fields in json.loads((tmp_path / "seen" / "config.json").read_text()).items():
         for name in fields.keys() - own:
@@ -60,6 +60,17 @@ def test_page_of_several_runs_lies_where_the_command_ran(
     assert "interquartile mean of 2 runs" in (tmp_path / "report.html").read_text()
 
 
+def test_runs_without_curves_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "sweep" / "good")
+    for name in "ab":
+        write_run(tmp_path / "sweep" / name, [])
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep"]) == ExitCode.FINISHED
+    assert capsys.readouterr() == ("Wrote report.html\n", "Left out 2 runs without curves: a, b.\n")
+
+
 def test_damaged_lines_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_run(tmp_path / "run")
     with (path / "metrics.jsonl").open("a") as metrics:
@@ -71,11 +82,21 @@ def test_damaged_lines_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], ExitCode.USAGE, "No run is given. Give names or directories first: sf-report cartpole"),
+        ([], ExitCode.USAGE, "No run is given. Give names or directories: sf-report cartpole"),
         (["--output=page.html"], ExitCode.USAGE, "No run is given."),
         (["run", "--outptu=page.html"], ExitCode.USAGE, "Did you mean --output?"),
+        (["--outptu", "run"], ExitCode.USAGE, "Did you mean --output?"),
+        (["run", "--output"], ExitCode.USAGE, "--output needs a value"),
+        (["--train_dir", "run"], ExitCode.USAGE, "No run is given."),
         (["rum"], ExitCode.CHECKPOINT, "There is no run 'rum', neither as a directory nor in"),
-        (["run", "--output=missing/page.html"], ExitCode.CHECKPOINT, "missing/page.html cannot be used"),
+        (
+            ["run", "--output=missing/page.html"],
+            ExitCode.CHECKPOINT,
+            "--output=missing/page.html cannot be written: No such file",
+        ),
+        (["run", "--output=/dev/full"], ExitCode.CHECKPOINT, "--output=/dev/full cannot be written: No space left"),
+        (["run", "--png=/dev/null"], ExitCode.CHECKPOINT, "--png=/dev/null cannot be written: File exists."),
+        (["run", "--png=/proc/x"], ExitCode.CHECKPOINT, "--png=/proc/x cannot be written: No such file"),
     ],
 )
 def test_mistakes_are_told(
@@ -89,7 +110,34 @@ def test_mistakes_are_told(
     write_run(tmp_path / "train_dir" / "run")
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == code
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "cannot be written" not in message or "--train_dir" not in shown
+
+
+def test_page_that_cannot_lie_in_its_run_names_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = write_run(tmp_path / "run") / "report.html"
+    page.mkdir()
+    assert main([str(page.parent)]) == ExitCode.CHECKPOINT
+    message = f"{page} cannot be written: Is a directory. Choose another path with --output."
+    assert capsys.readouterr().err == f"ExperimentError: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--train_dir=td", "--output=page.html", "one", "two"],
+        ["one", "--train_dir=td", "two", "--output=page.html"],
+        ["--train_dir", "td", "one", "two", "--output", "page.html"],
+        ["--train-dir", "td", "--open", "False", "one", "--output=page.html", "two"],
+    ],
+)
+def test_names_stand_anywhere(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed, name in enumerate(("one", "two")):
+        write_run(tmp_path / "td" / name, seed=seed)
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == ExitCode.FINISHED
+    assert "interquartile mean of 2 runs" in (tmp_path / "page.html").read_text()
 
 
 def test_missing_plotly_is_told(
@@ -158,5 +206,8 @@ def test_open_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     path = write_run(tmp_path / "run")
-    assert main([str(path), "--open=True"]) == ExitCode.FINISHED
-    assert shown.read_text().strip() == (path / "report.html").as_uri()
+    name = str(path)
+    for words in ([name, "--open=True"], [name, "--open"], ["--open", name], ["--open", "True", name]):
+        assert main(words) == ExitCode.FINISHED
+        assert shown.read_text().strip() == (path / "report.html").as_uri()
+        shown.unlink()

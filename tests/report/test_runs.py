@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sf.errors import ExperimentError
-from sf.report.runs import find_runs, read_run
+from sf.report.figures import make_figures
+from sf.report.groups import make_groups
+from sf.report.page import make_page
+from sf.report.runs import find_runs, read_run, read_runs
 from tests.helpers.reported import BEGAN, point, rising, write_run
 
 
@@ -54,13 +58,30 @@ def test_run_without_curves_is_told(tmp_path: Path) -> None:
         find_runs(["fresh"], tmp_path)
 
 
+def test_runs_of_a_folder_without_curves_are_left_out(tmp_path: Path) -> None:
+    good = write_run(tmp_path / "sweep" / "c")
+    fresh = write_run(tmp_path / "sweep" / "a", [])
+    begun = write_run(tmp_path / "sweep" / "b")
+    (begun / "metrics.jsonl").unlink()
+    runs, without = read_runs(find_runs(["sweep"], tmp_path), ["sweep"], tmp_path)
+    assert [run.path for run in runs] == [good]
+    assert without == [fresh, begun]
+    for named in (["sweep", "sweep/a"], [str(fresh), "sweep"]):
+        with pytest.raises(ExperimentError, match="has no curves yet"):
+            read_runs(find_runs(named, tmp_path), named, tmp_path)
+    (good / "metrics.jsonl").write_text("")
+    with pytest.raises(ExperimentError, match=r"No run has curves yet: a, b, c\. They come"):
+        read_runs(find_runs(["sweep"], tmp_path), ["sweep"], tmp_path)
+
+
 def test_damaged_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     good = (path / "metrics.jsonl").read_text()
-    bad = ['{"time_s": 1, "fra', "[1, 2]", '{"frames": 3}', "\x00\x00", "[" * 100_000]
+    bad = [json.dumps(point(1, 1.0, 1.0) | {"policy_id": wrong}) for wrong in (-1, 0.5, True, 10**400)]
+    bad += ['{"time_s": 1, "fra', "[1, 2]", '{"frames": 3}', "\x00\x00", "[" * 100_000]
     (path / "metrics.jsonl").write_text("\n".join(bad) + "\n" + good + '{"time_s": 17')
     (run,) = read_run(path)
-    assert run.num_damaged == 5, "the last line may just be written"
+    assert run.num_damaged == 9, "the last line may just be written"
     assert len(run.points) == 50
 
 
@@ -128,3 +149,28 @@ def test_files_that_another_program_has_spoiled_are_like_missing_ones(tmp_path: 
     assert run.score is not None
     assert math.isclose(run.score, 100.0)
     assert run.starts == []
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "much", [1], [None], {"faults/restarts": "two"}, {"learner-0": 3}])
+@pytest.mark.parametrize("name", ["policies", "faults", "versions", "fps", "wall_time_s", "seconds"])
+def test_fields_of_the_summary_of_a_wrong_type_are_like_missing_ones(name: str, wrong: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    path = write_run(tmp_path / "run")
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps(summary | {name: wrong}))
+    runs = read_run(path)
+    groups = make_groups(runs)
+    page = make_page(groups, make_figures(groups), BEGAN)
+    assert "train_for_env_steps reached" in page
+    number = name in ("fps", "wall_time_s") and wrong == 7
+    assert (runs[0].score, runs[0].frames) == (100.0, 50_000)
+    assert runs[0].fps == (7 if number and name == "fps" else 1000.0 if name == "fps" else 970.9)
+    assert runs[0].wall_time_s == (7 if number and name == "wall_time_s" else 49.0 if name == "wall_time_s" else 51.5)
+
+
+def test_policies_keep_their_places_in_a_damaged_summary(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", rising(80.0) + rising(60.0, policy_id=1), num_policies=2)
+    policies = ["damaged", {"frames": "many", "reward": 55.0}]
+    (path / "summary.json").write_text(json.dumps({"policies": policies}))
+    first, second = read_run(path)
+    assert [(each.score, each.frames) for each in (first, second)] == [(80.0, 50_000), (55.0, 50_000)]
