@@ -49,7 +49,7 @@ class ExitCode(IntEnum):
     SIGINT = 130
     """SIGINT (Ctrl-C): the run is saved."""
     SIGPIPE = 141
-    """The reader of --help closed its pipe."""
+    """The reader of the output closed its pipe."""
     SIGTERM = 143
     """SIGTERM or SIGHUP: the run is saved."""
 
