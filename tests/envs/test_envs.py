@@ -416,8 +416,8 @@ def test_wrappers_of_gymnasium_that_only_look_for_a_reset_are_left_out_and_limit
 
 
 def test_an_environment_without_a_limit_has_no_wrapper_of_gymnasium() -> None:
-    gymnasium.register("Endless-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
+    gymnasium.register("WithoutLimit-v0", entry_point="gymnasium.envs.classic_control:PendulumEnv")
     try:
-        assert not isinstance(find_env("Endless-v0").make(), gymnasium.Wrapper)
+        assert not isinstance(find_env("WithoutLimit-v0").make(), gymnasium.Wrapper)
     finally:
-        del gymnasium.registry["Endless-v0"]
+        del gymnasium.registry["WithoutLimit-v0"]
