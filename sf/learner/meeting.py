@@ -118,7 +118,6 @@ class Pulse:
         self._store = PrefixStore(f"policy{policy_id}", open_store(rank))
         self._seen: dict[int, tuple[bytes, float]] = {}
         """The newest beat of each rank, and when it was first seen."""
-        self._all_here = False
         self.error = ""
         """Why the store cannot be reached any more."""
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -144,9 +143,7 @@ class Pulse:
     def _look_at_others(self) -> None:
         """One request for all, as soon as each has beaten once."""
         others = [other for other in range(self._rank.world_size) if other != self._rank.rank]
-        if not self._all_here:
-            others = [other for other in others if self._store.check([f"beat/{other}"])]
-            self._all_here = len(others) == self._rank.world_size - 1
+        others = [other for other in others if other in self._seen or self._store.check([f"beat/{other}"])]
         beats = self._store.multi_get([f"beat/{other}" for other in others]) if others else []
         now = time.monotonic()
         for other, beat in zip(others, beats, strict=True):

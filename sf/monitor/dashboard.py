@@ -122,17 +122,18 @@ class Dashboard:
 
     def _recent(self, view: View) -> tuple[Seconds, float]:
         """The seconds of each process since about `RECENT_S` ago, and the cores that all asked for."""
-        self._looks.append((view.elapsed_s, {name: dict(one) for name, one in view.seconds.items()}, view.asked_s))
+        seconds, all_asked_s = view.seconds(), view.asked_s()
+        self._looks.append((view.elapsed_s, {name: dict(one) for name, one in seconds.items()}, all_asked_s))
         while len(self._looks) > 2 and self._looks[1][0] <= view.elapsed_s - RECENT_S:
             self._looks.popleft()
         then_s, before, asked_s = self._looks[0]
         if len(self._looks) == 1:
-            return view.seconds, 0.0
-        asked = max(0.0, view.asked_s - asked_s) / max(view.elapsed_s - then_s, 1e-9)  # fewer where a process has ended
+            return seconds, 0.0
+        asked = max(0.0, all_asked_s - asked_s) / max(view.elapsed_s - then_s, 1e-9)  # fewer where a process has ended
         return {
             # A successor begins at zero, so what it took since then may be less than what its predecessor took.
             name: {what: max(0.0, s - before.get(name, {}).get(what, 0.0)) for what, s in activities.items()}
-            for name, activities in view.seconds.items()
+            for name, activities in seconds.items()
         }, asked
 
 
@@ -144,15 +145,15 @@ def _numbers(view: View) -> Table:
     short, long, _ = view.fps
     table.add_row("FPS", f"{_rate(short)} (60 s: {_rate(long)})")
     table.add_row("samples/s", ", ".join(_rate(rate) for rate in view.throughput))
-    lag = view.lag
+    lag, faults = view.lag, view.faults()
     table.add_row("policy lag", f"{lag.avg:.1f} (min {lag.min:.0f}, max {lag.max:.0f})" if lag.avg >= 0 else "none yet")
     for name, tag in (("restarts", "faults/restarts"), ("failed saves", "faults/failed_saves")):
-        number = view.faults.get(tag, 0.0)
+        number = faults.get(tag, 0.0)
         table.add_row(name, Text(f"{number:.0f}", style="bold red" if number else ""))
-    discarded = sum(count for tag, count in view.faults.items() if tag.startswith("faults/discarded_"))
+    discarded = sum(count for tag, count in faults.items() if tag.startswith("faults/discarded_"))
     table.add_row("discarded", f"{discarded:.0f} slots")
-    if "faults/checkpoint_age" in view.faults:
-        table.add_row("checkpoint", f"{_clock(view.faults['faults/checkpoint_age'])} old")
+    if "faults/checkpoint_age" in faults:
+        table.add_row("checkpoint", f"{_clock(faults['faults/checkpoint_age'])} old")
     return table
 
 

@@ -86,8 +86,7 @@ class Monitor:
         self._has_dashboard = self._screen is not None and config.run.dashboard
         self._report_timer = Timer(REPORT_INTERVAL_S)
         self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
-        self._summary_timer = Timer(config.run.experiment_summaries_interval)
-        self._early_summary_timer = Timer(min(EARLY_INTERVAL_S, config.run.experiment_summaries_interval))
+        self._summary_timer = Timer(min(EARLY_INTERVAL_S, config.run.experiment_summaries_interval))
         self._refreshes_told = [0 for _ in policies]
         """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
@@ -283,8 +282,9 @@ class Monitor:
     def _is_summary_due(self, snapshot: Snapshot) -> bool:
         """Whether the curves get a point; in the first minute, when they have only a few, more often."""
         assert self._first is not None
-        by_flag, early = (timer.is_due(snapshot.time_s) for timer in (self._summary_timer, self._early_summary_timer))
-        return early if snapshot.time_s < self._first.time_s + EARLY_S else by_flag
+        if snapshot.time_s >= self._first.time_s + EARLY_S:
+            self._summary_timer.interval_s = self._config.run.experiment_summaries_interval
+        return self._summary_timer.is_due(snapshot.time_s)
 
     def _write_scalars(self, snapshot: Snapshot) -> None:
         if self._has_nothing_left:
@@ -323,9 +323,9 @@ class Monitor:
             throughput=[throughput.value() for throughput in self._throughput],
             rewards=self.episodes.mean_rewards(),
             lag=snapshot.policies[0].lag,
-            faults=self._faults(),
-            seconds=self._seconds(),
-            asked_s=asked_s(self._pids().values()),
+            faults=self._faults,
+            seconds=self._seconds,
+            asked_s=lambda: asked_s(self._pids().values()),
         )
         with output_may_be_lost():
             self._screen.update(view)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sf.monitor.snapshot import Lag
@@ -24,11 +24,11 @@ class View(NamedTuple):
     """Policy id to mean return."""
     lag: Lag
     """Of policy 0; negative if there is none yet."""
-    faults: Mapping[str, float]
-    """Counters by the tags of their curves."""
-    seconds: Seconds
+    faults: Callable[[], Mapping[str, float]] = dict
+    """Counters by the tags of their curves; a function, like the next ones, because it takes time to find out."""
+    seconds: Callable[[], Seconds] = dict
     """Of each process, since the start."""
-    asked_s: float = 0.0
+    asked_s: Callable[[], float] = float
     """Of cores that all processes have wanted, see `sf.machine.cores.asked_s`."""
 
 

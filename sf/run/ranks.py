@@ -10,6 +10,7 @@ The store outlives a start of the ranks, so nothing that is found in it need be 
     taken            present when one of these has taken the directory
     question/<r>     a word that rank r has just made up
     answer/<word>    what rank 0 says to it
+    heard/<n>        how many ranks have their answer of start n
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Start(NamedTuple):
     """Of rank 0, resolved."""
     num_earlier_starts: int
     """Runs that this one continues."""
-    number: int = 0
+    number: int
     """See `Rank.start`."""
 
 

@@ -85,8 +85,8 @@ def test_a23_averaged_curves_come_every_interval_and_start_with_the_first_entry(
     run.go(74, lambda: [episode(3.0)])
     run.finish()
     curve = read_events(tmp_path / ".summary" / "0")["reward/reward"]
-    assert [frames for frames, _ in curve[:11]] == list(range(500, 6000, 500)), "in the first minute"
-    assert curve[11:] == [(6300, 3.0), (7000, 3.0), (7700, 3.0), (8200, 3.0)]
+    assert [frames for frames, _ in curve[:12]] == list(range(500, 6500, 500)), "in the first minute"
+    assert curve[12:] == [(6700, 3.0), (7400, 3.0), (8100, 3.0), (8200, 3.0)]
     assert [value for _, value in curve[:3]] == [1.0, 3.0, 3.0]
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def view(elapsed_s: float = 5.0, frames: int = 250_000, **other: Any) -> View:
     faults = {"faults/restarts": 2.0, "faults/discarded_worker_died": 3.0, "faults/discarded_unused": 1.0}
     made = View(
         elapsed_s, frames, [50_000.0, 49_000.0, math.nan], [51_000.0], {0: 21.5}, Lag(3.0, 5.5, 11.0),
-        faults | {"faults/checkpoint_age": 61.0, "faults/failed_saves": 0.0}, SECONDS,
+        lambda: faults | {"faults/checkpoint_age": 61.0, "faults/failed_saves": 0.0}, lambda: SECONDS,
     )  # fmt: skip
     return made._replace(**other)
 
@@ -125,7 +126,7 @@ def test_numbers_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_before_the_first_numbers(terminal: Terminal) -> None:
-    nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults={}, seconds={})
+    nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults=dict, seconds=dict)
     Dashboard(RunConfig(env="Toy-v0", serial_mode=True), terminal.stream).update(nothing)
     shown = "\n".join(terminal.shown())
     for text in ("reward none yet", "no episode has ended yet", "FPS          - (60 s: -)", "policy lag   none yet"):
@@ -137,7 +138,9 @@ def test_time_shares_are_those_of_the_last_seconds(terminal: Terminal) -> None:
     dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
     for second in range(31):
         stepping = min(second, 15)
-        dashboard.update(view(second, seconds={"rollout-0": {"step": stepping, "wait": second - stepping}}))
+        dashboard.update(
+            view(second, seconds=partial(dict, {"rollout-0": {"step": stepping, "wait": second - stepping}}))
+        )
     assert any(line.startswith(f"rollout  {'·' * 24}  wait 100.0%  step   0.0%") for line in terminal.shown())
 
 
@@ -146,7 +149,13 @@ def test_the_verdict_knows_that_no_core_is_free(terminal: Terminal, monkeypatch:
     monkeypatch.setattr(dashboard_module, "usable_cores", lambda: 2)
     dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
     for second in range(3):
-        dashboard.update(view(second, seconds={"rollout-0": {"step": second}}, asked_s=100.0 + 2.5 * second))
+        dashboard.update(
+            view(
+                second,
+                seconds=partial(dict, {"rollout-0": {"step": second}}),
+                asked_s=partial(float, 100 + 2.5 * second),
+            )
+        )
     shown = " ".join(terminal.shown())
     assert "the run asks for 2.5 of 2 cores, so the machine is full" in shown
     assert "a core more would give up to 50 %." in shown
