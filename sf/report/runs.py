@@ -240,19 +240,19 @@ def read_run(path: Path) -> list[RunFiles]:
         raise ExperimentError(f"{path.absolute() / METRICS} is missing. It comes with the first curves of a run.")
     text = (path / METRICS).read_text(encoding="utf-8", errors="replace")
     lines = text.splitlines()[: None if text.endswith("\n") else -1]  # the last one may be about to be written
-    points = [point for line in lines if (point := _point(line)) is not None]
+    points = [point for line in lines if (point := point_of(line)) is not None]
     if not points:
         raise ExperimentError(f"{(path / METRICS).absolute()} has no curves yet. They come with the first report.")
-    num_damaged, config, summary = len(lines) - len(points), _object(path / "config.json"), path / "summary.json"
+    num_damaged, config, summary = len(lines) - len(points), json_object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
-    shared = num_damaged, roles, checked(_object(summary)) if summary.is_file() else None, list(_starts(path))
+    shared = num_damaged, roles, checked(json_object(summary)) if summary.is_file() else None, list(_starts(path))
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]
 
 
-def _point(line: str) -> dict[str, Any] | None:
-    """None for a line that is no point."""
+def point_of(line: str | bytes) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None for one that is no point."""
     try:
         point = json.loads(line)
     except (ValueError, RecursionError):
@@ -263,7 +263,8 @@ def _point(line: str) -> dict[str, Any] | None:
     return point if isinstance(point["policy_id"], int) and point["policy_id"] >= 0 else None
 
 
-def _object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
+    """Contents of a file; nothing if it is missing or damaged."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -105,7 +105,7 @@ def train_prepared(
         with contextlib.ExitStack() as beside:
             beside.callback(experiment.close)
             if rank.is_first:
-                beside.enter_context(trackers_beside(config.run, experiment.path))
+                beside.enter_context(trackers_beside(config.run, experiment.path, signals))
             while True:
                 say_start(rank, given, config, experiment.num_earlier_starts, signals)
                 shared, specs = wire(config, info, source, experiment, rank=rank, num_earlier_starts=earlier_starts)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from sf.config import RunConfig
 from sf.console import Console
+from sf.processes.signals import Signals
 from sf.tracking.clients import Tracker, expect_installed
 
 END_S = 60.0
 """To send what is left, after the end of the run."""
-TOLD_AFTER_S = 2.0
+TOLD_AFTER_S, LOOK_S = 2.0, 0.05
 
 
 def wanted_trackers(run: RunConfig) -> list[Tracker]:
@@ -36,14 +39,12 @@ def wanted_trackers(run: RunConfig) -> list[Tracker]:
 
 
 @contextlib.contextmanager
-def trackers_beside(run: RunConfig, directory: Path) -> Iterator[None]:
-    """Sends curves inside the block, and what is left of them after it."""
-    began = [(tracker, _started(tracker, run, directory)) for tracker in wanted_trackers(run)]
-    try:
+def trackers_beside(run: RunConfig, directory: Path, signals: Signals) -> Iterator[None]:
+    """Sends curves inside the block, and what is left of them after it, until a signal arrives."""
+    with contextlib.ExitStack() as stack:
+        for tracker in wanted_trackers(run):
+            stack.callback(_end, tracker, _started(tracker, run, directory), directory, signals)
         yield
-    finally:
-        for tracker, process in began:
-            _end(tracker, process, directory)
 
 
 def _started(tracker: Tracker, run: RunConfig, directory: Path) -> subprocess.Popen[bytes]:
@@ -55,21 +56,27 @@ def _started(tracker: Tracker, run: RunConfig, directory: Path) -> subprocess.Po
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
-def _end(tracker: Tracker, process: subprocess.Popen[bytes], directory: Path) -> None:
+def _end(tracker: Tracker, process: subprocess.Popen[bytes], directory: Path, signals: Signals) -> None:
     assert process.stdin is not None
     process.stdin.close()
-    again = f"sf-track --experiment={directory.name} --train_dir={directory.parent} --to={tracker} sends the rest."
-    try:
-        try:
-            code = process.wait(TOLD_AFTER_S)
-        except subprocess.TimeoutExpired:
-            Console().line(f"The last curves are sent to {tracker}, at most {END_S:.0f} s. Ctrl-C leaves them out.")
-            code = process.wait(END_S)
-        if code:
-            Console().line(f"Warning: the process that sends curves to {tracker} ended with code {code}. {again}")
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    place = shlex.join([f"--experiment={directory.name}", f"--train_dir={directory.parent}"])
+    again = f"sf-track {place} --to={tracker} sends the rest."
+    known = len(signals.received)
+    _wait(process, TOLD_AFTER_S, signals, known)
+    if process.poll() is None:
+        Console().line(f"The last curves are sent to {tracker}, at most {END_S:.0f} s. Ctrl-C leaves them out.")
+        _wait(process, END_S, signals, known)
+    if (code := process.poll()) is None:
         Console().line(f"Warning: {tracker} does not have all curves. {again}")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with all that the package has started
-        process.wait()
+    elif code:
+        Console().line(f"Warning: the process that sends curves to {tracker} ended with code {code}. {again}")
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # with all that the package has started
+    process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float, signals: Signals, known: int) -> None:
+    """Until it has ended, the time is over, or a signal has arrived beside those that were known."""
+    deadline_s = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline_s and len(signals.received) == known:
+        time.sleep(LOOK_S)

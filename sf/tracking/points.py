@@ -7,6 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from sf.report.runs import METRICS, json_object, point_of
+
 SENT = ".sent.json"
 """In the directory of a run: by tracker the id of the run there, and the time of the newest point that it has."""
 
@@ -21,7 +23,7 @@ class Points:
             directory: of the run.
             tracker: its name.
         """
-        self._path, self._sent_path, self._tracker = directory / "metrics.jsonl", directory / SENT, tracker
+        self._path, self._sent_path, self._tracker = directory / METRICS, directory / SENT, tracker
         known = self._all_sent().get(tracker, {})
         self.id: str = known.get("id") or secrets.token_hex(4)
         """Of the run, as the tracker knows it."""
@@ -41,7 +43,7 @@ class Points:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [point for line in whole.splitlines() if (point := _parsed(line)) and point["time_s"] > self._newest_s]
+        return [point for line in whole.splitlines() if (point := point_of(line)) and point["time_s"] > self._newest_s]
 
     def note(self, point: dict[str, Any]) -> None:
         """Remembers that the tracker has everything up to this point."""
@@ -52,16 +54,4 @@ class Points:
         temporary.replace(self._sent_path)
 
     def _all_sent(self) -> dict[str, Any]:
-        try:
-            sent: dict[str, Any] = json.loads(self._sent_path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return sent
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        point: dict[str, Any] = json.loads(line)
-        return point if {"time_s", "policy_id", "frames"} <= point.keys() else None
-    except (ValueError, AttributeError):
-        return None
+        return json_object(self._sent_path)

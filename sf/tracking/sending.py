@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import select
 from pathlib import Path
 from typing import IO, Any
 
+from sf.report.runs import json_object
 from sf.tracking.clients import Client, Label, Tracker, begin
 from sf.tracking.points import Points
 
@@ -34,12 +34,12 @@ def send(
     newest: dict[str, Any] | None = None
     while True:
         new = points.new()
-        if new and client is None:  # the configuration is there before the first point
-            client = begin(tracker, Label(directory, points.id, project, **label), _flags(directory))
-        for point in new:
-            _log(client, point)
-        newest = new[-1] if new else newest
-        num_sent += len(new)
+        if new:  # the configuration is there before the first point
+            client = client or begin(tracker, Label(directory, points.id, project, **label), _flags(directory))
+            for point in new:
+                _log(client, point)
+            newest = new[-1]
+            num_sent += len(new)
         if is_over:
             break
         assert follow is not None
@@ -50,8 +50,7 @@ def send(
     return points.id, num_sent
 
 
-def _log(client: Client | None, point: dict[str, Any]) -> None:
-    assert client is not None
+def _log(client: Client, point: dict[str, Any]) -> None:
     prefix = f"policy{point['policy_id']}/" if point["policy_id"] else ""
     values = {
         f"{prefix}{tag}": value
@@ -63,20 +62,12 @@ def _log(client: Client | None, point: dict[str, Any]) -> None:
 
 def _flags(directory: Path) -> dict[str, Any]:
     """The configuration with a name for each flag, as the command line has them."""
-    roles = _read(directory / "config.json")
+    roles = json_object(directory / "config.json")
     return {name: value for flags in roles.values() if isinstance(flags, dict) for name, value in flags.items()}
 
 
 def _last_facts(directory: Path) -> dict[str, Any]:
-    summary = _read(directory / "summary.json")
+    summary = json_object(directory / "summary.json")
     return {
         name: summary[name] for name in ("exit_reason", "exit_code", "frames", "fps", "wall_time_s") if name in summary
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return data

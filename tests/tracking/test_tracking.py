@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 from sf.cli.track import main
 from sf.config import RunConfig
 from sf.errors import UsageError
+from sf.processes.signals import Signals
 from sf.tracking import beside
 from sf.tracking.beside import wanted_trackers
 from sf.tracking.points import SENT, Points
-from tests.helpers.commands import EXPERIMENT, run, started, wait_for_training
+from tests.helpers.commands import EXPERIMENT, ROOT, run, started, wait_for_training
 
 SMALL = "--env=CartPole-v1", "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--train_for_env_steps=20000"
 READ_OFFLINE_RUN = """
@@ -205,26 +207,50 @@ def test_a_missing_package_is_told_before_anything_starts(
     assert 'trackio is missing: pip install "sf-rl[trackio]"' in capsys.readouterr().err
 
 
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    made = Signals(False, None)
+    yield made
+    made.close()
+
+
 def process_that(code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
 
 
 def test_a_tracker_that_hangs_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, signals: Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(beside, "TOLD_AFTER_S", 0.1)
     monkeypatch.setattr(beside, "END_S", 0.5)
     process, began_s = process_that("import time; time.sleep(1000)"), time.monotonic()
-    beside._end("wandb", process, tmp_path / "train_dir" / "mine")
+    beside._end("wandb", process, tmp_path / "train dir" / "mine", signals)
     told = capsys.readouterr().out
     assert "The last curves are sent to wandb" in told
-    assert f"wandb does not have all curves. sf-track --experiment=mine --train_dir={tmp_path}/train_dir" in told
+    assert f"wandb does not have all curves. sf-track --experiment=mine '--train_dir={tmp_path}/train dir'" in told
     assert process.returncode == -signal.SIGKILL
     assert time.monotonic() - began_s < 60
 
 
-def test_a_tracker_that_fails_is_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    beside._end("wandb", process_that("raise SystemExit(3)"), tmp_path / "mine")
+def test_ctrl_c_leaves_out_what_a_slow_tracker_does_not_have(tmp_path: Path) -> None:
+    """The run itself has ended well."""
+    (tmp_path / "trackio.py").write_text(
+        "import time\ndef init(**_): pass\ndef log(*_, **__): pass\ndef finish(): time.sleep(1000)\n"
+    )
+    command = sys.executable, "-m", "sf.cli.train", *SMALL, "--with_trackio=True"
+    with started(tmp_path, *command, python_path=f"{tmp_path}:{ROOT}", mark=str(tmp_path)) as running:
+        running.wait_for_text("The last curves are sent to trackio")
+        running.process.send_signal(signal.SIGINT)
+        finished = running.finish(30.0)
+    assert finished.code == 0
+    assert "Warning: trackio does not have all curves. sf-track --experiment=default_experiment" in finished.out
+    assert not (tmp_path / EXPERIMENT / SENT).exists()
+
+
+def test_a_tracker_that_fails_is_told_at_the_end(
+    tmp_path: Path, signals: Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside._end("wandb", process_that("raise SystemExit(3)"), tmp_path / "mine", signals)
     assert (
         "Warning: the process that sends curves to wandb ended with code 3. sf-track --exp" in capsys.readouterr().out
     )
