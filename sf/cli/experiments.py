@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sf.errors import ExperimentError, UsageError
-from sf.storage.experiment import errors_told
+from sf.storage.experiment import errors_told, hint_at
 
 if TYPE_CHECKING:
     from sf.config import RunConfig
     from sf.envs import EnvSource
     from sf.policy import Policy
-
-
-MOST_NAMED = 5
-"""Experiments that an error message lists."""
 
 
 def experiment_directory(train_dir: Path, experiment: str) -> Path:
@@ -32,13 +27,10 @@ def experiment_directory(train_dir: Path, experiment: str) -> Path:
             os.listdir(train_dir / experiment / "checkpoint_p0")
             return train_dir / experiment
         there = [path.parent.name for path in train_dir.glob("*/checkpoint_p0")] if train_dir.is_dir() else []
-    hint = "Train one with sf-train, or give its --train_dir."
-    if near := difflib.get_close_matches(experiment, there, n=1):
-        hint = f"Did you mean {near[0]}?"
-    elif there:
-        names = ", ".join(sorted(there)[:MOST_NAMED])
-        hint = f"Found: {names}{', and others' if len(there) > MOST_NAMED else ''}."
-    raise ExperimentError(f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. {hint}")
+    raise ExperimentError(
+        f"There is no experiment {experiment!r} with checkpoints in {train_dir.absolute()}. "
+        f"{hint_at(experiment, there)}"
+    )
 
 
 def chosen_policy(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "A page about runs, while they go on or afterwards. RUN is a name below --train_dir, a directory, or a folder of "
-    "runs; those that differ in their seed alone are one group. Example: sf-report cartpole --open=True"
+    "runs; the same training with other seeds is one group. Example: sf-report cartpole --open=True"
 )
 PAGE = "report.html"
 
@@ -75,8 +75,8 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
     from sf.report.figures import make_figures
     from sf.report.groups import make_groups
     from sf.report.page import make_page
-    from sf.report.runs import find_runs, listed, read_runs
-    from sf.storage.experiment import errors_told
+    from sf.report.runs import find_runs, read_runs
+    from sf.storage.experiment import errors_told, listed
 
     train_dir = Path(config.train_dir)
     with errors_told(train_dir.absolute()):
@@ -84,7 +84,9 @@ def _write(names: Sequence[str], config: ReportConfig) -> None:
         runs, without = read_runs(paths, names, train_dir)
     if without:
         noun = "run" if len(without) == 1 else "runs"
-        print(f"Left out {len(without)} {noun} without curves: {listed(without)}.", file=sys.stderr)
+        print(
+            f"Left out {len(without)} {noun} without curves: {listed([run.name for run in without])}.", file=sys.stderr
+        )
     if damaged := sum({run.path: run.num_damaged for run in runs}.values()):
         print(f"Left out {damaged} damaged {'line' if damaged == 1 else 'lines'} of metrics.jsonl", file=sys.stderr)
     groups = make_groups(runs)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import platform
 import shlex
-from importlib.metadata import version
 
 from sf import __version__
 from sf.config.as_flags import as_flags
 from sf.console import rounded
 from sf.evaluator.summary import CONFIDENCE, Summary
 from sf.hub.folder import FILM, Scores
+from sf.monitor.run_summary import versions
 from sf.report.reproduction import command
 from sf.report.runs import RunFiles
-
-PACKAGES = "torch", "numpy", "gymnasium"
 
 
 def card(run: RunFiles, scores: Scores, repo: str, no_film: str = "") -> str:
@@ -111,18 +108,19 @@ def _training(run: RunFiles) -> str:
     lines = ["```", command(run), "```", ""]
     summary = run.summary or {}
     for policy_id, policy in enumerate(summary.get("policies", [])):
+        if not {"frames", "policy_version"} <= policy.keys():
+            continue
         line = f"- Policy {policy_id}: {policy['frames']:,} frames, {policy['policy_version']:,} optimizer steps."
-        lag = policy.get("lag_of_run", {})
-        if lag.get("avg", -1.0) >= 0:
+        lag = policy["lag_of_run"]
+        if {"avg", "max"} <= lag.keys() and lag["avg"] >= 0:
             line += (
                 f" Policy lag of the last start: {lag['avg']:.2f} on average, {lag['max']:.0f} at most (optimizer "
                 "steps between acting and learning)."
             )
         lines.append(line)
-    if "wall_time_s" in summary:
+    if {"wall_time_s", "fps"} <= summary.keys():
         lines.append(f"- {summary['wall_time_s']:,.0f} s at {summary['fps']:,.0f} frames per second in the last start.")
     else:
         lines.append("- The run goes on, was killed, or was pulled, so its length and its policy lag are not known.")
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    lines.append(f"- Published with sf {__version__}, Python {platform.python_version()}, {versions}.")
+    lines.append(f"- Published with {', '.join(f'{name} {version}' for name, version in versions().items())}.")
     return "\n".join(lines)

@@ -26,7 +26,8 @@ from sf import __version__
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError, ExperimentError
 from sf.evaluator.summary import Summary
-from sf.report.runs import RunFiles
+from sf.report.runs import RunFiles, json_object
+from sf.report.summary import checked
 from sf.storage import checkpoint, sealed
 from sf.storage.experiment import MARKER, errors_told
 
@@ -66,11 +67,11 @@ def read_run(directory: Path) -> RunFiles:
     with errors_told(directory.absolute()):
         try:
             config = Config.from_json(json.loads(path.read_bytes()))
-            end = json.loads(summary.read_bytes()) if summary.is_file() else None
+            end = checked(json_object(summary)) if summary.is_file() else None
         except (FileNotFoundError, ValueError, ConfigError, RecursionError) as error:
             raise ExperimentError(
-                f"It cannot be told how {directory.absolute()} was trained, because its {CONFIG} or summary.json is "
-                f"missing or of another version of sf: {error}"
+                f"It cannot be told how {directory.absolute()} was trained, because its {CONFIG} is missing or of "
+                f"another version of sf: {error}"
             ) from None
     return RunFiles(directory.resolve(), 0, (), 0, config.to_json(), end, ())
 

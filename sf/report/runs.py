@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,9 @@ import numpy as np
 from sf.errors import ExperimentError
 from sf.report.summary import checked, is_number
 from sf.shared.arena import Array
-from sf.storage.experiment import MARKER, NOT_COMPARED
+from sf.storage.experiment import MARKER, NOT_COMPARED, hint_at, listed
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
-MOST_NAMED = 5
-"""Runs that an error message lists."""
 OUTPUT_FLAGS = (
     "dashboard",
     "with_wandb",
@@ -194,13 +191,10 @@ def _runs_of(name: str, train_dir: Path) -> list[Path]:
     if places:
         raise ExperimentError(f"{places[0].absolute() / METRICS} is missing. It comes with the first curves of a run.")
     there = [path.parent.name for path in train_dir.glob(f"*/{METRICS}")]
-    hint = "Train one with sf-train, or give its --train_dir."
-    if near := difflib.get_close_matches(Path(name).name, there, n=1):
-        hint = f"Did you mean {near[0]}?"
-    elif there:
-        others = ", and others" if len(there) > MOST_NAMED else ""
-        hint = f"Found: {', '.join(sorted(there)[:MOST_NAMED])}{others}."
-    raise ExperimentError(f"There is no run {name!r}, neither as a directory nor in {train_dir.absolute()}. {hint}")
+    raise ExperimentError(
+        f"There is no run {name!r}, neither as a directory nor in {train_dir.absolute()}. "
+        f"{hint_at(Path(name).name, there)}"
+    )
 
 
 def read_runs(paths: Sequence[Path], names: Sequence[str], train_dir: Path) -> tuple[list[RunFiles], list[Path]]:
@@ -220,14 +214,10 @@ def read_runs(paths: Sequence[Path], names: Sequence[str], train_dir: Path) -> t
                 raise
             without.append(path)
     if not runs:
-        raise ExperimentError(f"No run has curves yet: {listed(without)}. They come with the first report.")
+        raise ExperimentError(
+            f"No run has curves yet: {listed([run.name for run in without])}. They come with the first report."
+        )
     return runs, without
-
-
-def listed(runs: Sequence[Path]) -> str:
-    """The names of some runs."""
-    others = ", and others" if len(runs) > MOST_NAMED else ""
-    return ", ".join(run.name for run in runs[:MOST_NAMED]) + others
 
 
 def read_run(path: Path) -> list[RunFiles]:

@@ -30,8 +30,9 @@ _CHECKS = "policies", "wall_time_s", "fps", "faults", "versions", "seconds"
 
 
 def _policy(value: Any) -> dict[str, Any]:
-    numbers = "frames", "reward"
-    return {name: each for name, each in _dict(value).items() if name not in numbers or is_number(each)}
+    numbers = "frames", "reward", "policy_version"
+    found = {name: each for name, each in _dict(value).items() if name not in numbers or is_number(each)}
+    return found | {"lag_of_run": _numbers(found.get("lag_of_run"))}
 
 
 def _numbers(value: Any) -> dict[str, float]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import fcntl
 import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,8 @@ from sf.errors import CheckpointError, ExperimentError
 from sf.machine.limits import as_refusal
 
 MARKER = ".sf-experiment"
+MOST_NAMED = 5
+"""Runs that an error message lists."""
 NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"
 """Fields that say nothing of the training: where it is written, and the seed, which is drawn if none is given."""
 
@@ -162,6 +165,18 @@ def errors_told(path: Path) -> Iterator[None]:
             f"The directory {path} cannot be used: {error.strerror or error}. Choose another --train_dir, "
             "make room, or change its permissions."
         ) from None
+
+
+def hint_at(name: str, there: Sequence[str]) -> str:
+    """The sentence for a name that no run has: the one that may be meant, or some of those that are there."""
+    if near := difflib.get_close_matches(name, there, n=1):
+        return f"Did you mean {near[0]}?"
+    return f"Found: {listed(sorted(there))}." if there else "Train one with sf-train, or give its --train_dir."
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names of runs."""
+    return f"{', '.join(names[:MOST_NAMED])}{', and others' if len(names) > MOST_NAMED else ''}"
 
 
 def _expect_ours(path: Path) -> bool:

@@ -202,13 +202,27 @@ def test_a_run_that_was_pulled_or_killed_is_published_without_its_length(written
     assert told(tmp_path / "out")["num_starts"] == told(written)["num_starts"] == 2
 
 
+def test_a_damaged_summary_costs_its_lines_and_not_the_push(written: Path, tmp_path: Path) -> None:
+    install(shutil.copytree(written, tmp_path / "copy"), tmp_path / "pole", "me/pole")
+    damaged = {
+        "policies": [{"frames": "many", "policy_version": 3, "lag_of_run": 1}],
+        "fps": "fast",
+        "wall_time_s": 2.0,
+    }
+    (tmp_path / "pole" / "summary.json").write_text(json.dumps(damaged))
+    assert command.main([*PUSH, f"--train_dir={tmp_path}", f"--output={tmp_path / 'out'}"]) == 0
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "its length and its policy lag are not known" in text
+    assert "optimizer steps" not in text
+
+
 def test_a_run_without_its_configuration_is_refused(
     written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(shutil.copytree(written, tmp_path / "copy"), tmp_path / "pole", "me/pole")
     (tmp_path / "pole" / "config.json").unlink()
     assert command.main([*PUSH, f"--train_dir={tmp_path}", f"--output={tmp_path / 'out'}"]) == 4
-    assert "its config.json or summary.json is missing" in capsys.readouterr().err
+    assert "its config.json is missing" in capsys.readouterr().err
 
 
 def test_without_the_packages_there_is_no_film_and_the_card_says_so(
