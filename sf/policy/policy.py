@@ -84,15 +84,7 @@ class Policy(nn.Module):
         """
         super().__init__()
         kind = type(self)
-        if overridden := [method for method in FINAL_METHODS if getattr(kind, method) is not getattr(Policy, method)]:
-            raise ValueError(
-                f"{kind.__name__} overrides {', '.join(overridden)}, which checks and clips for all policies. "
-                "Implement _distribution, _action or _get_initial_state instead."
-            )
-        if not isinstance(time_step_spec, TimeStep):
-            raise ValueError(f"time_step_spec is {type(time_step_spec).__name__}, expected a TimeStep of specs.")
-        if wrong := [type(leaf).__name__ for leaf in leaves(time_step_spec) if not isinstance(leaf, TensorSpec)]:
-            raise ValueError(f"time_step_spec holds {', '.join(wrong)}, expected specs only.")
+        _expect_contract(kind, time_step_spec)
         self.name = name or kind.__name__
         self._time_step_spec, self._action_spec, self._policy_state_spec = (
             time_step_spec,
@@ -447,3 +439,16 @@ def _mode(distribution: Distribution) -> Tensor:
         return distribution.mode
     except (NotImplementedError, AttributeError):
         raise ValueError(f"{type(distribution).__name__} has no mode, so that there is no greedy action.") from None
+
+
+def _expect_contract(kind: type[Policy], time_step_spec: Any) -> None:
+    """Raises ValueError: see the constructor of `Policy`."""
+    if overridden := [method for method in FINAL_METHODS if getattr(kind, method) is not getattr(Policy, method)]:
+        raise ValueError(
+            f"{kind.__name__} overrides {', '.join(overridden)}, which checks and clips for all policies. "
+            "Implement _distribution, _action or _get_initial_state instead."
+        )
+    if not isinstance(time_step_spec, TimeStep):
+        raise ValueError(f"time_step_spec is {type(time_step_spec).__name__}, expected a TimeStep of specs.")
+    if wrong := [type(leaf).__name__ for leaf in leaves(time_step_spec) if not isinstance(leaf, TensorSpec)]:
+        raise ValueError(f"time_step_spec holds {', '.join(wrong)}, expected specs only.")

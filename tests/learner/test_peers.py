@@ -2,114 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import pickle
 import re
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import TCPStore
 
 from sf.config import LearnerConfig, ModelConfig
-from sf.errors import InternalError
-from sf.learner import ranks
 from sf.learner.batch import Batch
 from sf.learner.metrics import Summary
-from sf.learner.peers import ALONE, Peers, peers_of
+from sf.learner.peers import ALONE, Peers
 from sf.learner.ranks import Ranks
 from sf.learner.update import Update
-from sf.machine.rank import Rank
 from sf.policy import ActorCritic
-from sf.shared.arena import Arena, Field
-from sf.shared.doorbell import Doorbell
-from sf.shared.exchange import OUTBOX_BYTES, PeerLost, exchange_fields
-from sf.shared.leaving import leaving_fields
-from sf.shared.progress import Progress
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.batches import make_batch
+from tests.helpers.learners import EACH_WAY, Makers, of_several_ranks, together
 
 INFO = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, ActionSpec.discrete(3))
 STEPS = 8
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-# ---------------------------------------------------------------------------------------------------------- processes
-
-
-@contextlib.contextmanager
-def of_one_run(number: int) -> Iterator[list[Callable[[], Peers]]]:
-    """Makers of the learners of one run, each called in a process of its own."""
-    arena, bells = Arena(exchange_fields(1, number)), [Doorbell() for _ in range(number)]
-    yield [partial(peers_of, 0, index, arena, bells) for index in range(number)]
-
-
-@contextlib.contextmanager
-def of_several_ranks(number: int) -> Iterator[list[Callable[[], Peers]]]:
-    """The same for ranks, beside a store as torchrun has it."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    fields = {"run_state": Field((1,), "int64"), "progress": Field((1,), "int64"), **leaving_fields()}
-    yield [
-        partial(rank_in, Arena(fields), Doorbell(), Rank(index, number, index, number, "127.0.0.1", store.port))
-        for index in range(number)
-    ]
-
-
-def rank_in(arena: Arena, bell: Doorbell, rank: Rank, enough: int | None = None) -> Ranks:
-    return Ranks(rank, 0, arena, bell, Progress(arena["progress"], 0), enough)
-
-
-Makers = Callable[[int], contextlib.AbstractContextManager[list[Callable[[], Peers]]]]
-EACH_WAY = pytest.mark.parametrize("makers", [of_one_run, of_several_ranks])
-
-
-def together(makers: Makers, function: Any, *arguments: list[Any]) -> list[Any]:
-    """What a function returns in as many processes as there are arguments, each of which is a learner of policy 0."""
-    with makers(len(arguments)) as join:
-        return called(function, join, arguments)
-
-
-def called(function: Any, join: list[Callable[[], Peers]], arguments: Sequence[list[Any]]) -> list[Any]:
-    context = multiprocessing.get_context("spawn")
-    ends, processes = [], []
-    for maker, own in zip(join, arguments, strict=True):
-        end, child_end = context.Pipe(duplex=False)
-        process = context.Process(target=call, args=(function, maker, own, child_end))
-        process.start()
-        child_end.close()
-        ends.append(end)
-        processes.append(process)
-    try:
-        assert all(end.poll(DEADLINE_S) for end in ends), "the learners wait for each other"
-        return [pickle.loads(end.recv_bytes()) for end in ends]
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def call(function: Any, join: Callable[[], Peers], own: list[Any], end: Connection) -> None:
-    torch.set_num_threads(1)
-    answer = function(join(), *own)
-    # Not `send`, which shares the memory of tensors with a process that may be gone by then.
-    end.send_bytes(pickle.dumps(answer))
-
-
-# ------------------------------------------------------------------------------------------------------------- update
 
 
 def make_update(config: dict[str, Any], model: dict[str, Any], peers: Peers | None = None) -> Update:
@@ -308,146 +225,3 @@ def test_fault_b9_statistics_take_in_no_dataset_of_which_a_step_was_skipped() ->
     assert not torch.equal(after["optimizer.exp_avg"], before["optimizer.exp_avg"])
     list(update.steps(good))
     assert update.state_dict()["statistics.returns.count"] > before["statistics.returns.count"]
-
-
-# ----------------------------------------------------------------------------------------------------------- exchange
-
-
-def in_this_process(num_learners: int = 2) -> tuple[Arena, list[Peers]]:
-    """Learners that may only do together what does not wait."""
-    arena, bells = Arena(exchange_fields(1, num_learners)), [Doorbell() for _ in range(num_learners)]
-    return arena, [peers_of(0, index, arena, bells) for index in range(num_learners)]
-
-
-def test_all_train_when_all_are_ready() -> None:
-    _, (a, b) = in_this_process()
-    for _ in range(3):
-        assert not a.are_ready()
-        assert not a.are_ready()
-        assert b.are_ready()
-        assert a.are_ready()
-
-
-def test_nobody_trains_once_one_has_left() -> None:
-    _, (a, b) = in_this_process()
-    assert not a.are_ready()
-    assert not b.leave()
-    assert not a.leave()
-    assert not a.are_ready()
-
-
-def test_who_is_told_to_end_first_trains_on_what_the_others_have_begun() -> None:
-    _, (a, b) = in_this_process()
-    assert not a.are_ready()
-    assert b.are_ready()
-    assert a.leave()
-    assert not a.leave()
-    assert not b.are_ready()
-    assert not b.leave()
-
-
-def test_peer_that_died_is_named_instead_of_waited_for() -> None:
-    arena, (a, _) = in_this_process()
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    arena["exchange/pid"][0, 1] = ended.pid
-    with pytest.raises(PeerLost, match=rf"learner 0 of policy 0 waited for learner 1 \(pid {ended.pid}\), which has"):
-        a.sum(1.0)
-    assert not a.leave(), "no learner is left to agree with"
-
-
-def test_what_a_dead_peer_has_said_counts() -> None:
-    arena, (a, b) = in_this_process()
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    arena["exchange/pid"][0, 1] = ended.pid
-    assert not b.are_ready()
-    assert a.are_ready()
-
-
-@pytest.mark.alone
-def test_fault_h6_cx2_all_ranks_that_are_left_name_the_one_that_died() -> None:
-    told = "Rank 2 of 3 has ended without telling the others, so all of them end."
-    assert together(of_several_ranks, lost_unless, [False], [False], [True]) == [told, told, ""]
-
-
-def lost_unless(peers: Peers, ends: bool) -> str:
-    assert len(peers.sum(1.0)) == 1
-    if ends:
-        return ""
-    with pytest.raises(PeerLost) as lost:
-        peers.sum(1.0)
-    assert lost.value.ends_run
-    assert not peers.leave(), "no learner is left to agree with"
-    return str(lost.value)
-
-
-@pytest.mark.alone
-def test_fault_h3_cx2_a_rank_that_hangs_is_named() -> None:
-    """With three seconds instead of a minute."""
-    lost, _ = together(of_several_ranks, waiting, [False], [True])
-    assert lost == "Rank 1 of 2 has given no sign of life for 3 s, so all of them end."
-
-
-def waiting(peers: Peers, hangs: bool) -> str:
-    peers.sum(1.0)
-    if hangs:
-        subprocess.Popen(["sh", "-c", f"sleep 8; kill -CONT {os.getpid()}"])
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return ""
-    vars(ranks)["HUNG_S"] = 3.0
-    with pytest.raises(PeerLost) as lost:
-        peers.sum(1.0)
-    return str(lost.value)
-
-
-def test_fault_h4_different_exchanges_at_the_same_time_are_a_fault() -> None:
-    _, (a, b) = in_this_process()
-    assert not b.are_ready()
-    with pytest.raises(InternalError, match=r"learner 0 of policy 0 is out of step: in round 1 it expects 16 bytes"):
-        a.sum(1.0, 2.0)
-
-
-@EACH_WAY
-def test_vectors_longer_than_an_outbox(makers: Makers) -> None:
-    size = OUTBOX_BYTES // 4 * 2 + 5
-    arguments = [1.0, 3.0, size], [5.0, 1.0, size], [float("nan"), 0.0, size]
-    found = together(makers, average_and_copy, *arguments)
-    for average, copy in found:
-        assert average == pytest.approx([2.0] * 2)
-        assert copy == [1.0, 7]
-
-
-def average_and_copy(peers: Peers, value: float, weight: float, size: int) -> tuple[list[float], list[float]]:
-    average = torch.full((size,), value)
-    peers.mean_(average, weight)
-    assert (average == average[0]).all()
-    copied = peers.take_from_first({"x": torch.full((size,), value), "n": torch.tensor(7 if value == 1.0 else 0)})
-    assert (copied["x"] == copied["x"][0]).all()
-    return average[[0, -1]].tolist(), [copied["x"][-1].item(), copied["n"].item()]
-
-
-def ready_in_turn(peers: Ranks, delay_s: float) -> list[bool]:
-    """What a rank sees that has its data so many seconds after the first one, in two datasets."""
-    seen = []
-    for _ in range(2):
-        end_s = time.monotonic() + delay_s
-        while time.monotonic() < end_s and not peers.others_wait():
-            time.sleep(0.01)
-        seen.append(peers.others_wait())
-        while not peers.are_ready():
-            time.sleep(0.001)
-    return seen
-
-
-def test_late_rank_sees_that_most_others_wait() -> None:
-    """And again in the next dataset: the counter of the store begins anew with each."""
-    with of_several_ranks(3) as join:
-        makers: list[Callable[[], Peers]] = [partial(maker, enough=2) for maker in join]  # type: ignore[call-arg]  # of ranks
-        seen = called(ready_in_turn, makers, [[0.0], [0.0], [DEADLINE_S]])
-    assert seen[2] == [True, True]
-
-
-def test_late_rank_of_two_is_waited_for() -> None:
-    with of_several_ranks(2) as join:
-        assert called(ready_in_turn, join, [[0.0], [0.2]])[1] == [False, False]
