@@ -12,8 +12,8 @@ from sf.policy import ActorCritic
 class FlatAdam:
     """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) for the one vector of parameters of a policy.
 
-    The same numbers as `torch.optim.Adam`, whose step takes 63 µs for a small network where this takes 28, and whose
-    constructor imports 800 modules of the compiler: 1.9 s and 78 MB.
+    The operation of `torch.optim.Adam(fused=True)`, which passes over the vectors once. The constructor of that class
+    imports 800 modules of the compiler: 1.9 s and 78 MB.
     """
 
     def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
@@ -25,6 +25,7 @@ class FlatAdam:
         }
         self._beta1, self._beta2, self._eps = config.adam_beta1, config.adam_beta2, config.adam_eps
         self.num_steps = 0
+        self._step_number = torch.zeros((), device=self._gradient.device)
         self.exp_avg = torch.zeros_like(self._gradient)
         """First moment."""
         self.exp_avg_sq = torch.zeros_like(self._gradient)
@@ -34,13 +35,11 @@ class FlatAdam:
     def step(self, lr: float) -> None:
         """Changes the parameters by the flat gradient."""
         self.num_steps += 1
-        first_correction = 1.0 - self._beta1**self.num_steps
-        second_correction = 1.0 - self._beta2**self.num_steps
-        gradient = self._gradient
-        self.exp_avg.lerp_(gradient, 1.0 - self._beta1)
-        self.exp_avg_sq.mul_(self._beta2).addcmul_(gradient, gradient, value=1.0 - self._beta2)
-        denominator = self.exp_avg_sq.sqrt().div_(second_correction**0.5).add_(self._eps)
-        self._parameters.addcdiv_(self.exp_avg, denominator, value=-lr / first_correction)
+        self._step_number.fill_(self.num_steps)  # the biases that it corrects are gone long before 2^24 steps
+        torch._fused_adam_(
+            [self._parameters], [self._gradient], [self.exp_avg], [self.exp_avg_sq], [], [self._step_number],
+            lr=lr, beta1=self._beta1, beta2=self._beta2, weight_decay=0.0, eps=self._eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> Tensor:
