@@ -35,6 +35,8 @@ class Workload:
     minibatch: int
     workers: int
     """Rollout workers of sf on two cores: one where all environments take less than 0.1 ms for a step."""
+    one_by_one: bool = False
+    """Whether sf steps single environments too, as all the others do."""
 
     @property
     def batch(self) -> int:
@@ -47,6 +49,7 @@ class Workload:
 
 WORKLOADS = {
     "cartpole": Workload("CartPole-v1", 128, 32, 1, 4096, 1),
+    "cartpole-single": Workload("CartPole-v1", 128, 32, 1, 4096, 2, one_by_one=True),
     "cartpole-small": Workload("CartPole-v1", 16, 128, 4, 512, 1),
     "halfcheetah": Workload("HalfCheetah-v5", 64, 64, 2, 1024, 2),
     "pong": Workload("atari/Pong", 16, 128, 2, 512, 2),

@@ -75,7 +75,7 @@ def flags(work: Workload, workers: int, directory: str) -> list[str]:
 def command(system: str, name: str, options: argparse.Namespace, directory: str) -> list[str]:
     work = WORKLOADS[name]
     if system in OWN:
-        extra = [*OWN[system], *shlex.split(options.sf_flags)]
+        extra = [*OWN[system], *(["--vectorization=none"] if work.one_by_one else []), *shlex.split(options.sf_flags)]
         workers = options.workers or work.workers
         return [sys.executable, "-m", "sf.cli.train", *flags(work, workers, directory), *extra]
     python = str(options.peers / SYSTEMS[system] / "bin" / "python")

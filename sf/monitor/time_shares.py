@@ -41,6 +41,7 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
         cores: that the run may use.
     """
     is_full = asked >= FULL * cores
+    asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
     busy = {role: share for role in ROLES if (share := _busy_share(seconds, role)) is not None}
     if not busy:
         return "No process has reported where its time went."
@@ -51,19 +52,16 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
         return f"No role holds the run back (busy: {shares}): they wait for {what}."
     what = "acting" if role == "rollout" and _act_more_than_step(seconds) else role
     if what == "rollout":
-        return f"The environments hold the run back: {_about_workers(asked, cores, is_full)}. (Busy: {shares}.)"
+        workers = f"add --num_workers, because {asks}" if asked else "add --num_workers if cores are free"
+        if is_full:
+            workers = (
+                f"{asks}, so the machine is full and more --num_workers will not help; a core more would give up to "
+                f"{100 / cores:.0f} %"
+            )
+        return f"The environments hold the run back: {workers}. (Busy: {shares}.)"
+    if what == "learner" and asked > cores and len(_processes(seconds, "rollout")) > 1:
+        return f"{_ADVICE[what].rstrip('.')}, or try fewer --num_workers, because {asks}. (Busy: {shares}.)"
     return f"{_ADVICE[what]} (Busy: {shares}.)"
-
-
-def _about_workers(asked: float, cores: int, is_full: bool) -> str:
-    """Whether more workers help."""
-    asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
-    if is_full:
-        return (
-            f"{asks}, so the machine is full and more --num_workers will not help; a core more would give up to "
-            f"{100 / cores:.0f} %"
-        )
-    return f"add --num_workers, because {asks}" if asked else "add --num_workers if cores are free"
 
 
 def shares_text(activities: Mapping[str, float]) -> str:
@@ -77,12 +75,17 @@ def shares_text(activities: Mapping[str, float]) -> str:
 
 def _act_more_than_step(seconds: Seconds) -> bool:
     """Whether rollout workers that act for themselves take longer for that than for their environments."""
-    own = [activities for name, activities in seconds.items() if name.split("-")[0] == "rollout"]
+    own = _processes(seconds, "rollout")
     return sum(x.get(ACT, 0.0) for x in own) > sum(x.get("step", 0.0) for x in own)
+
+
+def _processes(seconds: Seconds, role: str) -> list[Mapping[str, float]]:
+    """The seconds of those that have this role."""
+    return [activities for name, activities in seconds.items() if name.split("-")[0] == role]
 
 
 def _busy_share(seconds: Seconds, role: str) -> float | None:
     """Share of the time in which the processes of a role did anything but wait; None if there are none."""
-    own = [activities for name, activities in seconds.items() if name.split("-")[0] == role]
+    own = _processes(seconds, role)
     total = sum(sum(activities.values()) for activities in own)
     return 1 - sum(activities.get(WAIT, 0.0) for activities in own) / total if total > 0 else None

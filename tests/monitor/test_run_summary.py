@@ -116,6 +116,19 @@ def test_more_workers_are_advised_only_where_cores_are_free(asked: float, cores:
     assert ("of which none is free" in bottleneck(waiting, asked, cores)) is (asked >= 0.85 * cores)
 
 
+@pytest.mark.parametrize(("workers", "asked", "is_advised"), [(2, 2.3, True), (2, 1.9, False), (1, 2.3, False)])
+def test_fewer_workers_are_advised_where_they_take_cores_from_the_learner(
+    workers: int, asked: float, is_advised: bool
+) -> None:
+    rollout = {f"rollout-{index}": {"step": 0.7, "wait": 0.3} for index in range(workers)}
+    found = bottleneck({**rollout, "learner-0": {"update": 0.8, "wait": 0.2}}, asked, cores=2)
+    advice = ", or try fewer --num_workers, because the run asks for 2.3 of 2 cores" if is_advised else ""
+    assert found == (
+        f"Training holds the run back: lower --num_epochs or take a larger --batch_size{advice}. "
+        "(Busy: rollout 70%, learner 80%.)"
+    )
+
+
 def test_time_shares_of_processes_that_never_reported() -> None:
     assert time_share_table({"rollout-0": {"step": 0.0, "wait": 0.0}}) == ""
     assert bottleneck({"rollout-0": {"step": 0.0}}) == "No process has reported where its time went."
