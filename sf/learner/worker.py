@@ -102,10 +102,7 @@ class Learner:
         self._least = math.ceil(share / 4) if config.run.async_rl and not context.rank.is_alone else 0
         """Trajectories that this rank contributes if others wait for it; 0 if they do not go on before it is ready."""
         self.peers = self._peers(context, config)
-        algorithm = algorithm_of(config.learner)
-        num_streams = topology.num_groups * topology.rows
-        self.update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
-        self.update.lag_counts = arena[LAG_COUNTS][index, policy_id]
+        self.update = self._update(config, context)
         self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
         self._batcher, self._is_cut_short = Batcher(policy_id, context.slots(), share, index, self.device), False
@@ -129,6 +126,14 @@ class Learner:
 
         enough = math.ceil(config.learner.ranks_to_wait_for * context.rank.world_size)
         return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress, enough if self._least else None)
+
+    def _update(self, config: Config, context: RunContext) -> Update:
+        """Of version 0, which counts lags in shared memory."""
+        num_streams = context.topology.num_groups * context.topology.rows
+        algorithm = algorithm_of(config.learner)
+        update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
+        update.lag_counts = context.arena[LAG_COUNTS][self.index, self.policy_id]
+        return update
 
     def _source(self, async_rl: bool) -> BatchSource:
         """The datasets of the batcher, whose slots a learner that copies them into a buffer gives back at once."""

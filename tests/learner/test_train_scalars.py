@@ -125,8 +125,8 @@ def step_of(policy: ActorCritic, batch: Batch, trains: np.ndarray[Any, Any]) -> 
     )
 
 
-def test_a22_every_scalar_of_training() -> None:
-    one_thread_and_seed()
+def policy_with_statistics() -> ActorCritic:
+    """Whose running statistics are not those of the beginning."""
     policy = make_policy(normalize_returns=True)
     assert policy.return_normalizer is not None
     for normalizer, mean, variance in (
@@ -139,12 +139,23 @@ def test_a22_every_scalar_of_training() -> None:
     ):
         normalizer.mean.copy_(mean)
         normalizer.std.copy_(variance.sqrt())
+    return policy
+
+
+def batch_of_several_ages(policy: ActorCritic) -> Batch:
+    """With steps of another policy, and steps that are too old to train."""
     batch = act(policy, version=VERSION)
     versions, valid = batch.policy_version.clone(), batch.valid.clone()
     versions[0], versions[1], versions[2] = VERSION - MAX_LAG, VERSION - MAX_LAG + 1, VERSION - 3
     valid[3, 1:] = False
-    batch = batch.with_columns(policy_version=versions, valid=valid)
-    own, ages = valid.numpy(), VERSION - versions.numpy()
+    return batch.with_columns(policy_version=versions, valid=valid)
+
+
+def test_a22_every_scalar_of_training() -> None:
+    one_thread_and_seed()
+    policy = policy_with_statistics()
+    batch = batch_of_several_ages(policy)
+    own, ages = batch.valid.numpy(), VERSION - batch.policy_version.numpy()
     trains = own & (ages < MAX_LAG)
     config = learner_config(
         num_epochs=2, gamma=GAMMA, gae_lambda=GAE_LAMBDA, ppo_clip_ratio=CLIP,
