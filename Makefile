@@ -48,7 +48,7 @@ check: $(STAMP)
 # also where the environment forbids Python to keep it.
 test: check $(EXTRAS_STAMP)
 	$(BIN)/python -m compileall -q sf tests
-	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(nproc) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) $(NONE_IS_FINE)
 	$(BIN)/pytest -m "alone and not slow and not gpu" $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 # Learning runs, some minutes each.
