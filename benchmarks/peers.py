@@ -8,7 +8,7 @@ Factory prints its own lines. All of them compute on the CPU, in one thread of t
 `loop` is a plain synchronous loop over Gymnasium's SyncVectorEnv. `loop-envpool` is the same over the C++ environments
 of EnvPool, and `pufferlib` over its vectoriser (its trainer needs a compiled extension). A step after the end of an
 episode, which only resets, counts for no library. On images, where the time goes into convolutions, they compute in as
-many threads as there are cores.
+many threads as there are cores; the learner of Sample Factory has one in any case.
 """
 
 from __future__ import annotations

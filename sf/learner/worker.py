@@ -128,7 +128,7 @@ class Learner:
         return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress, enough if self._least else None)
 
     def _update(self, config: Config, context: RunContext) -> Update:
-        """Of version 0, which counts lags in shared memory."""
+        """The training of the network, at version 0; it counts lags in shared memory."""
         num_streams = context.topology.num_groups * context.topology.rows
         algorithm = algorithm_of(config.learner)
         update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)

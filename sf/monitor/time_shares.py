@@ -18,6 +18,8 @@ _ADVICE = {
 ROLES = "rollout", "inference", "learner"
 FULL = 0.85
 """Share of the cores that processes ask for from which on the machine is full."""
+OVERFULL = 1.05
+"""Share from which on they take cores from each other."""
 _BUSY = 0.6
 """Below this share no role is the bottleneck: they wait for each other."""
 
@@ -59,9 +61,16 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
                 f"{100 / cores:.0f} %"
             )
         return f"The environments hold the run back: {workers}. (Busy: {shares}.)"
-    if what == "learner" and asked > cores and len(_processes(seconds, "rollout")) > 1:
-        return f"{_ADVICE[what].rstrip('.')}, or try fewer --num_workers, because {asks}. (Busy: {shares}.)"
-    return f"{_ADVICE[what]} (Busy: {shares}.)"
+    advice = _ADVICE[what]
+    if what == "learner" and asked >= OVERFULL * cores and _workers_fill_a_core(seconds):
+        advice = f"{advice.rstrip('.')}, or try fewer --num_workers, because {asks}."
+    return f"{advice} (Busy: {shares}.)"
+
+
+def _workers_fill_a_core(seconds: Seconds) -> bool:
+    """Whether there are several rollout workers that together do more than one of them could do."""
+    workers = _processes(seconds, "rollout")
+    return len(workers) > 1 and len(workers) * (_busy_share(seconds, "rollout") or 0.0) > 1.0
 
 
 def shares_text(activities: Mapping[str, float]) -> str:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sf.config import LearnerConfig
+from sf.config import LearnerConfig, ModelConfig
 from sf.learner.optimizer import FlatAdam, clip_gradient
 from sf.learner.update import Update
-from sf.spaces import ActionSpec
+from sf.policy import ActorCritic
+from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.updates import (
     BOX,
     DISCRETE,
@@ -66,17 +67,28 @@ def test_c3_adam_defaults() -> None:
     assert defaults["betas"] == (0.9, 0.999)
 
 
-def test_c3_adam_is_that_of_torch() -> None:
-    policy = make_policy()
-    config = learner_config(learning_rate=1e-3)
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.99)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_c3_adam_is_that_of_torch(betas: tuple[float, float], device: str) -> None:
+    """With a rate that changes, and after a resume, when another object has the state."""
+    config = learner_config(adam_beta1=betas[0], adam_beta2=betas[1])
+    info = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, DISCRETE)
+    policy = ActorCritic(info, ModelConfig(), torch.device(device))
     optimizer = FlatAdam(policy, config)
     reference = torch.nn.Parameter(policy.flat_parameters.detach().clone())
-    torch_adam = torch.optim.Adam([reference], lr=1e-3, eps=config.adam_eps)
-    for size in (1.0, 1e-3, 10.0, 0.0, 1e-6):
+    torch_adam = torch.optim.Adam([reference], betas=betas, eps=config.adam_eps, fused=False)
+    for index, size in enumerate((1.0, 1e-3, 10.0, 0.0, 1e-6, 1.0)):
+        if index == 3:
+            resumed = FlatAdam(policy, config)
+            resumed.num_steps = optimizer.num_steps
+            resumed.exp_avg.copy_(optimizer.exp_avg)
+            resumed.exp_avg_sq.copy_(optimizer.exp_avg_sq)
+            optimizer = resumed
         gradient = size * torch.randn_like(reference)
         policy.flat_gradient.copy_(gradient)
         reference.grad = gradient.clone()
-        optimizer.step(1e-3)
+        rate = torch_adam.param_groups[0]["lr"] = 1e-3 / (1 + index)
+        optimizer.step(rate)
         torch_adam.step()
         torch.testing.assert_close(policy.flat_parameters, reference, rtol=1e-6, atol=1e-7)
     state = torch_adam.state[reference]

@@ -116,16 +116,25 @@ def test_more_workers_are_advised_only_where_cores_are_free(asked: float, cores:
     assert ("of which none is free" in bottleneck(waiting, asked, cores)) is (asked >= 0.85 * cores)
 
 
-@pytest.mark.parametrize(("workers", "asked", "is_advised"), [(2, 2.3, True), (2, 1.9, False), (1, 2.3, False)])
+@pytest.mark.parametrize(
+    ("workers", "busy", "learners", "asked", "is_advised"),
+    [
+        (2, 0.7, 1, 2.3, True),
+        (2, 0.7, 1, 2.02, False),
+        (1, 0.7, 1, 2.3, False),
+        (2, 0.1, 3, 3.0, False),  # learners of several policies, or one of several threads
+        (2, 0.4, 1, 3.0, False),
+    ],
+)
 def test_fewer_workers_are_advised_where_they_take_cores_from_the_learner(
-    workers: int, asked: float, is_advised: bool
+    workers: int, busy: float, learners: int, asked: float, is_advised: bool
 ) -> None:
-    rollout = {f"rollout-{index}": {"step": 0.7, "wait": 0.3} for index in range(workers)}
-    found = bottleneck({**rollout, "learner-0": {"update": 0.8, "wait": 0.2}}, asked, cores=2)
+    rollout = {f"rollout-{index}": {"step": busy, "wait": 1 - busy} for index in range(workers)}
+    learner = {f"learner-{index}": {"update": 0.8, "wait": 0.2} for index in range(learners)}
     advice = ", or try fewer --num_workers, because the run asks for 2.3 of 2 cores" if is_advised else ""
-    assert found == (
+    assert bottleneck(rollout | learner, asked, cores=2) == (
         f"Training holds the run back: lower --num_epochs or take a larger --batch_size{advice}. "
-        "(Busy: rollout 70%, learner 80%.)"
+        f"(Busy: rollout {100 * busy:.0f}%, learner 80%.)"
     )
 
 
