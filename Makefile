@@ -43,7 +43,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# One more at once than there are cores, because a run waits about half of its time; then those that must be alone.
+# One more at once than there are cores, because a run waits a third of its time; then those that must be alone.
 # PYTEST_ARGS may leave no test of one kind, which is exit code 5. Hundreds of processes import what is compiled first,
 # also where the environment forbids Python to keep it.
 test: check $(EXTRAS_STAMP)

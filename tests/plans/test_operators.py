@@ -161,6 +161,8 @@ def test_d26_gradients_of_the_workers(together: WorkerSet) -> None:
 
 def test_d27_gradients_are_applied_and_only_their_worker_is_updated(together: WorkerSet) -> None:
     together.sync_weights()
+    for worker in together.remote_workers():
+        worker.sample()  # else one that has not begun a fragment since takes the newest weights
     before = together.local_worker().get_weights()["default_policy"]["w"]
     apply = AsyncGradients(together).for_each(ApplyGradients(together, update_all=False))
     next(apply)
