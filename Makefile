@@ -43,12 +43,12 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# One more at once than there are cores, because a run waits a third of its time; then those that must be alone.
+# As many at once as there are cores, because a run waits about half of its time; then those that must be alone.
 # PYTEST_ARGS may leave no test of one kind, which is exit code 5. Hundreds of processes import what is compiled first,
 # also where the environment forbids Python to keep it.
 test: check $(EXTRAS_STAMP)
 	$(BIN)/python -m compileall -q sf tests
-	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(nproc) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) $(NONE_IS_FINE)
 	$(BIN)/pytest -m "alone and not slow and not gpu" $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 # Learning runs, some minutes each.
