@@ -18,12 +18,7 @@ class FlatAdam:
 
     def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
         self._parameters, self._gradient = policy.flat_parameters, policy.flat_gradient
-        self.defaults = {
-            "lr": config.learning_rate,
-            "betas": (config.adam_beta1, config.adam_beta2),
-            "eps": config.adam_eps,
-        }
-        self._beta1, self._beta2, self._eps = config.adam_beta1, config.adam_beta2, config.adam_eps
+        self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
         self.num_steps = 0
         self._step_number = torch.zeros((), device=self._gradient.device)
         self.exp_avg = torch.zeros_like(self._gradient)
@@ -38,7 +33,7 @@ class FlatAdam:
         self._step_number.fill_(self.num_steps)  # the operation does not count by itself
         torch._fused_adam_(
             [self._parameters], [self._gradient], [self.exp_avg], [self.exp_avg_sq], [], [self._step_number],
-            lr=lr, beta1=self._beta1, beta2=self._beta2, weight_decay=0.0, eps=self._eps, amsgrad=False, maximize=False,
+            lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps, weight_decay=0.0, amsgrad=False, maximize=False,
         )  # fmt: skip
 
 

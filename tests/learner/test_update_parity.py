@@ -62,9 +62,9 @@ def test_a10e_gradient_is_that_of_plain_a2c(action: ActionSpec) -> None:
 
 
 def test_c3_adam_defaults() -> None:
-    defaults = Update(make_policy(), LearnerConfig()).optimizer.defaults
-    assert defaults["eps"] == 1e-5
-    assert defaults["betas"] == (0.9, 0.999)
+    optimizer = Update(make_policy(), LearnerConfig()).optimizer
+    assert optimizer.eps == 1e-5
+    assert (optimizer.beta1, optimizer.beta2) == (0.9, 0.999)
 
 
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.99)])
