@@ -88,6 +88,25 @@ def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, e
     expect_no_shared_memory_but(shared_before)
 
 
+def test_a_name_in_shared_memory_belongs_to_the_process_that_has_it_mapped() -> None:
+    before = shared_memory()
+    program = "import multiprocessing; lock = multiprocessing.get_context('spawn').Lock(); input(lock._semlock.name)"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        name = holder.stdout.read(len("/mp-01234567"))
+        assert f"sem.{name[1:]}" in shared_memory() - before
+        expect_no_shared_memory_but(before)
+        holder.communicate("\n")
+    left = Path("/dev/shm") / f"sf-test-{os.getpid()}"
+    left.touch()
+    try:
+        with pytest.raises(AssertionError, match=left.name):
+            expect_no_shared_memory_but(before, within_s=0.1)
+    finally:
+        left.unlink()
+
+
 @pytest.mark.parametrize("mode", ["--serial_mode=True", "--serial_mode=False"])
 def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str) -> None:
     """Neither of a first look at the environment, nor of a run with one process."""
