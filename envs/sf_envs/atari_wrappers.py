@@ -69,24 +69,34 @@ class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
 class RepeatAction(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Repeats an action, sums the rewards, and returns the brighter pixels of the last two frames (C15).
 
-    Consoles draw some things in every other frame only.
+    Consoles draw some things in every other frame only. Observations, [height, width, 3] uint8, are read from the
+    console where they are needed, so the environment below need not draw each frame.
     """
 
     def __init__(self, env: Any, times: int = 4) -> None:
         super().__init__(env)
         self.times = times
-        self._last_two = np.zeros((2, *env.observation_space.shape), env.observation_space.dtype)
+        self._console: Any = self.unwrapped.ale  # type: ignore[attr-defined]
+        shape = (*self._console.getScreenDims(), 3)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self._last_two = np.zeros((2, *shape), np.uint8)
+
+    def reset(self, **kwargs: Any) -> tuple[Frame, dict[str, Any]]:
+        _, info = self.env.reset(**kwargs)
+        frame = np.empty_like(self._last_two[0])
+        self._console.getScreenRGB(frame)
+        return frame, info
 
     def step(self, action: Any) -> Step:
         total = 0.0
         for index in range(self.times):
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            _, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
             if index >= self.times - 2:
-                self._last_two[index - self.times] = observation
+                self._console.getScreenRGB(self._last_two[index - self.times])
             if terminated or truncated:
                 break
-        return self._last_two.max(0), total, terminated, truncated, info
+        return np.maximum(*self._last_two), total, terminated, truncated, info
 
 
 class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -44,6 +44,12 @@ class Console(gymnasium.Env[Any, Any]):
     def lives(self) -> int:
         return self.left
 
+    def getScreenDims(self) -> tuple[int, int]:
+        return 210, 160
+
+    def getScreenRGB(self, frame: Any) -> None:
+        frame[:] = self.picture()
+
     def get_action_meanings(self) -> list[str]:
         return MEANINGS
 
