@@ -24,6 +24,7 @@ from typing import Any
 
 from sf.errors import LearnerLost, SfError, WorkerCrashed
 from sf.machine.limits import as_refusal
+from sf.machine.memory import huge_pages
 from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, spawned
 from sf.processes.failures import as_exception, how_it_ended
 from sf.processes.process import Job, Ready, stop_signals_blocked
@@ -72,7 +73,7 @@ class ForkServer:
         self.simulators = self.simulators or Simulators()
         self._deadline_s = time.monotonic() + INIT_S
         listener, self._address = _nameless_listener()
-        with listener:
+        with listener, huge_pages():
             # The script of the user may begin what no fork survives, on an accelerator for instance; forks import it.
             self.child = Child(
                 NAME,

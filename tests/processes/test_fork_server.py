@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -37,6 +38,9 @@ from tests.helpers.commands import (
 )
 
 Tell = Callable[[Any], None]
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+HUGE_PAGES_GO_TO = re.findall(r"\[(.*)\]", HUGE_PAGES.read_text()) if HUGE_PAGES.exists() else ["never"]
+"""Of "always", "madvise" and "never" the one that holds on this machine."""
 
 
 @pytest.fixture
@@ -105,6 +109,14 @@ def add_up(tell: Tell, arena: Arena, doorbells: list[Doorbell]) -> None:
         bell.ring()
 
 
+def tell_huge_pages_of_64_mb(tell: Tell) -> None:
+    malloc = ctypes.CDLL(None).malloc  # which torch calls
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    ctypes.memset(malloc(2**26), 1, 2**26)
+    (huge,) = re.findall(r"AnonHugePages: *([0-9]+) kB", Path("/proc/self/smaps_rollup").read_text())
+    tell((int(huge), os.environ["GLIBC_TUNABLES"]))
+
+
 def sleep_for_ever(tell: Tell) -> None:
     time.sleep(1000)
 
@@ -137,6 +149,35 @@ def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer, nu
     assert exit_code(forked(server, add_up, arena, doorbells)) == 0
     assert arena["sum"][0] == 4950
     assert all(bell.wait(0.0) for bell in doorbells)
+
+
+@pytest.mark.skipif("never" in HUGE_PAGES_GO_TO, reason="the kernel gives huge pages to nobody")
+@pytest.mark.parametrize(
+    ("own", "all_of_them"),
+    [
+        (None, "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.check=0", "glibc.malloc.check=0:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_memory_of_children_is_in_huge_pages(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, all_of_them: str
+) -> None:
+    monkeypatch.setattr(fork_server, "LOADED_BEFORE", ())
+    if own is None:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    else:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    with ForkServer() as server:
+        server.start()
+        assert os.environ.get("GLIBC_TUNABLES") == own
+        wait_until_ready(server)
+        huge_kb, tunables = message_of(forked(server, tell_huge_pages_of_64_mb))
+    assert tunables == all_of_them
+    if own != all_of_them or "always" in HUGE_PAGES_GO_TO:
+        assert huge_kb > 2**15
+    else:
+        assert huge_kb == 0
 
 
 def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: Path) -> None:
