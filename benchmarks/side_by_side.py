@@ -22,7 +22,8 @@ import tempfile
 import threading
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import peers
@@ -53,6 +54,7 @@ SYSTEMS |= {"sample-factory": "sample-factory"}
 WARM_UP_S = 5.0
 FIRST_REPORT_S = 90.0
 COUNT = re.compile(r"learned (\d+)|Total num frames: (\d+)")
+VERSION = re.compile(r"policy_version (\d+) \(")
 
 
 def flags(work: Workload, workers: int, directory: str) -> list[str]:
@@ -100,7 +102,20 @@ def started(line: list[str], directory: str) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def rate(line: list[str], seconds: float) -> float:
+def count_of(system: str, work: Workload, text: str) -> int | None:
+    """Steps learned from, if the line tells.
+
+    Lines of sf come every 5 s, and their frames count whole batches, of which Pong has two in that time. Optimizer
+    steps are finer.
+    """
+    if system in OWN and work.has_images:
+        found = VERSION.search(text)
+        return int(found[1]) * work.minibatch // work.epochs if found else None
+    found = COUNT.search(text)
+    return int(found[1] or found[2]) if found else None
+
+
+def rate(line: list[str], count: Callable[[str], int | None], seconds: float) -> float:
     """Steps per second in a window between two reports.
 
     Raises:
@@ -114,8 +129,8 @@ def rate(line: list[str], seconds: float) -> float:
             assert process.stdout is not None
             for text in process.stdout:
                 last_lines[:] = [*last_lines[-19:], text]
-                if found := COUNT.search(text):
-                    reports.append((time.monotonic(), int(found[1] or found[2])))
+                if (steps := count(text)) is not None:
+                    reports.append((time.monotonic(), steps))
 
         threading.Thread(target=read, daemon=True).start()
         began = time.monotonic()
@@ -168,7 +183,9 @@ def main() -> None:
     for index in range(options.rounds):
         for system in systems:
             with tempfile.TemporaryDirectory() as directory:
-                rates[system].append(rate(command(system, options.workload, options, directory), options.seconds))
+                count = partial(count_of, system, WORKLOADS[options.workload])
+                line = command(system, options.workload, options, directory)
+                rates[system].append(rate(line, count, options.seconds))
             print(f"round {index + 1}, {system}: {rates[system][-1]:,.0f} steps/s", flush=True)
     first = statistics.median(rates[systems[0]])
     print(f"\n| system | median | min - max | {systems[0]} is |\n|---|---:|---:|---:|")
