@@ -54,6 +54,8 @@ SYSTEMS |= {"sample-factory": "sample-factory"}
 WARM_UP_S = 5.0
 FIRST_REPORT_S = 90.0
 COUNT = re.compile(r"learned (\d+)|Total num frames: (\d+)")
+COUNTED_BY = ("num_epochs", "batch_size", "num_learners")
+"""Flags that change how many steps an optimizer step learns from."""
 VERSION = re.compile(r"policy_version (\d+) \(")
 
 
@@ -105,8 +107,8 @@ def started(line: list[str], directory: str) -> Iterator[subprocess.Popen[str]]:
 def count_of(system: str, work: Workload, text: str) -> int | None:
     """Steps learned from, if the line tells.
 
-    Lines of sf come every 5 s, and their frames count whole batches, of which Pong has two in that time. Optimizer
-    steps are finer.
+    Lines of sf come every 5 s, and their frames count whole batches, of which Pong has two or three in that time. The
+    version of the weights that act counts optimizer steps, which are finer.
     """
     if system in OWN and work.has_images:
         found = VERSION.search(text)
@@ -172,6 +174,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="rollout workers of sf and of Sample Factory")
     parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
+    given = [name for name in COUNTED_BY if f"--{name}" in options.sf_flags]
+    if given and WORKLOADS[options.workload].has_images:
+        parser.error(f"--{given[0]} cannot be in --sf-flags with pictures, because optimizer steps are counted")
     options.peers = options.peers.absolute()
     systems = options.systems.split(",")
     known = [*OWN, *SYSTEMS]

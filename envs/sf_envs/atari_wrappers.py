@@ -69,14 +69,13 @@ class NoopStart(gymnasium.Wrapper[Any, Any, Any, Any]):
 class RepeatAction(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Repeats an action, sums the rewards, and returns the brighter pixels of the last two frames (C15).
 
-    Consoles draw some things in every other frame only. Observations, [height, width, 3] uint8, are read from the
-    console where they are needed, so the environment below need not draw each frame.
+    Consoles draw some things in every other frame only. Observations, [height, width, 3] uint8, come from the console
+    of ale-py where they are needed, so the environment below need not draw each frame.
     """
 
     def __init__(self, env: Any, times: int = 4) -> None:
         super().__init__(env)
         self.times = times
-        self._console: Any = self.unwrapped.ale  # type: ignore[attr-defined]
         shape = (*self._console.getScreenDims(), 3)
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self._last_two = np.zeros((2, *shape), np.uint8)
@@ -97,6 +96,10 @@ class RepeatAction(gymnasium.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 break
         return np.maximum(*self._last_two), total, terminated, truncated, info
+
+    @property
+    def _console(self) -> Any:
+        return self.unwrapped.ale  # type: ignore[attr-defined]
 
 
 class LifeLossEnds(gymnasium.Wrapper[Any, Any, Any, Any]):

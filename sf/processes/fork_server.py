@@ -73,7 +73,7 @@ class ForkServer:
         self.simulators = self.simulators or Simulators()
         self._deadline_s = time.monotonic() + INIT_S
         listener, self._address = _nameless_listener()
-        with listener, huge_pages():
+        with listener:
             # The script of the user may begin what no fork survives, on an accelerator for instance; forks import it.
             self.child = Child(
                 NAME,
@@ -81,7 +81,7 @@ class ForkServer:
                 listener,
                 LOADED_BEFORE,
                 simulators=self.simulators,
-                begin=partial(spawned, imports_script=False),
+                begin=partial(_spawned, imports_script=False),
             )
 
     def waitables(self) -> list[Any]:
@@ -113,7 +113,7 @@ class ForkServer:
         with Packed(job, is_forked=True) as packed:
             if len(packed.descriptors) > MOST_DESCRIPTORS:
                 job.parent_pid = os.getpid()
-                return spawned(job)
+                return _spawned(job)
             status, their_status = os.pipe()
             try:
                 self._request(packed, their_status)
@@ -163,6 +163,12 @@ class ForkServer:
             self.child.reap(KILL_GRACE_S)
             os.close(self._address)
             self.child = None
+
+
+def _spawned(job: Job, imports_script: bool = True) -> Begun:
+    """Starts a program of its own that works on large tensors, or whose forks do."""
+    with huge_pages():
+        return spawned(job, imports_script)
 
 
 def _nameless_listener() -> tuple[socket.socket, int]:

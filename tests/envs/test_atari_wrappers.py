@@ -39,6 +39,7 @@ class Console(gymnasium.Env[Any, Any]):
         self.deaths = deaths
         self.log: list[Any] = []
         self.frame, self.left = 0, lives
+        self.num_drawn = 0
         self.ale = self
 
     def lives(self) -> int:
@@ -48,6 +49,7 @@ class Console(gymnasium.Env[Any, Any]):
         return 210, 160
 
     def getScreenRGB(self, frame: Any) -> None:
+        self.num_drawn += 1
         frame[:] = self.picture()
 
     def get_action_meanings(self) -> list[str]:
@@ -114,6 +116,7 @@ def test_c15_maximum_of_frames_3_and_4_and_sum_of_rewards() -> None:
     observation, reward, *_ = env.step(2)
     assert observation[:5, 0, 0].tolist() == [0, 0, 0, 3, 4]
     assert (reward, console.log) == (15.0, ["reset", 2, 2, 2, 2])
+    assert console.num_drawn == 1 + 2, "of the reset, and two of four frames"
 
 
 def test_c15_stops_early_and_keeps_what_the_buffers_hold() -> None:

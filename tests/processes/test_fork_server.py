@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -38,9 +37,6 @@ from tests.helpers.commands import (
 )
 
 Tell = Callable[[Any], None]
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-HUGE_PAGES_GO_TO = re.findall(r"\[(.*)\]", HUGE_PAGES.read_text()) if HUGE_PAGES.exists() else ["never"]
-"""Of "always", "madvise" and "never" the one that holds on this machine."""
 
 
 @pytest.fixture
@@ -109,12 +105,26 @@ def add_up(tell: Tell, arena: Arena, doorbells: list[Doorbell]) -> None:
         bell.ring()
 
 
-def tell_huge_pages_of_64_mb(tell: Tell) -> None:
-    malloc = ctypes.CDLL(None).malloc  # which torch calls
-    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    ctypes.memset(malloc(2**26), 1, 2**26)
-    (huge,) = re.findall(r"AnonHugePages: *([0-9]+) kB", Path("/proc/self/smaps_rollup").read_text())
-    tell((int(huge), os.environ["GLIBC_TUNABLES"]))
+HUGE_KB_OF_64_MB = """
+import ctypes, pathlib, re
+malloc = ctypes.CDLL(None).malloc
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+ctypes.memset(malloc(2**26), 1, 2**26)
+(huge_kb,) = re.findall(r"AnonHugePages: *([0-9]+) kB", pathlib.Path("/proc/self/smaps_rollup").read_text())
+print(huge_kb)
+"""
+
+
+def huge_kb_of_64_mb(tunables: str) -> int:
+    """What this machine gives to a program with this variable."""
+    variables = os.environ | {"GLIBC_TUNABLES": tunables}
+    line = [sys.executable, "-c", HUGE_KB_OF_64_MB]
+    return int(subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout)
+
+
+def tell_huge_pages_of_64_mb(tell: Tell, *_: Doorbell) -> None:
+    told: dict[str, Any] = {"print": lambda huge_kb: tell((int(huge_kb), os.environ["GLIBC_TUNABLES"]))}
+    exec(HUGE_KB_OF_64_MB, told)
 
 
 def sleep_for_ever(tell: Tell) -> None:
@@ -151,17 +161,17 @@ def test_shared_memory_and_any_number_of_doorbells_travel(server: ForkServer, nu
     assert all(bell.wait(0.0) for bell in doorbells)
 
 
-@pytest.mark.skipif("never" in HUGE_PAGES_GO_TO, reason="the kernel gives huge pages to nobody")
 @pytest.mark.parametrize(
-    ("own", "all_of_them"),
+    ("own", "all_of_them", "num_descriptors"),
     [
-        (None, "glibc.malloc.hugetlb=1"),
-        ("glibc.malloc.check=0", "glibc.malloc.check=0:glibc.malloc.hugetlb=1"),
-        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+        (None, "glibc.malloc.hugetlb=1", 0),
+        (None, "glibc.malloc.hugetlb=1", 2 * MOST_DESCRIPTORS),  # which no fork server takes
+        ("glibc.malloc.check=0", "glibc.malloc.check=0:glibc.malloc.hugetlb=1", 0),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0", 0),
     ],
 )
-def test_memory_of_children_is_in_huge_pages(
-    monkeypatch: pytest.MonkeyPatch, own: str | None, all_of_them: str
+def test_memory_of_children_is_in_huge_pages_where_the_machine_has_them(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, all_of_them: str, num_descriptors: int
 ) -> None:
     monkeypatch.setattr(fork_server, "LOADED_BEFORE", ())
     if own is None:
@@ -172,12 +182,10 @@ def test_memory_of_children_is_in_huge_pages(
         server.start()
         assert os.environ.get("GLIBC_TUNABLES") == own
         wait_until_ready(server)
-        huge_kb, tunables = message_of(forked(server, tell_huge_pages_of_64_mb))
+        doorbells = [Doorbell() for _ in range(num_descriptors)]
+        huge_kb, tunables = message_of(forked(server, tell_huge_pages_of_64_mb, *doorbells))
     assert tunables == all_of_them
-    if own != all_of_them or "always" in HUGE_PAGES_GO_TO:
-        assert huge_kb > 2**15
-    else:
-        assert huge_kb == 0
+    assert (huge_kb > 2**15) == (huge_kb_of_64_mb(all_of_them) > 2**15)
 
 
 def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: Path) -> None:
