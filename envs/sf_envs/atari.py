@@ -54,9 +54,8 @@ def make(
         games = [known[len("ALE/") : -len("-v5")] for known in gymnasium.registry if known.startswith("ALE/")]
         raise unknown_member("atari", "Atari game", game, games)
     # With these arguments the game is that of the old id <Game>NoFrameskip-v4, which not every game has.
-    # The wrapper that repeats actions reads the pictures that it needs; 128 bytes of memory cost less than one more.
     arguments: dict[str, Any] = {
-        "obs_type": "ram",
+        "obs_type": "ram",  # 128 bytes: the wrapper that repeats actions reads the pictures that it needs
         "frameskip": 1,
         "repeat_action_probability": sticky,
         "full_action_space": full_action_space,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sf.errors import ResourceError
 from sf.machine.cores import usable_cores
+from sf.machine.variables import variables
 
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
@@ -186,12 +187,8 @@ def one_thread_each() -> Iterator[None]:
     A process that asks for more of them has them sleep while they wait. Variables that the user has set hold; one of
     OpenMP holds for all libraries.
     """
-    variables = {} if "OMP_WAIT_POLICY" in os.environ else {"OMP_WAIT_POLICY": "PASSIVE"}
+    asked = {"OMP_WAIT_POLICY": "PASSIVE"}
     if "OMP_NUM_THREADS" not in os.environ:
-        variables |= {name: "1" for name in THREADS_OF_LIBRARIES if name not in os.environ}
-    os.environ.update(variables)
-    try:
+        asked |= dict.fromkeys(THREADS_OF_LIBRARIES, "1")
+    with variables({name: value for name, value in asked.items() if name not in os.environ}):
         yield
-    finally:
-        for name in variables:
-            os.environ.pop(name, None)

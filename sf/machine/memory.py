@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sf.errors import text_of
+from sf.machine.variables import variables
 
 
 def available_memory() -> tuple[int, str]:
@@ -121,16 +122,10 @@ def huge_pages() -> Iterator[None]:
     4 KiB cost 5 to 20 % of the time of training on 84x84 images, because a tensor has more of them than the processor
     can keep track of. glibc asks since its version 2.35; others ignore the variable. A value of the user holds.
     """
-    before = os.environ.get(TUNABLES)
-    if before is None or HUGE_PAGES not in before:
-        os.environ[TUNABLES] = ":".join(filter(None, (before, f"{HUGE_PAGES}=1")))
-    try:
+    given = os.environ.get(TUNABLES, "")
+    asked = given if HUGE_PAGES in given else ":".join(filter(None, (given, f"{HUGE_PAGES}=1")))
+    with variables({TUNABLES: asked}):
         yield
-    finally:
-        if before is None:
-            os.environ.pop(TUNABLES, None)  # another thread may have done so
-        else:
-            os.environ[TUNABLES] = before
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4

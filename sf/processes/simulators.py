@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from sf.machine.limits import one_thread_each
+from sf.machine.variables import variables
 from sf.processes import watchdog
 from sf.processes.process import MARK, stop_signals_blocked
 
@@ -162,15 +163,8 @@ def kill_marked(mark: str, group: int | None = None, spared: Set[int] = frozense
 def marked(mark: str) -> Iterator[None]:
     """Inside the block everything that this process starts inherits the mark."""
     resource_tracker.ensure_running()  # which the first start would start, with a mark that is not its own
-    before = os.environ.get(MARK)
-    os.environ[MARK] = mark
-    try:
+    with variables({MARK: mark}):
         yield
-    finally:
-        if before is None:
-            del os.environ[MARK]
-        else:
-            os.environ[MARK] = before
 
 
 @contextlib.contextmanager

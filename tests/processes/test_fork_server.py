@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -105,26 +106,26 @@ def add_up(tell: Tell, arena: Arena, doorbells: list[Doorbell]) -> None:
         bell.ring()
 
 
-HUGE_KB_OF_64_MB = """
-import ctypes, pathlib, re
-malloc = ctypes.CDLL(None).malloc
-malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-ctypes.memset(malloc(2**26), 1, 2**26)
-(huge_kb,) = re.findall(r"AnonHugePages: *([0-9]+) kB", pathlib.Path("/proc/self/smaps_rollup").read_text())
-print(huge_kb)
-"""
+def huge_kb_of_64_mb() -> int:
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    ctypes.memset(malloc(2**26), 1, 2**26)
+    (huge_kb,) = re.findall(r"AnonHugePages: *([0-9]+) kB", Path("/proc/self/smaps_rollup").read_text())
+    return int(huge_kb)
 
 
-def huge_kb_of_64_mb(tunables: str) -> int:
+def huge_kb_of_a_program(tunables: str) -> int:
     """What this machine gives to a program with this variable."""
-    variables = os.environ | {"GLIBC_TUNABLES": tunables}
-    line = [sys.executable, "-c", HUGE_KB_OF_64_MB]
-    return int(subprocess.run(line, env=variables, capture_output=True, text=True, check=True).stdout)
+    line = f"from {__name__} import huge_kb_of_64_mb; print(huge_kb_of_64_mb())"
+    finished = subprocess.run(
+        [sys.executable, "-c", line], env=os.environ | {"GLIBC_TUNABLES": tunables}, cwd=ROOT, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    return int(finished.stdout)
 
 
-def tell_huge_pages_of_64_mb(tell: Tell, *_: Doorbell) -> None:
-    told: dict[str, Any] = {"print": lambda huge_kb: tell((int(huge_kb), os.environ["GLIBC_TUNABLES"]))}
-    exec(HUGE_KB_OF_64_MB, told)
+def tell_huge_pages(tell: Tell, *_: Doorbell) -> None:
+    tell((huge_kb_of_64_mb(), os.environ["GLIBC_TUNABLES"]))
 
 
 def sleep_for_ever(tell: Tell) -> None:
@@ -183,9 +184,9 @@ def test_memory_of_children_is_in_huge_pages_where_the_machine_has_them(
         assert os.environ.get("GLIBC_TUNABLES") == own
         wait_until_ready(server)
         doorbells = [Doorbell() for _ in range(num_descriptors)]
-        huge_kb, tunables = message_of(forked(server, tell_huge_pages_of_64_mb, *doorbells))
+        huge_kb, tunables = message_of(forked(server, tell_huge_pages, *doorbells))
     assert tunables == all_of_them
-    assert (huge_kb > 2**15) == (huge_kb_of_64_mb(all_of_them) > 2**15)
+    assert (huge_kb > 2**15) == (huge_kb_of_a_program(all_of_them) > 2**15)
 
 
 def test_fault_c3_limit_on_open_files_that_was_raised_after_the_start(tmp_path: Path) -> None:
