@@ -108,7 +108,8 @@ def count_of(system: str, work: Workload, text: str) -> int | None:
     """Steps learned from, if the line tells.
 
     Lines of sf come every 5 s, and their frames count whole batches, of which Pong has two or three in that time. The
-    version of the weights that act counts optimizer steps, which are finer.
+    version of the weights that act counts optimizer steps, which are finer. Elsewhere frames are the right count: they
+    leave out fillers of vector environments.
     """
     if system in OWN and work.has_images:
         found = VERSION.search(text)
