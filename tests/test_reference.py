@@ -29,6 +29,9 @@ def test_every_exit_code_and_flag_says_what_it_means() -> None:
     assert len(re.findall(r"^\| \d+ \| `\w+` \| \w", pages()["exit-codes.md"], re.M)) == len(ExitCode)
 
 
+EVALUATIONS = "--eval_every_steps=4000", "--eval_episodes=2"
+
+
 def documented() -> list[str]:
     """Tags, some of them with a wildcard."""
     train = [f"train/{tag}" for curve in tags.TRAIN for tag in curve.tags.split()]
@@ -37,16 +40,23 @@ def documented() -> list[str]:
 
 def written_by(path: Path, *flags: str) -> set[str]:
     """Tags of a short run."""
-    finished = run(path, *OPEN, "--experiment_summaries_interval=1", *flags)
+    finished = run(path, *OPEN[1:], "--experiment_summaries_interval=1", *flags)
     assert finished.code == ExitCode.FINISHED, finished.err
     lines = (path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()
     return {tag for line in lines for tag in json.loads(line)} - {"time_s", "policy_id", "frames"}
 
 
 def test_curves_of_runs_are_those_of_the_page(tmp_path: Path) -> None:
-    extras = "--reward_clip=0.5", "--kl_loss_coeff=0.1", "--eval_every_steps=4000", "--eval_episodes=2"
+    extras = (
+        "--env=CartPole-v1",
+        "--reward_clip=0.5",
+        "--kl_loss_coeff=0.1",
+        "--eval_every_steps=4000",
+        "--eval_episodes=2",
+    )
     seen = written_by(tmp_path / "plain", "--train_for_seconds=3", *extras)
-    seen |= written_by(tmp_path / "replay", "--serial_mode=True", "--replay=staleness", "--train_for_env_steps=4000")
+    replay = "--env=Pendulum-v1", "--serial_mode=True", "--replay=staleness", "--train_for_env_steps=4000"
+    seen |= written_by(tmp_path / "replay", *replay)
     for tag in seen:
         assert any(fnmatchcase(tag, pattern) for pattern in documented()), f"{tag} is not documented"
     for pattern in documented():

@@ -192,6 +192,15 @@ class ModelConfig:
     """Deviation of Box actions at the start."""
 
     @property
+    def log_stddev_limits(self) -> tuple[float, float]:
+        """Least and largest logarithm of the deviation of Box actions.
+
+        The largest deviation is e² = 7.4, or 7.4 times the initial one if that is above 1. A wider one draws little but
+        the bounds of an action that is scaled to -1 and 1.
+        """
+        return -10.0, 2.0 + max(0.0, math.log(self.initial_stddev))
+
+    @property
     def memory_size(self) -> int:
         """Numbers in the recurrent state of one agent; 0 without recurrent layers."""
         if not self.use_rnn:

@@ -15,6 +15,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.losses import divergences, explained_variance
 from sf.learner.minibatches import Ages
 from sf.learner.peers import ALONE, Peers
+from sf.nets.distributions import Categorical
 from sf.policy import ActorCritic, Evaluation
 
 SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
@@ -48,6 +49,14 @@ def policy_change(evaluation: Evaluation, minibatch: Transitions, algorithm: Alg
         "ratio_max": ratios.max(),
         "max_abs_logprob": evaluation.log_probs.abs().max(),
     }
+
+
+@torch.no_grad()
+def deviation(evaluation: Evaluation, policy: ActorCritic) -> dict[str, Tensor]:
+    """Mean standard deviation of Box actions; nothing where all actions are choices."""
+    if isinstance(policy.distribution, Categorical):
+        return {}
+    return {"stddev": policy.distribution.stddev(evaluation.action_params).mean()}
 
 
 @torch.no_grad()
@@ -105,7 +114,7 @@ LEAST = ("ratio_min", "adv_min", "first_ratio_min")
 MOST = ("kl_divergence_max", "ratio_max", "max_abs_logprob", "value_delta_max", "adv_max", "first_ratio_max")
 MEANS = (
     "loss", "entropy", "fraction_clipped", "kl_divergence", "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl",
-    "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "clipfrac",
+    "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "clipfrac", "stddev",
 )  # fmt: skip
 SHARED = LEAST + MOST + MEANS
 """Numbers that each learner computes from its own share; all others are the same for all learners. The terms of the

@@ -37,6 +37,7 @@ from sf.learner.reward_scaling import RewardScaling
 from sf.learner.schedules import learning_rate
 from sf.learner.statistics import Statistics
 from sf.learner.trial import loss_terms_of
+from sf.nets.distributions import Categorical
 from sf.policy import ActorCritic, Evaluation
 from sf.shared.arena import Array
 from sf.shared.records import LAGS_COUNTED
@@ -105,6 +106,8 @@ class Update:
         self.algorithm = PPO(config) if algorithm is None else algorithm
         self._loss_terms = loss_terms_of(self.algorithm, policy)
         self._network = propagation_through(policy, self.algorithm)
+        self._numbers = None if isinstance(policy.distribution, Categorical) else policy.distribution
+        """The distribution of actions, if some of them have a deviation."""
         self.version = 0
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
@@ -310,6 +313,8 @@ class Update:
         if self.config.ess_lr:
             lr_factor *= self._effective_sample_size(evaluation, minibatch)
         self.optimizer.step(lr * lr_factor)
+        if self._numbers is not None:
+            self._numbers.limit_stddev()
         self.version += 1
         if self.want_summary:
             self._summary.add({"grad_norm": grad_norm})
@@ -320,6 +325,10 @@ class Update:
             self._summary.add_share(losses.scalars(), size)
             self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
+            if self._numbers is not None:
+                self._summary.add_share(
+                    {"stddev": self._numbers.stddev(evaluation.action_params.detach()).mean()}, size
+                )
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
         return True

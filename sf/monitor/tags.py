@@ -180,6 +180,7 @@ TRAIN = (
         "extremes of r in the first minibatch of the iteration: 1 if the policy has not changed since acting",
     ),
     Curve("max_abs_logprob", "", "largest |log π|"),
+    Curve("stddev", "", "mean standard deviation of Box actions, in units of what the policy draws"),
     Curve("value value_delta value_delta_max", "reward", "mean V; mean and largest change since acting"),
     Curve("explained_variance", "share", "1 - Var(R - V)/Var(R), acting values"),
     Curve("adv_min adv_max adv_std", "reward", "advantages before normalization"),

@@ -38,6 +38,8 @@ class ActorCritic(nn.Module):
 
     Each row of a recurrent policy has a state, which `act` takes and returns. The caller sets it to 0 where an episode
     begins.
+
+    All modules are in evaluation mode, in training as well, so that layers such as `nn.Dropout` pass their input on.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ActorCritic(nn.Module):
         self._device = torch.device(device)
         with self._device:
             self._build(info, config)
+        self.eval()  # a layer that drops at random would make two policies of the one that acts and the one that trains
         self._variables = FlatVariables(self, self._device)
         # Looking up a submodule, parameter or buffer costs a microsecond each time, and calling a module another. That
         # would be a third of acting on a small batch. So modules here call functions that are kept in plain attributes.

@@ -23,9 +23,6 @@ MASKED_LOGIT = -1e8
 """A finite stand-in for minus infinity: probability exactly 0, and 0·log 0 without nan in the entropy."""
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-LOG_STD_LIMITS = -10.0, 5.0
-"""Of deviations that depend on the observation."""
-
 GradientOfParams = Callable[[Tensor, Tensor], Tensor]
 """From the derivatives [B] with respect to log-probabilities and entropies to those with respect to the parameters."""
 
@@ -147,18 +144,19 @@ def _gradient_of_logits(kept: Sequence[Tensor], d_log_probs: Tensor, d_entropy: 
 
 
 class DiagonalGaussian(nn.Module):
-    """One normal distribution for each of d numbers; the parameters are means, with `adaptive` log-deviations as well.
+    """One normal distribution for each of d numbers; the parameters are means, or means and log-deviations.
 
-    Without `adaptive` the deviations are a free parameter of the policy, the same for all observations.
+    With `adaptive_stddev` both are parameters. Without it the log-deviations are free, the same for all observations.
     """
 
-    def __init__(self, size: int, initial_std: float, adaptive: bool) -> None:
+    def __init__(self, size: int, config: ModelConfig) -> None:
         super().__init__()
         self.size = self.noise_size = size
         self.num_logits = 0
-        self.num_params = 2 * size if adaptive else size
-        self.initial_log_std = math.log(initial_std)
-        self.log_std = None if adaptive else nn.Parameter(torch.full((size,), self.initial_log_std))
+        self.num_params = 2 * size if config.adaptive_stddev else size
+        self.initial_log_std, self._limits = math.log(config.initial_stddev), config.log_stddev_limits
+        free = torch.full((size,), self.initial_log_std)
+        self.log_std = None if config.adaptive_stddev else nn.Parameter(free)
         self._free_log_std = (self.log_std,)
 
     def noise(self, num_rows: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:
@@ -205,13 +203,24 @@ class DiagonalGaussian(nn.Module):
             d_mean.mul_(inverse)
             if self.log_std is None:
                 shifted = params[..., self.size :] + self.initial_log_std
-                d_log_std.masked_fill_((shifted < LOG_STD_LIMITS[0]) | (shifted > LOG_STD_LIMITS[1]), 0.0)
+                low, high = self._limits
+                d_log_std.masked_fill_((shifted < low) | (shifted > high), 0.0)
                 return torch.cat([d_mean, d_log_std], -1)
             assert self.log_std.grad is not None
             self.log_std.grad.add_(d_log_std.sum(0))
             return d_mean
 
         return self._densities(distances, log_std), self._entropy(params, log_std), gradient
+
+    @torch.no_grad()
+    def limit_stddev(self) -> None:
+        """Brings free deviations back into their limits; an entropy bonus widens those that matter for no reward."""
+        if self.log_std is not None:
+            self.log_std.clamp_(*self._limits)
+
+    def stddev(self, params: Tensor) -> Tensor:
+        """Standard deviations, [d] or [B, d]."""
+        return self._split(params)[1].exp()
 
     def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
         """Mean and standard deviation [B] of each number."""
@@ -223,7 +232,7 @@ class DiagonalGaussian(nn.Module):
         if log_std is not None:
             return params, log_std
         # The head starts near 0, hence the shift; the limits keep exp and its gradient finite.
-        adaptive = (params[..., self.size :] + self.initial_log_std).clamp(*LOG_STD_LIMITS)
+        adaptive = (params[..., self.size :] + self.initial_log_std).clamp(*self._limits)
         return params[..., : self.size], adaptive
 
     def _log_probs(self, mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
@@ -248,7 +257,7 @@ class Mixed(nn.Module):
         self._choice_columns, self._number_columns = is_choice.nonzero()[:, 0], (~is_choice).nonzero()[:, 0]
         self._order = torch.cat([self._choice_columns, self._number_columns]).argsort()
         self.choices = Categorical(action.choices, is_scalar=False)
-        self.numbers = DiagonalGaussian(len(self._number_columns), config.initial_stddev, config.adaptive_stddev)
+        self.numbers = DiagonalGaussian(len(self._number_columns), config)
         self.num_logits = self.choices.num_logits
         self.num_params = self.num_logits + self.numbers.num_params
         self._noise_sizes = [self.choices.noise_size, self.numbers.noise_size]
@@ -287,6 +296,14 @@ class Mixed(nn.Module):
         of_numbers = self.numbers.evaluate(numbers, actions[:, self._number_columns])
         return of_choices[0] + of_numbers[0], of_choices[1] + of_numbers[1]
 
+    def limit_stddev(self) -> None:
+        """See `DiagonalGaussian`."""
+        self.numbers.limit_stddev()
+
+    def stddev(self, params: Tensor) -> Tensor:
+        """Standard deviations of the numbers, [d] or [B, d]."""
+        return self.numbers.stddev(self._split(params)[1])
+
     def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
         """Logits of each choice, mean and deviation of each number, in the order of the action."""
         choices, numbers = self._split(params)
@@ -312,5 +329,5 @@ def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistri
     if num_choices == len(action.columns):
         return Categorical(action.choices, action.is_scalar)
     if num_choices == 0:
-        return DiagonalGaussian(len(action.columns), config.initial_stddev, config.adaptive_stddev)
+        return DiagonalGaussian(len(action.columns), config)
     return Mixed(action, config)

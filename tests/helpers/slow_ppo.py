@@ -273,6 +273,8 @@ class SlowPPO:
         fractions, sizes = zip(*clipped, strict=True)
         self._note({"clipfrac": np.average(fractions, weights=sizes)})
         self._note({"adam_max_second_moment": max(v.max() for v in self.second.values())})
+        if (log_std := self.network.variables.get("distribution.log_std")) is not None:
+            self._note({"stddev": log_std.exp().mean()})
         for name, place in self.network.normalizers.items():
             for part in ("mean", "std"):
                 self._note({f"{name}_running_{part}": self.network.variables[f"{place}.{part}"].mean()})

@@ -14,7 +14,7 @@ from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Recorded, WrittenOut, propagation_through
-from sf.nets.distributions import LOG_STD_LIMITS, DiagonalGaussian
+from sf.nets.distributions import DiagonalGaussian
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo, action_spec, observation_leaves
 
@@ -110,7 +110,7 @@ def test_what_is_written_out_is_what_torch_records(action_space: Any, settings: 
 def test_deviations_at_their_limits_have_no_gradient() -> None:
     """Where the network asks for more, nothing it does changes them, and at the limit itself it does."""
     policy = make(NUMBERS, adaptive_stddev=True)
-    low, high = LOG_STD_LIMITS
+    low, high = policy.config.log_stddev_limits
     log_stds = torch.tensor([[low - 1.0, low, high], [high + 1.0, 0.0, low]])
     assert isinstance(policy.distribution, DiagonalGaussian)
     params = torch.cat([torch.zeros(2, 3), log_stds - policy.distribution.initial_log_std], -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 
 from sf.config import ModelConfig
 from sf.errors import ConfigError
+from sf.learner.update import Update
 from sf.nets.networks import Encoder
 from sf.plugins import ENCODERS, plugins_to_send, register_model
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.commands import ROOT, TIMEOUT_S, run
 from tests.helpers.lab import make_lab, step_until
+from tests.helpers.updates import act, learner_config, make_policy, train
 
 INFO = EnvInfo(
     "test", 1, {"obs": LeafSpec((3, 40, 36), "uint8"), "speed": LeafSpec((2,), "float32")}, ActionSpec.discrete(2)
@@ -119,6 +122,42 @@ def test_registered_encoder_is_part_of_the_policy(shared: bool) -> None:
     assert torch.equal(evaluation.log_probs.detach(), step.info.log_probability)
     torch.autograd.backward(evaluation.log_probs.sum())
     assert torch.count_nonzero(policy.flat_gradient[: policy.encoder.layer.weight.numel()])
+
+
+class Dropping(OneLayer):
+    """Drops features at random."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig) -> None:
+        super().__init__(shapes, config)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        features: Tensor = self.dropout(super().forward(observations))
+        return features
+
+
+class AlwaysDropping(Dropping):
+    """Also while it acts, as its `train` says."""
+
+    def train(self, mode: bool = True) -> AlwaysDropping:
+        return super().train(True)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_network_that_drops_at_random_acts_as_it_trains(copied: bool) -> None:
+    """All ratios of an unchanged policy are 1, and `strict` refuses anything else (row C-R1)."""
+    register_model("dropping", Dropping)
+    policy = make_policy(encoder="dropping")
+    update = Update(copy.deepcopy(policy) if copied else policy, learner_config(strict=True, num_epochs=2))
+    assert len(train(update, act(policy))) == 2
+    assert not any(module.training for module in update.policy.modules())
+
+
+def test_an_encoder_decides_for_itself_whether_it_drops() -> None:
+    register_model("always-dropping", AlwaysDropping)
+    policy = make_policy(encoder="always-dropping")
+    observations = {"obs": torch.ones(200, 4)}
+    assert policy.act(observations, greedy=True).info.action_params.unique(dim=0).shape[0] > 1
 
 
 @pytest.mark.parametrize("name", ["one-layer", "tests.nets.test_models:OneLayer"])

@@ -161,12 +161,13 @@ def _numbers_chooser(info: EnvInfo, config: ModelConfig, variables: dict[str, Ar
     """See `DiagonalGaussian`."""
     size, log_std_of_all = len(info.action.columns), variables.get("distribution.log_std")
     constant, initial_log_std = 0.5 * size * math.log(2 * math.pi), math.log(config.initial_stddev)
+    lowest, highest = config.log_stddev_limits
 
     def choose(params: Array, noise: Array) -> tuple[Array, Array]:
         mean, log_std = params, log_std_of_all
         if log_std is None:
             mean = params[:, :size]
-            log_std = np.minimum(np.maximum(params[:, size:] + initial_log_std, -10.0), 5.0)
+            log_std = np.minimum(np.maximum(params[:, size:] + initial_log_std, lowest), highest)
         std = np.exp(log_std)
         actions = noise * std
         actions += mean
