@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.algorithm_state import load_parts, state_of_parts
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae
 from sf.policy import ActorCritic, Evaluation
@@ -48,7 +49,9 @@ class LossGradients(NamedTuple):
     normalized_values: Tensor
 
 
-BESIDE_THE_LOSS = frozenset({"prepare", "prepares_each_epoch", "set_progress", "has_gradients"})
+BESIDE_THE_LOSS = frozenset(
+    {"prepare", "prepares_each_epoch", "set_progress", "has_gradients", "state_dict", "load_state_dict"}
+)
 """Names that a subclass may define anew without another loss."""
 
 
@@ -87,6 +90,22 @@ class Algorithm:
 
     def set_progress(self, fraction: float) -> None:
         """Told before each batch: the part of the run, from 0 to 1, that lies behind."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Named tensors beside the policy that a resumed run and other learners need; not copied.
+
+        These are the modules and optimizers in attributes. For anything else, such as a coefficient that is adapted,
+        extend this method and `load_state_dict`.
+        """
+        return state_of_parts(self)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state of `state_dict`.
+
+        Raises:
+            CheckpointError: it does not fit; then nothing is changed.
+        """
+        load_parts(self, state)
 
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
         """All T·B transitions of a batch in the order of time; here with generalized advantage estimation.

@@ -70,6 +70,11 @@ def notes_on_changes(before: object, now: object) -> Iterator[str]:
         )
 
 
+def algorithm_named_in(description: object) -> object:
+    """The algorithm of a description."""
+    return _part(description, ("config", "learner", "algorithm"))
+
+
 def _meaning(name: str, value: Any) -> Any:
     """The form of a flag that is compared."""
     return json.loads(value) if name == "env_kwargs" else value

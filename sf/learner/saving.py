@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from sf.config import Config
 from sf.console import Console
 from sf.errors import CheckpointError, ResourceError
-from sf.learner.changes import notes_on_changes, refused_changes
+from sf.learner.changes import algorithm_named_in, notes_on_changes, refused_changes
 from sf.learner.dataset import Transitions
 from sf.learner.update import Update
 from sf.shared.messages import CheckpointSaved, SaveRequest
@@ -24,6 +24,8 @@ from sf.storage import checkpoint
 from sf.storage.experiment import Owner
 
 RANDOM_STATE = "random.torch"
+ALGORITHM = "algorithm."
+"""How the names of tensors begin that an algorithm keeps beside the policy."""
 RESUME_POINT = "moment."
 """How the names of tensors begin that are of the run, not of the policy."""
 MOST_KEPT = 4096
@@ -56,7 +58,7 @@ class Saver:
         Raises:
             ResourceError: it is not enough.
         """
-        tensors = self.update.state_dict()
+        tensors = self._tensors()
         each = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         there = len(checkpoint.list_checkpoints(self.directory)) + (self.directory / checkpoint.BEST).is_dir()
         # Those that are kept, the best one, and one that is being written before another goes.
@@ -90,14 +92,49 @@ class Saver:
         self.has_resumed, tensors = True, dict(newest.tensors)
         self.resume_point = {name: tensors.pop(name) for name in newest.tensors if name.startswith(RESUME_POINT)}
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
+        kept = {
+            name.removeprefix(ALGORITHM): tensors.pop(name) for name in newest.tensors if name.startswith(ALGORITHM)
+        }
         self.update.load_state_dict(tensors)
+        note_on_algorithm = self._resume_algorithm(kept, newest)
         best = checkpoint.load_spare(self.directory / checkpoint.BEST)
         if best is not None and best.data["reward"] is not None:
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
         for note in notes_on_changes(newest.data, self.description) if self._policy_id == 0 else ():  # the same for all
             Console().line(note)
+        if note_on_algorithm:
+            Console().line(note_on_algorithm)
         return newest.env_steps
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """The state of the update and of its algorithm, not copied."""
+        of_algorithm = self.update.algorithm.state_dict()
+        return self.update.state_dict() | {f"{ALGORITHM}{name}": tensor for name, tensor in of_algorithm.items()}
+
+    def _resume_algorithm(self, state: dict[str, torch.Tensor], newest: checkpoint.Checkpoint) -> str:
+        """Gives the algorithm its own state; returns a sentence where it cannot go on as it was.
+
+        Raises:
+            CheckpointError: the state does not fit the same algorithm.
+        """
+        algorithm, own = self.update.algorithm, self.update.algorithm.state_dict()
+        before, now = (algorithm_named_in(data) for data in (newest.data, self.description))
+        if before == now and (state or not own):
+            try:
+                algorithm.load_state_dict(state)
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{newest.path} holds another state of algorithm={now} than it keeps now:\n  {error}\nUse the "
+                    "algorithm as it was, or start anew with --restart_behavior=restart or another --experiment."
+                ) from None
+            return ""
+        told = []
+        if state:
+            told.append(f"The state that algorithm={before} kept beside the policy is dropped: {_parts(state)}.")
+        if own:
+            told.append(f"The state that algorithm={now} keeps beside the policy begins anew: {_parts(own)}.")
+        return " ".join(["Warning:", *told]) if told else ""
 
     def _newest_of_others(self) -> checkpoint.Checkpoint | None:
         """The best one or the newest milestone, of a run that was killed before it had saved anything else.
@@ -131,7 +168,7 @@ class Saver:
         directory, keep = self._place(request)
         if request.kind == "best" and (request.reward is None or request.reward <= self.best_reward):
             return None
-        tensors = self.update.state_dict() | {RANDOM_STATE: torch.get_rng_state()}
+        tensors = self._tensors() | {RANDOM_STATE: torch.get_rng_state()}
         resume_point: dict[str, torch.Tensor] = {}
         if request.kind == "periodic":
             resume_point.update(self.collect_resume_point())
@@ -175,6 +212,11 @@ class Saver:
                 return self.directory / checkpoint.MILESTONES, None
             case _:
                 return self.directory, self.keep
+
+
+def _parts(state: Mapping[str, torch.Tensor]) -> str:
+    """The attributes of an algorithm that tensors belong to."""
+    return ", ".join(sorted({name.partition(".")[0] for name in state}))
 
 
 def _mebibytes(num_bytes: float) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from sf.config import OF_ALGORITHMS, LearnerConfig, changed_algorithm_flags
 from sf.errors import ConfigError
 from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.algorithm_state import parts_unchanged
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
@@ -77,6 +78,11 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     Raises:
         ConfigError: it raises an exception, or a method returns something else than it has to.
     """
+    with parts_unchanged(algorithm):
+        return _tried(algorithm, policy)
+
+
+def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     name = f"algorithm={type(algorithm).__name__}"
     batch = _batch_of_zeros(policy)
     with blamed_on(name, "prepare(batch, policy)"):
@@ -96,7 +102,19 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
         losses = algorithm.loss(evaluation, transitions)
     if problems := [f"{name}: {problem}" for problem in _problems(losses)]:
         raise ConfigError(problems)
+    _try_state(name, algorithm)
     return tuple(losses.terms)
+
+
+def _try_state(name: str, algorithm: Algorithm) -> None:
+    """What would be saved, and whether the algorithm takes it back."""
+    with blamed_on(name, "state_dict()"):
+        state: object = algorithm.state_dict()
+    if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise ConfigError([f"{name}: state_dict must return a dict of tensors by name, but returned {_shown(state)}."])
+    copied = {key: tensor.clone() for key, tensor in state.items()}
+    with blamed_on(name, "load_state_dict(state)"):
+        algorithm.load_state_dict(copied)
 
 
 def _problems(losses: object) -> list[str]:

@@ -245,7 +245,10 @@ class Update:
         return self._summary.read(self.peers)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs to go on as this one would, as named tensors; not copied."""
+        """Everything that a resumed run needs to go on as this one would, as named tensors; not copied.
+
+        The state of the algorithm is apart, see `Algorithm.state_dict`.
+        """
         return {
             **{f"policy.{name}": variable for name, variable in self.policy.variables().items()},
             "optimizer.exp_avg": self.optimizer.exp_avg,

@@ -20,6 +20,7 @@ from sf.config import Config, limit_of_drawn_lag, samples_per_iteration, traject
 from sf.console import Console
 from sf.errors import InternalError
 from sf.learner.admission import Admission
+from sf.learner.algorithm_state import take_state_from_first
 from sf.learner.batch import Batch
 from sf.learner.batcher import Batcher
 from sf.learner.exchange_share import ExchangeShare
@@ -311,6 +312,7 @@ class Learner:
         first = dict(self.peers.take_from_first({"frames": frames} | self.update.state_dict()))
         frames = first.pop("frames")
         self.update.load_state_dict(first)
+        take_state_from_first(self.update.algorithm, self.peers, self.leads)
         return int(frames)
 
     def _progress(self, now: float) -> float:

@@ -1,0 +1,164 @@
+"""The state that an algorithm keeps beside the policy: how it is found, and what becomes of it at a resume.
+
+    algorithm.state_dict() -> named tensors -> checkpoint, other learners -> algorithm.load_state_dict(...)
+
+Modules and optimizers in the attributes of an algorithm are found by themselves, also in a list, tuple or dict there.
+Names are those of the attribute and of the tensor within it, such as ``target.policy_head.weight``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from sf.errors import CheckpointError
+from sf.learner.peers import Peers
+from sf.nets.flat import named_variables
+from sf.storage.differences import tensor_differences
+
+Part = nn.Module | Optimizer
+
+
+def parts_of(owner: object) -> dict[str, Part]:
+    """Modules and optimizers in the attributes of an object, by name."""
+    found: dict[str, Part] = {}
+    for name, value in vars(owner).items():
+        for key, part in _entries(name, value):
+            if isinstance(part, (nn.Module, Optimizer)):
+                found[key] = part
+    return found
+
+
+def _entries(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        yield from ((f"{name}.{key}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"{name}.{index}", part) for index, part in enumerate(value))
+    else:
+        yield name, value
+
+
+def state_of_parts(owner: object) -> dict[str, Tensor]:
+    """Named tensors of the modules and optimizers of an object; not copied."""
+    return {f"{name}.{key}": tensor for name, part in parts_of(owner).items() for key, tensor in _state(part).items()}
+
+
+def load_parts(owner: object, state: Mapping[str, Tensor]) -> None:
+    """Goes on from the tensors of `state_of_parts`.
+
+    Raises:
+        CheckpointError: the modules or optimizers are not those of the state; then nothing is changed.
+    """
+    parts = parts_of(owner)
+    states = {name: _below(name, state) for name in parts}
+    known = {f"{name}.{key}" for name, own in states.items() for key in own}
+    differences = [f"{name}: not expected" for name in sorted(state.keys() - known)]
+    for name, part in parts.items():
+        check = _misfits if isinstance(part, Optimizer) else tensor_differences
+        own: Any = part if isinstance(part, Optimizer) else _state(part)
+        differences += [f"{name}.{line}" for line in check(own, states[name])]
+    if differences:
+        raise CheckpointError("\n  ".join(differences))
+    for name, part in parts.items():
+        if isinstance(part, Optimizer):
+            _load_optimizer(part, states[name])
+            continue
+        with torch.no_grad():
+            for key, tensor in _state(part).items():
+                tensor.copy_(states[name][key])
+
+
+@contextmanager
+def parts_unchanged(owner: object) -> Iterator[None]:
+    """Puts modules and optimizers back to where they are now; those that are made meanwhile stay."""
+    before = [(part, copy.deepcopy(part.state_dict())) for part in parts_of(owner).values()]
+    yield
+    for part, state in before:
+        part.load_state_dict(state)
+
+
+class Stateful(Protocol):
+    """An algorithm, as far as its state goes."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See `Algorithm`."""
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """See `Algorithm`."""
+
+
+def take_state_from_first(algorithm: Stateful, peers: Peers, is_first: bool) -> None:
+    """Gives the state of the first learner's algorithm to all learners; the names in it may differ before."""
+    packed = pack(algorithm.state_dict()) if is_first else torch.empty(0, dtype=torch.uint8)
+    (size,) = peers.sum(len(packed))
+    own = packed if is_first else torch.empty(int(size), dtype=torch.uint8)
+    taken = peers.take_from_first({"state": own})["state"]
+    if not is_first:
+        algorithm.load_state_dict(unpack(taken))
+
+
+def pack(state: Mapping[str, Tensor]) -> Tensor:
+    """[bytes] uint8, all of the tensors with their names; the other direction is `unpack`."""
+    separate = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+    return torch.frombuffer(bytearray(safetensors.torch.save(separate)), dtype=torch.uint8)
+
+
+def unpack(packed: Tensor) -> dict[str, Tensor]:
+    """The tensors of `pack`."""
+    return safetensors.torch.load(packed.numpy().tobytes())
+
+
+def _below(name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{name}."): tensor for key, tensor in state.items() if key.startswith(f"{name}.")}
+
+
+def _state(part: Part) -> dict[str, Tensor]:
+    if isinstance(part, Optimizer):
+        return _state_of_optimizer(part)
+    return {name: variable.detach() for name, variable in named_variables(part)}
+
+
+def _state_of_optimizer(optimizer: Optimizer) -> dict[str, Tensor]:
+    """State of each parameter by its number, and the learning rate of each group of parameters."""
+    saved = optimizer.state_dict()
+    rates = {f"lr.{i}": torch.tensor(group["lr"], dtype=torch.float64) for i, group in enumerate(saved["param_groups"])}
+    return rates | {
+        f"state.{index}.{key}": torch.as_tensor(value)
+        for index, values in saved["state"].items()
+        for key, value in values.items()
+        if isinstance(value, (Tensor, int, float))
+    }
+
+
+def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
+    """A line for each tensor that belongs to no parameter; an optimizer has no state before its first step."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    rates = {f"lr.{i}" for i in range(len(optimizer.param_groups))}
+    lines = [f"{name}: missing" for name in sorted(rates - state.keys())]
+    for name, tensor in state.items():
+        if name in rates:
+            continue
+        kind, _, rest = name.partition(".")
+        index = int(rest.partition(".")[0]) if kind == "state" else len(parameters)
+        if index >= len(parameters) or (tensor.dim() and tensor.shape != parameters[index].shape):
+            lines.append(f"{name}: not expected, found {list(tensor.shape)}")
+    return lines
+
+
+def _load_optimizer(optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
+    saved = optimizer.state_dict()
+    values: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        kind, index, *key = name.split(".")
+        if kind == "lr":
+            saved["param_groups"][int(index)]["lr"] = tensor.item()
+        else:
+            values.setdefault(int(index), {})[".".join(key)] = tensor.clone()
+    optimizer.load_state_dict(saved | {"state": values})
