@@ -68,7 +68,7 @@ def train(
     on_iteration: Callable[[Iteration], object] | None = None,
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[CheckpointSaved], object] | None = None,
-    algorithm: type[Algorithm] | str = "ppo",
+    algorithm: Callable[..., Algorithm] | str = "ppo",
     **flags: Any,
 ) -> TrainResult:
     """Train a policy, as ``sf-train`` does with the same flags; returns when the run is over, also after Ctrl-C.
@@ -81,7 +81,7 @@ def train(
         env: id of the environment.
         on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
             that returns True stops the run.
-        algorithm: a subclass of `sf.Algorithm` at the top level of a module, or what ``--algorithm`` says.
+        algorithm: a subclass of `sf.Algorithm`, a `functools.partial` of one, or what ``--algorithm`` says.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
 
     Raises:

@@ -5,7 +5,9 @@ Torch is not imported here, because rollout workers do without it.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import pickle
 import sys
 import traceback
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sf.errors import ConfigError, SfError
+from sf.errors import ConfigError, SfError, UsageError, text_of
 
 
 @dataclass(eq=False)
@@ -44,17 +46,18 @@ class Plugins:
         Raises:
             ConfigError: something cannot be sent to another process.
         """
+        sent: dict[str, Any] = {}
         for name, make in self.registered.items():
             try:
-                pickle.dumps(make)
+                sent[name] = able_to_travel(make)
             except Exception as error:
                 raise ConfigError(
                     [
-                        f"The {self.kind} {name} cannot be sent to {self.target} ({error}). Define it with def or "
-                        "class at the top level of a module file."
+                        f"The {self.kind} {name} cannot be sent to {self.target} ({text_of(error)}). It must not hold "
+                        "locks, open files or processes. Or define it at the top level of a module file."
                     ]
                 ) from error
-        return dict(self.registered)
+        return sent
 
     def find(self, name: str) -> Any:
         """The function or class behind a registered name, or behind ``module:name``.
@@ -119,6 +122,47 @@ class Plugins:
         return getattr(found, attribute)
 
 
+class ByValue:
+    """A function or class that is pickled with its code, because another process cannot import it."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        """Keeps a function or class, whose signature becomes that of this object."""
+        self.make = make
+        functools.update_wrapper(self, make)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the function or class."""
+        return self.make(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes]]:
+        """What is unpickled is the function or class itself."""
+        import cloudpickle  # most runs do without
+
+        return cloudpickle.loads, (cloudpickle.dumps(self.make),)
+
+
+def able_to_travel(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The function or class, or a form of it that pickle takes to another process.
+
+    What stands in a function, in a notebook or below a main guard is sent with its code, and lambdas are.
+
+    Raises:
+        Exception: it holds something that cannot be pickled.
+    """
+    try:
+        if MAIN not in pickle.dumps(make):
+            return make
+    except Exception:
+        pass  # a lambda, or a class of a function
+    by_value = ByValue(make)
+    pickle.dumps(by_value)
+    return by_value
+
+
+MAIN = b"__main__"
+"""How pickle names the script that was started, which other processes import without what stands below its guard."""
+
+
 @contextmanager
 def blamed_on(plugin: str, call: str) -> Iterator[None]:
     """Turns an exception in the code of a plugin into a ConfigError that holds its traceback."""
@@ -154,17 +198,31 @@ def register_model(name: str, make: Callable[..., Any]) -> None:
     ENCODERS.register(name, make)
 
 
-def name_of_algorithm(algorithm: type | str) -> str:
-    """The value of the flag for a class, which is registered under it; a text is taken as it is.
+def name_of_algorithm(algorithm: Callable[..., Any] | str) -> str:
+    """The value of the flag for a class or a `functools.partial` of one, which is registered under it.
 
-    A class of the main script is named after the file of that script, so that other scripts can import it.
+    A text is taken as it is. A class of the main script is named after the file of that script, so that other scripts
+    can import it.
+
+    Raises:
+        UsageError: it is neither.
     """
     if isinstance(algorithm, str):
         return algorithm
-    module = algorithm.__module__
+    made: object = algorithm
+    arguments = ""
+    if isinstance(made, functools.partial):
+        given = [*map(repr, made.args), *(f"{name}={value!r}" for name, value in made.keywords.items())]
+        made, arguments = made.func, f"({', '.join(given)})"
+    if not (isinstance(made, type) or inspect.isroutine(made)):
+        raise UsageError(
+            f"algorithm is {algorithm!r} ({type(algorithm).__name__}), expected a subclass of sf.Algorithm, a "
+            "functools.partial of one, or a name. Give the class and not an object of it."
+        )
+    module = made.__module__
     if module == "__main__":
         module = Path(getattr(sys.modules["__main__"], "__file__", None) or "main").stem
-    name = f"{module}:{algorithm.__qualname__}"
+    name = f"{module}:{made.__qualname__}{arguments}"
     ALGORITHMS.register(name, algorithm)
     return name
 

@@ -96,6 +96,7 @@ def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
                 f"{NUM_TRAJECTORIES}, but returned {found}. Begin with super().prepare(batch, policy)."
             ]
         )
+    _try_heads(policy, size)
     sequences = Sequences(batch.initial_memory, batch.resets[:-1]) if policy.state_size else None
     evaluation = policy.evaluate(transitions.observations, transitions.actions, sequences)
     with blamed_on(name, "loss(evaluation, minibatch)"):
@@ -104,6 +105,28 @@ def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
         raise ConfigError(problems)
     _try_state(name, algorithm)
     return tuple(losses.terms)
+
+
+def _try_heads(policy: ActorCritic, size: int) -> None:
+    """Calls further heads of the user's encoder with features as losses will see them."""
+    heads = getattr(policy.encoder, "heads", None)
+    if heads is None:
+        return
+    name, width = f"encoder={policy.config.encoder}", policy.policy_head.in_features
+    source = "the recurrent layers, because of --use_rnn=True" if policy.state_size else "its forward"
+    call = f"heads(features), with features [{size}, {width}] of {source}"
+    with torch.no_grad(), blamed_on(name, call):
+        found: object = heads(torch.zeros(size, width, device=policy.flat.device))
+    if not isinstance(found, dict):
+        raise ConfigError([f"{name}: heads must return a dict of tensors by name, but returned {type(found)}."])
+    wrong = [
+        f"{name}: heads must return a tensor of {size} rows as {key!r}, one for each row of features, but it is "
+        f"{_shown(head)}."
+        for key, head in found.items()
+        if not isinstance(head, Tensor) or head.shape[:1] != (size,)
+    ]
+    if wrong:
+        raise ConfigError(wrong)
 
 
 def _try_state(name: str, algorithm: Algorithm) -> None:

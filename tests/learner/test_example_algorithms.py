@@ -15,10 +15,11 @@ from examples.algorithms.auxiliary_loss import Foresight, PPOWithForesight
 from examples.algorithms.decoupled_ppo import DecoupledPPO
 from examples.algorithms.policy_gradient import PolicyGradient
 from sf.config import ModelConfig
-from sf.errors import ExitCode
+from sf.errors import ConfigError, ExitCode
 from sf.learner.algorithm import Algorithm
 from sf.learner.dataset import evaluate_batch
 from sf.learner.ppo import PPO
+from sf.learner.trial import loss_terms_of
 from sf.learner.update import Update
 from sf.plugins import register_model
 from sf.policy import ActorCritic
@@ -69,6 +70,42 @@ def test_an_episode_that_ends_says_nothing_about_the_next_observation() -> None:
     assert ended.any()
     transitions["change"][ended] = 1e6
     assert algorithm.loss(evaluation, transitions).terms["foresight_loss"].item() == before
+
+
+class Heads(Foresight):
+    """Heads that are what a test says."""
+
+    found: Any = None
+
+    def heads(self, features: Tensor) -> Any:
+        return self.found(features) if callable(self.found) else self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "sentence"),
+    [
+        (lambda features: features, {}, r"encoder=heads: heads must return a dict .* but returned <class 'torch.Tens"),
+        (lambda features: {"a": 1.0}, {}, r"must return a tensor of 6 rows as 'a', .* but it is 1\.0\."),
+        (lambda features: {"a": features[:1]}, {}, r"tensor of 6 rows as 'a', .* a tensor of shape \[1, 64\] without"),
+        (
+            lambda features: {"a": features.missing},
+            {},
+            r"encoder=heads raised AttributeError in heads\(features\), w",
+        ),
+        (
+            lambda features: {"a": features @ torch.zeros(64, 2)},
+            {"use_rnn": True, "rnn_size": 16},
+            r"raised RuntimeError in heads\(features\), with features \[6, 16\] of the recurrent layers, because of",
+        ),
+    ],
+)
+def test_heads_are_tried_before_a_run(found: Any, settings: dict[str, Any], sentence: str) -> None:
+    register_model("heads", Heads)
+    info = EnvInfo("test", 1, {"obs": LeafSpec((4,), "float32")}, DISCRETE)
+    policy = ActorCritic(info, ModelConfig(encoder="heads", **settings))
+    policy.encoder.found = found
+    with pytest.raises(ConfigError, match=sentence):
+        loss_terms_of(PPO(learner_config()), policy)
 
 
 def slow_decoupled(now: Any, proximal: Any, behavior: Any, advantages: Any) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -257,9 +259,18 @@ def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) ->
 
 
 def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENCODERS.registered, "lambda", lambda shapes, config: Mean(shapes, config))
-    with pytest.raises(ConfigError, match="The encoder lambda cannot be sent to the learner"):
+    lock = threading.Lock()
+    monkeypatch.setitem(ENCODERS.registered, "locked", lambda shapes, config: lock)
+    with pytest.raises(ConfigError, match=r"The encoder locked cannot be sent to the learner .* must not hold locks"):
         plugins_to_send()
+
+
+def test_plugins_without_a_module_of_their_own_are_sent_with_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENCODERS, "registered", {"lambda": lambda shapes, config: (shapes, 7), "plain": OneLayer})
+    sent = pickle.loads(pickle.dumps(plugins_to_send()))
+    found, plain = (sent[0][name] for name in ("lambda", "plain"))
+    assert found("shapes", None) == ("shapes", 7)
+    assert plain is OneLayer
 
 
 def test_registering_needs_no_torch() -> None:

@@ -1,0 +1,64 @@
+"""Classes and functions that other processes cannot import: of a notebook, below a main guard, of a function."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sf.config import LearnerConfig
+from sf.errors import ExitCode, UsageError
+from sf.learner.ppo import PPO
+from sf.plugins import ALGORITHMS, name_of_algorithm
+from tests.helpers.commands import ROOT, TIMEOUT_S
+
+SCRIPT = """
+import functools
+import sf
+
+if __name__ == "__main__":
+    class Guarded(sf.PPO):
+        def __init__(self, config, scale=1.0):
+            super().__init__(config)
+            self.scale = scale
+
+        def loss(self, evaluation, minibatch):
+            return super().loss(evaluation, minibatch).plus(extra=0.0 * self.scale * evaluation.entropy.mean())
+
+    sf.register_model("small", lambda shapes, config: __import__("torch").nn.Linear(4, 8))
+    result = sf.train(
+        "CartPole-v1", algorithm={algorithm}, train_for_env_steps=1500, num_workers=1, seed=1, serial_mode={serial},
+        experiment_summaries_interval=1,
+    )
+    assert "train/extra" in result.metrics, sorted(result.metrics)
+    print(result.exit_reason)
+"""
+
+
+@pytest.mark.parametrize(("algorithm", "serial"), [("Guarded", True), ("functools.partial(Guarded, scale=2.0)", False)])
+def test_a_class_below_a_main_guard_trains(algorithm: str, serial: bool, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.format(algorithm=algorithm, serial=serial))
+    finished = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S,
+        env={"PYTHONPATH": ROOT, "PATH": "/usr/bin:/bin"}, check=False,
+    )  # fmt: skip
+    assert finished.returncode == ExitCode.FINISHED, finished.stderr
+    assert "train_for_env_steps reached" in finished.stdout
+
+
+def test_a_partial_class_has_its_arguments_in_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ALGORITHMS, "registered", {})
+    partial = functools.partial(PPO, scale=2.0)
+    name = name_of_algorithm(partial)
+    assert name == "sf.learner.ppo:PPO(scale=2.0)"
+    assert ALGORITHMS.find(name) is partial
+
+
+@pytest.mark.parametrize("wrong", [PPO(LearnerConfig()), None, 3])
+def test_an_object_in_place_of_a_class_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"algorithm is .*, expected a subclass of sf\.Algorithm, a functools"):
+        name_of_algorithm(wrong)
