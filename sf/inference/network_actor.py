@@ -39,6 +39,7 @@ class NetworkActor:
         Raises:
             ResourceError: there is no accelerator.
         """
+        torch.set_default_dtype(torch.float32)  # a module of the user's may have chosen another one
         torch.set_num_threads(1)  # the other cores belong to other roles
         self.device = use_device(accelerator, arena)
         self.network = ActorCritic(info, config.model, self.device, config.run.bf16)

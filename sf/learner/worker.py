@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from sf.config import Config, limit_of_drawn_lag, samples_per_iteration, trajectories_per_dataset
@@ -44,6 +45,13 @@ from sf.storage.experiment import Owner
 
 LATEST = 1 - 1e-3
 """Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""
+
+
+def seed_of_policy(seed: int, policy_id: int) -> int:
+    """The seed of the first weights: that of the run for policy 0, one that no other policy and run has for others."""
+    if policy_id == 0:
+        return seed
+    return int(np.random.SeedSequence(seed, spawn_key=(policy_id,)).generate_state(1)[0])
 
 
 class Learner:
@@ -89,7 +97,8 @@ class Learner:
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
         """The session looks at rewards after each iteration then, so that the run stops where it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step * context.rank.world_size
-        torch.manual_seed(context.seed + policy_id)
+        torch.set_default_dtype(torch.float32)  # a module of the user's may have chosen another one
+        torch.manual_seed(seed_of_policy(context.seed, policy_id))
         torch.set_num_threads(compute.num_threads)
         keep_freed_memory()
         self.device = use_device(compute.accelerator, arena)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_MINUS_ONE = torch.tensor(-1.0)
+_MINUS_ONE = torch.tensor(-1.0, dtype=torch.float32)
 
 
 def _has_fast_tanh() -> bool:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from sf.config import ModelConfig
 from sf.nets.distributions import MASKED_LOGIT, action_distribution
+from sf.nets.dtype import float32_by_default
 from sf.nets.flat import FlatVariables, named_variables
 from sf.nets.inputs import Inputs
 from sf.nets.networks import linear, make_encoder
@@ -56,7 +57,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.info, self.config, self.bf16 = info, config, bf16
         self._device = torch.device(device)
-        with self._device:
+        with self._device, float32_by_default():
             self._build(info, config)
         self.eval()  # a layer that drops at random would make two policies of the one that acts and the one that trains
         self._variables = FlatVariables(self, self._device)
@@ -125,7 +126,7 @@ class ActorCritic(nn.Module):
 
     def get_initial_state(self, batch_size: int) -> Tensor:
         """[B, S] recurrent state at the beginning of an episode: zeros; S is 0 without one."""
-        return torch.zeros(batch_size, self.state_size, device=self.flat.device)
+        return torch.zeros(batch_size, self.state_size, dtype=torch.float32, device=self.flat.device)
 
     @torch.inference_mode()
     def act(
@@ -264,11 +265,23 @@ class ActorCritic(nn.Module):
             copied.flat.copy_(self.flat)
         return copied
 
+    def __reduce__(self) -> tuple[Callable[..., ActorCritic], tuple[object, ...]]:
+        """Pickled as its description and its variables; an encoder of the user's must be known where it is loaded."""
+        return _network_of, (self.info, self.config, str(self._device), self.bf16, self.flat.detach().clone())
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoReturn:
         raise TypeError(
             "ActorCritic.to, .cuda, .float and the like would tear the variables out of the flat vector. "
             "Give the device to the constructor instead: ActorCritic(info, config, device)."
         )
+
+
+def _network_of(info: EnvInfo, config: ModelConfig, device: str, bf16: bool, flat: Tensor) -> ActorCritic:
+    """The network that was pickled."""
+    network = ActorCritic(info, config, device, bf16)
+    with torch.no_grad():
+        network.flat.copy_(flat)
+    return network
 
 
 def in_bfloat16(encode: Encode, device_type: str) -> Encode:

@@ -51,7 +51,8 @@ class Categorical(nn.Module):
 
     def noise(self, num_rows: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:
         """[B, noise_size] logarithms of exponential times."""
-        return torch.empty(num_rows, self.noise_size, device=device).exponential_(generator=generator).log_()
+        times = torch.empty(num_rows, self.noise_size, dtype=torch.float32, device=device)
+        return times.exponential_(generator=generator).log_()
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         """Actions, int64.
@@ -161,7 +162,7 @@ class DiagonalGaussian(nn.Module):
 
     def noise(self, num_rows: int, generator: torch.Generator | None, device: torch.device | None = None) -> Tensor:
         """[B, d] standard normal numbers."""
-        return torch.empty(num_rows, self.size, device=device).normal_(generator=generator)
+        return torch.empty(num_rows, self.size, dtype=torch.float32, device=device).normal_(generator=generator)
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         """Actions [B, d]."""

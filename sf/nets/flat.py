@@ -28,7 +28,7 @@ class FlatVariables:
         self.vector = torch.cat([variable.detach().reshape(-1).to(device) for _, variable in variables])
         num_trainable = sum(p.numel() for p in module.parameters())
         self.parameters = nn.Parameter(self.vector[:num_trainable])
-        self.gradient = self.parameters.grad = torch.zeros(num_trainable, device=device)
+        self.gradient = self.parameters.grad = torch.zeros(num_trainable, dtype=torch.float32, device=device)
         start = 0
         for _, variable in variables:
             stop = start + variable.numel()

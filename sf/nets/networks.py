@@ -12,6 +12,7 @@ from torch.nn import functional
 from sf.config import ModelConfig
 from sf.errors import ConfigError
 from sf.nets.activations import ACTIVATIONS
+from sf.nets.dtype import float32_by_default
 from sf.nets.flat import named_variables
 from sf.nets.initialization import orthogonal
 from sf.plugins import ENCODERS, blamed_on
@@ -170,7 +171,8 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
         return encoder, encoder.num_features
     name = config.encoder
     make = ENCODERS.find(name)
-    with blamed_on(f"encoder={name}", "its construction"):
+    # Its module may have chosen another default dtype when it was imported.
+    with blamed_on(f"encoder={name}", "its construction"), float32_by_default():
         module = make(dict(shapes), config)
     if not isinstance(module, nn.Module):
         raise ConfigError([f"encoder={name} made a {type(module).__name__}, expected a torch.nn.Module. Return one."])
@@ -186,7 +188,7 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
             ]
         )
     with torch.no_grad(), blamed_on(f"encoder={name}", "forward"):
-        features = module({key: torch.zeros(2, *shape) for key, shape in shapes.items()})
+        features = module({key: torch.zeros(2, *shape, dtype=torch.float32) for key, shape in shapes.items()})
     if not (
         isinstance(features, Tensor) and features.dim() == 2 and (len(features), features.dtype) == (2, torch.float32)
     ):

@@ -30,6 +30,10 @@ class Fit:
         self.leaves = tuple(leaves(specs))
         self._expected = tuple((spec.dtype, spec.shape, len(spec.shape)) for spec in self.leaves)
 
+    def __reduce__(self) -> tuple[type[Fit], tuple[Nest]]:
+        """Pickled as the specs, which say everything."""
+        return Fit, (self._specs,)
+
     def flatten(self, nest: Nest) -> list[Nest] | None:
         """The leaves in the order of those of the specs; None where `check_structure` has the last word."""
         found: list[Nest] = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from sf.nets.outputs import PolicyStep
 from sf.policy.leaf_distributions import Fixed
-from sf.policy.log_probability import with_log_probability
+from sf.policy.log_probability import no_log_probability, with_log_probability
 from sf.policy.nests import Nest, map_leaves
 from sf.policy.policy import Policy
 from sf.policy.seeding import Seed
@@ -47,7 +45,7 @@ class GreedyPolicy(Policy):
         step = self.wrapped._mode_action(time_step, policy_state)
         num_outer = time_step.step_type.dim()
         if self.wrapped.emit_log_probability:  # nothing was drawn here either
-            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape, device=self.device), self.action_spec)
+            zeros = map_leaves(lambda _: no_log_probability(time_step.step_type, self.device), self.action_spec)
             step = step._replace(info=with_log_probability(step.info, zeros))
         return step._replace(action=map_leaves(lambda value: Fixed(value, num_outer), step.action))
 

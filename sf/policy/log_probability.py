@@ -27,6 +27,11 @@ def log_probability_of(distribution: Distribution, action: Tensor, num_outer: in
     return total.to(torch.float32)
 
 
+def no_log_probability(step_type: Tensor, device: torch.device | None) -> Tensor:
+    """One 0 for each element of a batch, where nothing was drawn that a log-probability could belong to."""
+    return torch.zeros(step_type.shape, dtype=torch.float32, device=device)
+
+
 def with_log_probability_spec(info_spec: Nest, action_spec: Nest) -> Nest:
     """Specs of side information with one of a log-probability added for each leaf of the action."""
     spec = map_leaves(lambda leaf: BoundedTensorSpec((), torch.float32, leaf.name, float("-inf"), 0.0), action_spec)

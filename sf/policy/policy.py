@@ -19,7 +19,12 @@ from sf.nets.flat import named_variables
 from sf.nets.outputs import PolicyStep
 from sf.policy.blending import blend
 from sf.policy.fitting import Fit
-from sf.policy.log_probability import log_probability_of, with_log_probability, with_log_probability_spec
+from sf.policy.log_probability import (
+    log_probability_of,
+    no_log_probability,
+    with_log_probability,
+    with_log_probability_spec,
+)
 from sf.policy.masks import Splitter, choose_splitter, masked
 from sf.policy.nests import Nest, check_structure, has_keys, leaves, map_leaves, without_extra_keys
 from sf.policy.seeding import Seed, seeded
@@ -197,7 +202,7 @@ class Policy(nn.Module):
             policy_state = self._reset_state(time_step, policy_state)
         step = self._masked_distribution(time_step, policy_state)
         if self.emit_log_probability:
-            zeros = map_leaves(lambda _: torch.zeros(time_step.step_type.shape, device=self.device), self._action_spec)
+            zeros = map_leaves(lambda _: no_log_probability(time_step.step_type, self.device), self._action_spec)
             step = step._replace(info=with_log_probability(step.info, zeros))
         if self.validate_args:
             self._check_action_structure(step)

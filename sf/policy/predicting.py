@@ -32,7 +32,7 @@ def predict(
         raise ValueError(f"episode_start has {len(starts)} entries for {num} observations.")
     is_new = torch.from_numpy(starts.copy()).expand(num)
     step_type = torch.where(is_new, int(StepType.FIRST), int(StepType.MID)).to(torch.int32)
-    time_step = TimeStep(step_type, torch.zeros(num), torch.ones(num), tensors)
+    time_step = TimeStep.first(tensors, num)._replace(step_type=step_type)
     time_step = map_leaves(lambda leaf: leaf.to(policy.device), time_step)
     if state is None:
         policy_state = policy.get_initial_state(num)

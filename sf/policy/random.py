@@ -52,7 +52,7 @@ def _choices(spec: BoundedTensorSpec, outer: tuple[int, ...]) -> Distribution:
     """One choice, or a vector of them, all alike; the mask makes the difference."""
     low, _ = spec.limits
     counts = np.ravel(spec.maximum - spec.minimum + 1).astype(int).tolist()
-    logits = torch.full((len(counts), max(counts)), MASKED_LOGIT)
+    logits = torch.full((len(counts), max(counts)), MASKED_LOGIT, dtype=torch.float32)
     for row, count in zip(logits, counts, strict=True):
         row[:count] = 0.0
     logits = logits.expand(*outer, *logits.shape)

@@ -34,7 +34,8 @@ class TimeStep(NamedTuple):
         """The time step of a `reset`; with a batch size one for each element."""
         outer = () if batch_size is None else (batch_size,)
         step_type = torch.full(outer, StepType.FIRST, dtype=torch.int32)
-        return cls(step_type, torch.zeros(outer), torch.ones(outer), observation)
+        reward, discount = torch.zeros(outer, dtype=torch.float32), torch.ones(outer, dtype=torch.float32)
+        return cls(step_type, reward, discount, observation)
 
     @classmethod
     def after(cls, observation: Nest, reward: Any, terminated: Any, truncated: Any) -> TimeStep:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
-from sf.errors import ConfigError, EnvError, ResourceError
+from sf.errors import ConfigError, EnvError, ResourceError, UsageError
 from sf.machine.cores import usable_cores
 from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told, threads_beyond_cores
 from sf.machine.rank import ALONE, Rank
@@ -83,6 +84,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         ensure_shared_memory()
     early = early_signals()  # until there is something to save
     source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
+    if config.run.serial_mode:
+        _expect_float32()
     has_core_left = usable_cores() > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
@@ -111,6 +114,21 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     for note in _notes(config, source, look):
         console.plain(note)
     return Prepared(config, given, source, info, early, started_by, rank, starts)
+
+
+def _expect_float32() -> None:
+    """Of the process in which a serial run trains; other processes choose for themselves.
+
+    Raises:
+        UsageError: tensors of this program have another dtype by default.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.get_default_dtype() is not torch.float32:
+        raise UsageError(
+            f"The default dtype of torch is {torch.get_default_dtype()} in this process, in which a serial run trains "
+            "networks of float32. Leave torch.set_default_dtype out and give your own tensors their dtype, or train "
+            "with --serial_mode=False."
+        )
 
 
 def _expect_compiler(config: Config) -> None:

@@ -28,16 +28,21 @@ class SerialRoles:
         self.roles: dict[str, Role] = {}
         self.messages: list[Any] = []
         self.simulators: Simulators | None = None
-        self._mark = contextlib.ExitStack()
+        self._settings = contextlib.ExitStack()
         self._at_work: Role | None = None
         """Whose step has not come back."""
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; exceptions are raised as they are."""
-        from sf.run.resume_point import build_where_it_was  # with torch, which a supervisor of processes does without
+        import torch  # which a supervisor of processes does without
 
+        from sf.run.resume_point import build_where_it_was
+
+        # The program around it may be within torch.no_grad() or torch.inference_mode().
+        self._settings.enter_context(torch.inference_mode(False))
+        self._settings.enter_context(torch.enable_grad())
         self.simulators = Simulators()
-        self._mark.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
+        self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
         roles = build_where_it_was(specs, self.shared.arena)
         self.roles = {spec.name: role for spec, role in zip(specs, roles, strict=True)}
         for role in roles:
@@ -94,5 +99,5 @@ class SerialRoles:
                 problems.append(f"Closing {name} raised {type(error).__name__}: {error}")
         if self.simulators is not None:
             self.simulators.close()
-        self._mark.close()
+        self._settings.close()
         return problems

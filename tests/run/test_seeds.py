@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from sf.learner.worker import seed_of_policy
 from sf.machine.rank import ALONE, Rank
 from tests.helpers.lab import make_lab, step_until
 
@@ -79,6 +80,13 @@ def test_no_two_sources_of_a_kind_are_alike(runs: list[dict[str, Any]]) -> None:
         values = [str(value) for name, value in runs[0].items() if name.startswith(kind)]
         assert len(values) >= 2, kind
         assert len(set(values)) == len(values), kind
+
+
+def test_a_second_policy_does_not_begin_like_the_first_one_of_the_next_seed(runs: list[dict[str, Any]]) -> None:
+    seeds = [seed_of_policy(seed, policy_id) for seed in range(50) for policy_id in range(8)]
+    assert len(set(seeds)) == len(seeds)
+    assert runs[0]["weights 1"] != runs[2]["weights 0"], "seeds 7 and 8"
+    assert seed_of_policy(7, 0) == 7, "runs of one policy repeat those of earlier versions"
 
 
 def test_every_episode_of_a_serial_run_has_a_seed_of_its_own(tmp_path: Path) -> None:
