@@ -197,6 +197,8 @@ class PlanActor:
         observations = slots.observations[self.leaf][slot, t]
         for number, policy in enumerate(self.policies.values()):
             rows = agents.rows_of(number) if len(self.policies) > 1 else ALL
+            if not isinstance(rows, slice) and not len(rows):
+                continue
             before = [state[rows].copy() for state in agents.states[number]]
             previous = agents.last_actions[rows], agents.last_rewards[rows]
             actions, following, extra = self._compute(number, policy, observations[rows], before, *previous)

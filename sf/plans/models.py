@@ -64,7 +64,7 @@ class TorchModel(nn.Module):
         """[n, size] float32."""
         if self.num_choices:
             return nn.functional.one_hot(obs.to(torch.int64), self.num_choices).to(torch.float32)
-        return obs.reshape(len(obs), -1).to(torch.float32)
+        return obs.flatten(1).to(torch.float32) if obs.ndim > 1 else obs[:, None].to(torch.float32)
 
 
 class LSTMModel(TorchModel):
