@@ -70,7 +70,8 @@ def build_torch_policy(name: str, *, loss_fn: Callable[..., Any] | None = None, 
     make_model_and_action_dist  the same -> model, distribution class
     compute_gradients_fn        (policy, batch) -> gradients, statistics
     apply_gradients_fn          (policy, gradients)
-    mixins                      classes whose methods win over those of the policy
+    mixins                      classes whose methods win over those of the policy; a hook calls their
+                                constructors, if they have any
     ==========================  =====================================================================
 
     Returns:
@@ -95,7 +96,9 @@ def _no_loss(*_: Any) -> Tensor:
 
 
 def _class_of(hooks: Hooks) -> type[TorchPolicy]:
-    return type(hooks.name, (*hooks.mixins, TorchPolicy), {"hooks": hooks, "__module__": __name__})
+    # Its own constructor: that of a mixin is called by a hook, with the arguments that the mixin wants.
+    own = {"hooks": hooks, "__init__": TorchPolicy.__init__, "__module__": __name__}
+    return type(hooks.name, (*hooks.mixins, TorchPolicy), own)
 
 
 class TorchPolicy(Policy):

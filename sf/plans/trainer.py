@@ -213,11 +213,12 @@ def build_trainer(
         get_policy_class: from the settings to another policy class, or None.
         before_init: called with the trainer before its workers are made.
         after_init: called with it at the end.
-        mixins: classes whose methods win over those of `Trainer`.
+        mixins: classes whose methods win over those of `Trainer`; `before_init` or `after_init` calls their
+            constructors, if they have any.
     """
     parts = {
         "name": name, "default_policy": default_policy, "default_config": dict(default_config or {}),
-        "mixins": tuple(mixins),
+        "mixins": tuple(mixins), "__init__": Trainer.__init__,
     }  # fmt: skip
     functions = {
         "execution_plan": execution_plan, "validate_config": validate_config, "get_policy_class": get_policy_class,

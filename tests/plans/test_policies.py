@@ -12,10 +12,18 @@ import pytest
 import torch
 
 from sf.errors import UsageError
-from sf.plans import SampleBatch, TorchModel, build_torch_policy, build_trainer, compute_advantages
+from sf.plans import (
+    ParallelRollouts,
+    SampleBatch,
+    StandardMetricsReporting,
+    TorchModel,
+    build_torch_policy,
+    build_trainer,
+    compute_advantages,
+)
 from sf.plans.flat_weights import num_words, read_weights, write_weights
 from sf.plans.models import LSTMModel
-from tests.helpers.planned import CountingPolicy, TorchPull, pull
+from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
 SPACES = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
@@ -173,6 +181,42 @@ def test_d6_methods_of_mixins_win_and_they_are_set_up_before_the_loss() -> None:
     assert seen == [0.25]
     policy.update_kl(1.0)
     assert policy.kl_coeff == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("hook", ["before_loss_init", "after_init"])
+def test_d6_constructor_of_a_mixin_is_called_by_a_hook_and_by_nothing_else(hook: str) -> None:
+    """So the mixins of RLlib are written."""
+
+    class Schedule:
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.rates = [*getattr(self, "rates", []), config["lr"]]
+
+        def on_global_var_update(self, global_vars: dict[str, Any]) -> None:
+            super().on_global_var_update(global_vars)  # type: ignore[misc]  # of the policy
+            self.rates.append(global_vars["timestep"])
+
+    def set_up(policy: Any, obs_space: Any, action_space: Any, config: dict[str, Any]) -> None:
+        Schedule.__init__(policy, config)
+
+    policy = build_torch_policy("Mixed", loss_fn=pull, mixins=[Schedule], **{hook: set_up})(*SPACES, {"lr": 0.5})
+    policy.on_global_var_update({"timestep": 3})
+    assert (policy.rates, policy.global_timestep) == ([0.5, 3], 3)
+
+
+def test_d6_constructor_of_a_mixin_of_a_trainer_is_called_by_a_hook() -> None:
+    class Curriculum:
+        def __init__(self, level: int) -> None:
+            self.level = level
+
+    def plan(workers: Any, config: Any) -> Any:
+        return StandardMetricsReporting(ParallelRollouts(workers), workers, config)
+
+    trainer_class = build_trainer(
+        "Mixed", execution_plan=plan, default_policy=TorchPull, mixins=(Curriculum,),
+        before_init=lambda trainer: Curriculum.__init__(trainer, 3),
+    )  # fmt: skip
+    with trainer_class({"env": TEN_STEPS}) as trainer:
+        assert trainer.level == 3  # type: ignore[attr-defined]  # of the mixin
 
 
 def test_d7_with_updates_leaves_the_original() -> None:
