@@ -16,6 +16,8 @@ from sf.plans.worker_set import WorkerSet
 from sf.shared.records import Episode
 
 EPISODES_FOR_MEAN = 100
+STEPS_OF_LAST_RESULT = "last_result_ts"
+"""A counter, so that a restored plan goes on with it."""
 
 
 class IterationIsOver:
@@ -24,13 +26,14 @@ class IterationIsOver:
     def __init__(self, seconds: float, steps: int) -> None:
         """The first iteration begins now."""
         self.seconds, self.steps = seconds, steps
-        self._last_s, self._last_steps = time.monotonic(), 0
+        self._last_s = time.monotonic()
 
     def __call__(self, _: Any) -> bool:
-        now_s, now_steps = time.monotonic(), LocalIterator.get_metrics().counters[STEPS_SAMPLED]
-        if now_s - self._last_s < self.seconds or now_steps - self._last_steps < self.steps:
+        now_s, counters = time.monotonic(), LocalIterator.get_metrics().counters
+        now_steps = counters[STEPS_SAMPLED]
+        if now_s - self._last_s < self.seconds or now_steps - counters[STEPS_OF_LAST_RESULT] < self.steps:
             return False
-        self._last_s, self._last_steps = now_s, now_steps
+        self._last_s, counters[STEPS_OF_LAST_RESULT] = now_s, now_steps
         return True
 
 

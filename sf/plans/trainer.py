@@ -15,6 +15,7 @@ from sf.errors import CheckpointError, ConfigError, UsageError
 from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
 from sf.plans.policy import Policy
 from sf.plans.program import default_mapping
+from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.worker_set import SETTINGS, WorkerSet
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -84,12 +85,7 @@ class Trainer:
             signals,
         )
         self.iteration, self._seconds = 0, 0.0
-        self.plan = cls.execution_plan(self.workers, self.config)
-        if not isinstance(self.plan, LocalIterator):
-            raise UsageError(
-                f"The plan of {cls.__name__} returned a {type(self.plan).__name__}, expected the iterator of "
-                "StandardMetricsReporting."
-            )
+        self.plan = self._built_plan()
         if cls.after_init is not None:
             cls.after_init(self)
 
@@ -136,7 +132,7 @@ class Trainer:
         return str(path)
 
     def restore(self, checkpoint_path: str | Path) -> None:
-        """Goes on from what `save` has written; episodes begin anew.
+        """Goes on from what `save` has written; episodes that are under way go on.
 
         Raises:
             CheckpointError: there is nothing that fits.
@@ -159,14 +155,18 @@ class Trainer:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state of `state`."""
-        local = self.workers.local_worker()
+        """Goes on from a state of `state`, with a new plan: nothing of the old one is learned from or reported."""
+        self.plan.close()
+        self.plan, local = self._built_plan(), self.workers.local_worker()
         for name, own in state["policies"].items():
             local.get_policy(name).set_state({**own, "weights": _as_arrays(own["weights"])})
-        self.plan.shared_metrics.get().counters.update(state["counters"])
+        counters = self.plan.shared_metrics.get().counters
+        counters.update(state["counters"])
+        local.num_steps, self.iteration, self._seconds = state["num_steps"], state["iteration"], state["seconds"]
+        local.set_global_vars({"timestep": counters[STEPS_SAMPLED]})
+        self.workers.new_episodes()  # those that ended before
         if self.workers.has_begun:
             self.workers.sync_weights()
-        local.num_steps, self.iteration, self._seconds = state["num_steps"], state["iteration"], state["seconds"]
 
     def stop(self) -> None:
         """Ends the plan and its processes."""
@@ -180,6 +180,16 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _built_plan(self) -> LocalIterator:
+        cls = type(self)
+        plan = cls.execution_plan(self.workers, self.config)
+        if not isinstance(plan, LocalIterator):
+            raise UsageError(
+                f"The plan of {cls.__name__} returned a {type(plan).__name__}, expected the iterator of "
+                "StandardMetricsReporting."
+            )
+        return plan
 
     def _policy_class(self) -> type[Policy]:
         cls = type(self)

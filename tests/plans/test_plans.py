@@ -260,6 +260,32 @@ def test_d46_iterations_and_restored_counters(tmp_path: Path) -> None:
         third.restore(tmp_path / "nothing.pt")
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_d46_restore_in_the_middle_goes_back_in_everything(tmp_path: Path, num_workers: int) -> None:
+    settings = {
+        "env": TEN_STEPS, "num_workers": num_workers, "rollout_fragment_length": 40, "train_batch_size": 120,
+        "timesteps_per_iteration": 240,
+    }  # fmt: skip
+    with A2C.with_updates(default_policy=CountingPolicy)(settings) as trainer:
+        assert trainer.train()["timesteps_total"] == 240
+        path, learned = trainer.save(tmp_path), trainer.get_policy().learned
+        train(trainer, 4_100)
+        for worker in trainer.workers.remote_workers():
+            worker.sample()  # its episodes are of before the restore
+        learned.clear()
+        trainer.restore(path)
+        assert trainer.workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 240}] * (
+            1 + num_workers
+        )
+        result = trainer.train()
+        assert (result["timesteps_total"], result["training_iteration"], learned) == (480, 2, [120, 120])
+        assert result["episodes_this_iter"] == 24
+        assert trainer.workers.local_worker().lags.last.min == 0, "weights are published under their step"
+        with A2C.with_updates(default_policy=CountingPolicy)(settings) as other:
+            other.restore(path)
+            assert other.train()["timesteps_total"] == 480
+
+
 def test_settings_that_a_trainer_does_not_have_are_named() -> None:
     with pytest.raises(ConfigError, match="A2C has no setting lear_rate"):
         A2C({**CARTPOLE, "lear_rate": 1.0})
