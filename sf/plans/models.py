@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sf.plans.minibatches import sequence_starts
 from sf.shared.arena import Array
 
 STATE_IN, STATE_OUT = "state_in_{}", "state_out_{}"
@@ -92,7 +93,8 @@ class LSTMModel(TorchModel):
     def from_batch(self, batch: Mapping[str, Any]) -> tuple[Tensor, list[Tensor]]:
         """Runs of rows of one episode go through the LSTM together, from the states that the first of them had."""
         encoded = torch.tanh(self.encoder(self.features(batch["obs"])))
-        starts, lengths = runs(batch["eps_id"], batch["unroll_id"], batch["t"])
+        starts = sequence_starts(batch)
+        lengths = np.diff([*starts, len(encoded)]).tolist()
         padded = nn.utils.rnn.pad_sequence(list(torch.split(encoded, lengths)))  # [longest, runs, width]
         before = [batch[STATE_IN.format(i)][starts][None] for i in range(2)]
         after, _ = self.lstm(padded, (before[0], before[1]))
@@ -103,20 +105,6 @@ class LSTMModel(TorchModel):
         self._value = self.values(features).squeeze(-1)
         outputs: Tensor = self.outputs(features)
         return outputs
-
-
-def runs(episodes: Tensor, fragments: Tensor, steps: Tensor) -> tuple[Tensor, list[int]]:
-    """Where the rows of a batch stop following each other: first rows [runs], and the number of rows of each run.
-
-    Args:
-        episodes: [n] numbers of episodes.
-        fragments: [n] numbers of fragments.
-        steps: [n] steps within the episode.
-    """
-    follows = (episodes[1:] == episodes[:-1]) & (fragments[1:] == fragments[:-1]) & (steps[1:] == steps[:-1] + 1)
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), (~follows).nonzero()[:, 0] + 1])
-    stops = torch.cat([starts[1:], torch.tensor([len(episodes)])])
-    return starts, (stops - starts).tolist()
 
 
 def _layers(sizes: list[int], activation: type[nn.Module], gain: float) -> nn.Sequential:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sf.plans.local_iterator import LocalIterator
 from sf.plans.metrics import MetricsContext, SharedMetrics
+from sf.plans.minibatches import minibatches
 from sf.plans.parallel_iterator import ParallelIterator
 from sf.plans.policy_map import Batch, PolicyMap
 from sf.plans.rollout_ops import AGENT_STEPS_SAMPLED, STEPS_SAMPLED
@@ -38,7 +39,8 @@ class TrainOneStep:
             workers: of the plan.
             policies: that learn; None for all that are trained.
             num_sgd_iter: passes over a batch.
-            sgd_minibatch_size: rows of a minibatch, drawn anew in each pass; 0 for the whole batch.
+            sgd_minibatch_size: rows of a minibatch, drawn anew in each pass; 0 for the whole batch. A recurrent policy
+                gets whole sequences.
 
         Raises:
             UsageError: there is no policy of a name.
@@ -66,12 +68,11 @@ class TrainOneStep:
         return batch, info
 
     def _learn(self, local: PolicyMap, name: str, batch: SampleBatch) -> dict[str, Any]:
-        size, found = self.sgd_minibatch_size or batch.count, []
-        for _ in range(self.num_sgd_iter):
-            whole = size >= batch.count
-            order = np.arange(batch.count) if whole else self._random.permutation(batch.count)
-            for rows in np.split(order, range(size, batch.count, size)):
-                found.append(local.learn(name, batch if whole else batch.take(rows)))
+        found = [
+            local.learn(name, part)
+            for _ in range(self.num_sgd_iter)
+            for part in minibatches(batch, self.sgd_minibatch_size, self._random)
+        ]
         return _means(found)
 
 
