@@ -1,0 +1,79 @@
+"""The agents of one group of environments: their episodes, policies and recurrent states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sf.plans.columns import POLICY
+from sf.shared.arena import Array
+from sf.shared.slots import Topology
+
+
+class GroupOfAgents:
+    """The agents of one group of environments, one per row: their episodes, policies and recurrent states."""
+
+    def __init__(self, topology: Topology, actions: Array, first_episode: int) -> None:
+        """Begins with episodes that have not begun.
+
+        Args:
+            topology: sizes of a group.
+            actions: [rows, ...], for their type.
+            first_episode: the numbers of episodes begin here.
+        """
+        rows, self._agents_per_env = topology.rows, topology.agents_per_env
+        self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
+        self.states: list[list[Array]] = []
+        """Of each policy: [rows, ...] each."""
+        self._initial: list[list[Array]] = []
+        self._policies, self._next_episode = np.zeros(rows, np.int64), first_episode
+        self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._fragment = first_episode
+        self._is_over = np.ones(rows, bool)
+        """Whether the episode of an agent has ended; that of the environment ends with the last one."""
+
+    def begin_fragment(self, policies: Sequence[Any], policy_of: Callable[[int], int]) -> None:
+        """Before the first step of a fragment."""
+        if not self.states:
+            self._initial = [[np.asarray(state) for state in policy.get_initial_state()] for policy in policies]
+            rows = len(self._steps)
+            self.states = [[np.repeat(state[None], rows, 0) for state in initial] for initial in self._initial]
+        self._policy_of = policy_of
+        self._fragment += 1
+        self._begin_episodes()
+
+    def rows_of(self, policy: int) -> Array:
+        """[n] the rows in which a policy acts."""
+        return np.flatnonzero(self._policies == policy)
+
+    def columns(self, num_policies: int) -> dict[str, Array]:
+        """Columns of a step that all policies have, [rows] each."""
+        columns = {"eps_id": self._episodes, "t": self._steps}
+        return columns if num_policies == 1 else columns | {POLICY: self._policies}
+
+    def constant_columns(self) -> dict[str, Any]:
+        """Those that are the same in all steps of a fragment; the policies where there is one."""
+        agents = np.arange(len(self._steps)) % self._agents_per_env
+        return {POLICY: 0, "agent_index": agents, "unroll_id": self._fragment}
+
+    def note_step(self, rewards: Array, ended: Array) -> None:
+        """After a step of all agents."""
+        self.last_rewards[:] = rewards
+        self._steps += 1
+        self._is_over |= ended
+        self._begin_episodes()
+
+    def _begin_episodes(self) -> None:
+        """In environments of which every agent has ended."""
+        over = self._is_over.reshape(-1, self._agents_per_env).all(1)
+        for env in np.flatnonzero(over):
+            rows = np.arange(env * self._agents_per_env, (env + 1) * self._agents_per_env)
+            self._episodes[rows], self._next_episode = self._next_episode, self._next_episode + 1
+            self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
+            self._policies[rows] = [self._policy_of(agent) for agent in range(self._agents_per_env)]
+            self._is_over[rows] = False
+            for states, initial in zip(self.states, self._initial, strict=True):
+                for state, first in zip(states, initial, strict=True):
+                    state[rows] = first
