@@ -33,7 +33,7 @@ CONFIG = {
 
 
 def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
-    wanted = batch["rewards"] + policy.config["gamma"] * model.after(batch["new_obs"]) * ~batch["dones"]
+    wanted = batch["rewards"] + policy.config["gamma"] * model.after(batch["new_obs"]) * ~batch["terminateds"]
     errors = model.of_actions(batch["obs"], batch["actions"]) - wanted
     policy.td_error = errors.detach()
     return (batch.get("weights", 1.0) * huber(errors)).mean()

@@ -25,6 +25,7 @@ from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Answer, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import PolicyMap, as_batch
+from sf.plans.postprocessing import Cuts
 from sf.plans.program import unpacked
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
@@ -34,6 +35,7 @@ from sf.shared.slots import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
+NOTHING = np.zeros(0, np.int64)
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
 """Numbers of episodes that no other worker, successor or group uses."""
 
@@ -268,6 +270,22 @@ class PlanActor:
         """[n] the rows in which a policy has acted in a fragment."""
         return np.flatnonzero((self.slots[PREFIX + POLICY][slot] == policy).any(0))
 
+    def _cuts(self, slot: int, policy: int) -> Cuts:
+        """Steps of the present fragment that a time limit has ended while this policy acted."""
+        slots = self.slots
+        times = np.concatenate([np.full(np.count_nonzero(cut), t) for t, cut, _ in self._finals] or [NOTHING])
+        rows = np.concatenate([np.flatnonzero(cut) for _, cut, _ in self._finals] or [NOTHING])
+        is_own = slots[PREFIX + POLICY][slot, times, rows] == policy
+        if not is_own.any():
+            return Cuts(NOTHING, NOTHING, {})
+        final = np.concatenate([observations for _, _, observations in self._finals])[is_own]
+        places = slot, times[is_own], rows[is_own]
+        number_of_states = len(self.policies[self.names[policy]].get_initial_state())
+        states = [slots[PREFIX + own_name(policy, f"state_out_{i}")][places] for i in range(number_of_states)]
+        previous = slots.actions[places], slots.rewards[places]
+        _, _, extra = self._compute(policy, self.policies[self.names[policy]], final, states, *previous)
+        return Cuts(*places[1:], extra)
+
     def _postprocess_all(self, group: int, slot: int, policy: int, rows: Array) -> None:
         """The trajectories of one policy, one after the other."""
         last, length = self.slots.observations[self.leaf][slot, self.topology.rollout][rows], self.topology.rollout
@@ -275,25 +293,33 @@ class PlanActor:
         states = [state[rows] for state in agents.states[policy]]
         previous = agents.last_actions[rows], agents.last_rewards[rows]
         _, _, after = self._compute(policy, self.policies[self.names[policy]], last, states, *previous)
-        if self._postprocess_at_once(slot, policy, after):
+        cuts = self._cuts(slot, policy)
+        if self._postprocess_at_once(slot, policy, after, cuts):
             return
+        is_followed = {(length - 1, row): (after, index) for index, row in enumerate(rows.tolist())}
+        is_followed |= {
+            place: (cuts.columns, index)
+            for index, place in enumerate(zip(cuts.times.tolist(), cuts.rows.tolist(), strict=True))
+        }
         is_own = self.slots[PREFIX + POLICY][slot] == policy
         is_own &= self.slots.policy_id[slot] != NO_POLICY
-        for index, row in enumerate(rows.tolist()):
+        for row in rows.tolist():
             ends = np.flatnonzero(self.slots[PREFIX + "dones"][slot, :, row]) + 1
             for start, stop in itertools.pairwise([0, *ends.tolist(), length]):
                 steps = start + np.flatnonzero(is_own[start:stop, row])
                 if len(steps):
-                    following = {name: values[index] for name, values in after.items()} if stop == length else {}
-                    self._postprocess(slot, row, steps, policy, following)
+                    extra, index = is_followed.get((stop - 1, row), ({}, 0))
+                    self._postprocess(slot, row, steps, policy, {name: extra[name][index] for name in extra})
 
-    def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array]) -> bool:
+    def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array], cuts: Cuts) -> bool:
         """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
         at_once = getattr(self.policies[self.names[policy]], "postprocess_fragment", None)
         if at_once is None or len(self.policies) > 1:
             return False
         columns = columns_for(policy, self.columns)
-        added = at_once({name: self.slots[PREFIX + field][slot] for name, field in columns.items()}, after)
+        before = {name: self.slots[PREFIX + field][slot] for name, field in columns.items()}
+        before |= {"terminateds": self.slots.terminated[slot], "truncateds": self.slots.truncated[slot]}
+        added = at_once(before, after, cuts)
         for name, values in (added or {}).items():
             self.slots[PREFIX + columns[name]][slot] = values
         return added is not None
@@ -302,6 +328,7 @@ class PlanActor:
         """Of one trajectory, with the extra columns of the observation after it."""
         places = slot, steps, row
         before = {"obs": self.slots.observations[self.leaf][places], "actions": self.slots.actions[places]}
+        before |= {"terminateds": self.slots.terminated[places], "truncateds": self.slots.truncated[places]}
         columns = columns_for(policy, self.columns)
         before |= {name: self.slots[PREFIX + field][places] for name, field in columns.items()}
         before["infos"] = np.array([{} for _ in steps])

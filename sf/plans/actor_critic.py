@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sf.plans.postprocessing import compute_advantages
+from sf.plans.postprocessing import Cuts, compute_advantages
 from sf.plans.sample_batch import SampleBatch
 from sf.plans.torch_policy import TorchPolicy, build_torch_policy
 from sf.shared.arena import Array
@@ -19,10 +19,10 @@ class ValueNetwork:
     """What the network expects after the last step of a trajectory."""
 
     def value_after(self: Any, batch: SampleBatch) -> float:
-        """In units of the reward; 0 where the episode has ended."""
-        if batch["dones"][-1]:
+        """In units of the reward; 0 where the task has ended. After a time limit it is that of the last observation."""
+        if batch["terminateds"][-1]:
             return 0.0
-        if "vf_preds" in batch.after:  # a worker computes those of all its rows at once
+        if "vf_preds" in batch.after:  # a worker computes those of many rows at once
             return float(batch.after["vf_preds"])
         states = [torch.as_tensor(batch[f"state_out_{i}"][-1:]) for i in range(len(self.get_initial_state()))]
         with torch.inference_mode():
@@ -30,7 +30,7 @@ class ValueNetwork:
         return float(self.model.value_function()[-1])
 
     def postprocess_fragment(
-        self: Any, columns: Mapping[str, Array], after: Mapping[str, Array]
+        self: Any, columns: Mapping[str, Array], after: Mapping[str, Array], cuts: Cuts
     ) -> dict[str, Array] | None:
         """What `add_advantages` adds to each trajectory, for all rows of a fragment at once; None with another hook.
 
@@ -39,6 +39,7 @@ class ValueNetwork:
         Args:
             columns: [T, rows, ...] each.
             after: extra columns for the observations after the last step, [rows, ...] each.
+            cuts: steps that a time limit has ended.
         """
         cls = type(self)
         is_plain = cls.value_after is ValueNetwork.value_after
@@ -46,8 +47,10 @@ class ValueNetwork:
         if self.hooks.postprocess_fn is not add_advantages or not is_plain:
             return None
         gamma, values, goes_on = self.config["gamma"], columns["vf_preds"], 1.0 - columns["dones"]
-        following = np.concatenate([values[1:], after["vf_preds"][None]]) * goes_on
-        errors = columns["rewards"] + gamma * following - values
+        following = np.concatenate([values[1:], after["vf_preds"][None]])
+        if len(cuts.times):
+            following[cuts.times, cuts.rows] = cuts.columns["vf_preds"]
+        errors = columns["rewards"] + gamma * following * ~columns["terminateds"] - values
         advantages, later = np.empty_like(values), np.zeros_like(values[0])
         for t in range(len(values) - 1, -1, -1):
             advantages[t] = later = errors[t] + gamma * self.config["lambda"] * goes_on[t] * later

@@ -1,8 +1,8 @@
 """The columns of sample batches in shared memory: which there are, found by a dummy batch, and where they lie.
 
-Observations and actions lie in the standard fields of a slot. Every other column is an extra field with one value per
-step, named ``column/<name>``. Those that a policy adds are its own: ``column/<number of the policy>/<name>``. So a
-fragment of a remote worker is read straight from its slot.
+Observations, actions and ends of episodes lie in the standard fields of a slot. Every other column is an extra field
+with one value per step, named ``column/<name>``. Those that a policy adds are its own: ``column/<number of the
+policy>/<name>``. So a fragment of a remote worker is read straight from its slot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sf.shared.slots import NO_POLICY, Slots
 from sf.spaces import EnvInfo
 
 PREFIX = "column/"
-OF_THE_SLOT = frozenset({"obs", "actions"})
+OF_THE_SLOT = frozenset({"obs", "actions", "terminateds", "truncateds"})
 """Columns that are standard fields; postprocessing must leave them as they are."""
 NOT_SENT = frozenset({"infos"})
 """Columns that stay in the worker, because they are no arrays."""
@@ -96,6 +96,7 @@ def read_fragment(slots: Slots, slot: int, leaf: str, columns: Iterable[str]) ->
     """All transitions of a slot, one row of environments after the other, each in the order of time; copies."""
     steps = slots.topology.rollout
     stored = {"obs": slots.observations[leaf][slot, :steps], "actions": slots.actions[slot]}
+    stored |= {"terminateds": slots.terminated[slot], "truncateds": slots.truncated[slot]}
     stored["policy_version"] = slots.policy_version[slot]
     stored |= {name: slots[PREFIX + name][slot] for name in columns}
     counts = np.ascontiguousarray(slots.policy_id[slot].T).reshape(-1) != NO_POLICY  # the others are fillers

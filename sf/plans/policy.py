@@ -117,6 +117,7 @@ def dummy_batch(policy: Policy, rows: int = 4) -> SampleBatch:
     _, after, extra = policy.compute_actions(obs, states, actions, rewards)
     columns: dict[str, Any] = {
         "obs": obs, "new_obs": obs.copy(), "actions": actions, "rewards": rewards, "dones": np.zeros(rows, bool),
+        "terminateds": np.zeros(rows, bool), "truncateds": np.zeros(rows, bool),
         "infos": np.array([{} for _ in range(rows)]), "eps_id": np.zeros(rows, np.int64),
         "unroll_id": np.zeros(rows, np.int64),
         "agent_index": np.zeros(rows, np.int64), "t": np.arange(rows, dtype=np.int64),

@@ -1,11 +1,22 @@
-"""Advantages of one trajectory (row D9)."""
+"""Advantages of one trajectory (row D9), and what follows a time limit."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
+
+
+class Cuts(NamedTuple):
+    """Steps that a time limit has ended, and extra columns for the observations that they have led to."""
+
+    times: Array
+    rows: Array
+    columns: Mapping[str, Array]
 
 
 def compute_advantages(
@@ -23,7 +34,7 @@ def compute_advantages(
 
     Args:
         rollout: [n] with ``rewards``, and ``vf_preds`` where there is a critic.
-        last_r: value after the last row; 0 where the episode has ended.
+        last_r: value after the last row; 0 where the task has ended, and not only the time.
         gamma: discount.
         lambda_: of the estimation.
         use_gae: see above.

@@ -31,6 +31,14 @@ class TenSteps(gym.Env[Any, Any]):
         return np.full(1, self.t, np.float32), 1.0, self.t == 10, False, {}
 
 
+class Limited(TenSteps):
+    """The same with a time limit instead of an end."""
+
+    def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
+        observation, reward, is_over, _, info = super().step(action)
+        return observation, reward, False, is_over, info
+
+
 class Crashing(TenSteps):
     """The twentieth step of a process ends it, in the worker of a number or in all of them."""
 
@@ -46,8 +54,10 @@ class Crashing(TenSteps):
 
 
 sf.register_env("TenSteps", TenSteps)
+sf.register_env("Limited", Limited)
 sf.register_env("Crashing", Crashing)
 TEN_STEPS = "tests.helpers.planned:TenSteps"
+LIMITED = "tests.helpers.planned:Limited"
 CRASHING = "tests.helpers.planned:Crashing"
 
 

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from sf.plans import LocalIterator, SampleBatch, TrainOneStep, WorkerSet
-from tests.helpers.planned import TEN_STEPS, CountingPolicy
+from examples.plans.a2c import A2CPolicy
+from examples.plans.dqn import DQNPolicy
+from sf.plans import LocalIterator, LSTMModel, SampleBatch, TrainOneStep, WorkerSet
+from sf.plans.actor_critic import add_advantages
+from tests.helpers.planned import LIMITED, TEN_STEPS, CountingPolicy
 
 of = LocalIterator.of
 
@@ -43,3 +47,67 @@ def test_minibatches_of_a_recurrent_policy_are_whole_sequences(fragment: int, si
     assert len(orders) > 1, "each pass has an order of its own"
     rows = np.sort(np.concatenate([part["obs"][:, 0] for part in seen]))
     assert rows.tolist() == np.sort(np.repeat(batch["obs"][:, 0], 6)).tolist(), "each row once in each pass"
+
+
+def one_by_one(*arguments: Any) -> SampleBatch:
+    return add_advantages(*arguments)
+
+
+TOLD_TEN: dict[str, Any] = {"env": LIMITED, "gamma": 0.9, "lambda": 0.9, "rollout_fragment_length": 25, "seed": 1}
+
+
+def always(workers: WorkerSet, value: float) -> None:
+    """Has all networks predict a value."""
+    weights = {
+        name: np.full_like(weight, value if name.endswith("4.bias") else 0)
+        for name, weight in workers.local_worker().get_weights()["default_policy"].items()
+    }
+    workers.local_worker().set_weights({"default_policy": weights})
+
+
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("model", [{}, {"activation": "relu"}])
+@pytest.mark.parametrize("postprocess", [add_advantages, one_by_one])
+def test_value_of_a_reward_for_ever_is_not_cut_by_a_time_limit(
+    batch_mode: str, model: dict[str, Any], postprocess: Any
+) -> None:
+    """1 + 0.9 · 10 = 10, so a network that says 10 has nothing to learn. The second one acts with torch."""
+    policy = A2CPolicy.with_updates(postprocess_fn=postprocess)
+    settings = {**TOLD_TEN, "batch_mode": batch_mode, "num_envs_per_worker": 2, "model": model}
+    with WorkerSet(policy, settings) as workers:
+        always(workers, 10.0)
+        batch = workers.local_worker().sample()
+        np.testing.assert_allclose(batch["value_targets"], 10.0, rtol=1e-5)
+        assert (batch["truncateds"] == (batch["t"] == 9)).all()
+        assert (batch["truncateds"] == batch["dones"]).all()
+        assert not batch["terminateds"].any()
+    with WorkerSet(policy, {**settings, "env": TEN_STEPS}) as workers:
+        always(workers, 10.0)
+        batch = workers.local_worker().sample()
+        assert (batch["terminateds"] == (batch["t"] == 9)).all()
+        np.testing.assert_allclose(batch["value_targets"][batch["t"] == 9], 1.0)
+
+
+def test_target_of_q_learning_is_not_cut_by_a_time_limit() -> None:
+    for env, target in ((LIMITED, 10.0), (TEN_STEPS, 1.0)):
+        with WorkerSet(DQNPolicy, {**TOLD_TEN, "env": env}) as workers:
+            always(workers, 10.0)
+            policy, batch = workers.local_worker().get_policy(), workers.local_worker().sample()
+            errors = policy.learn_on_batch(batch)["td_error"]
+            assert errors[batch["t"] == 9] == pytest.approx(10 - target, abs=1e-5)
+            assert errors[batch["t"] != 9] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_value_after_a_time_limit_is_that_of_the_last_observation_with_its_state() -> None:
+    """With a recurrent network, at once and one by one."""
+    policy = A2CPolicy.with_updates(postprocess_fn=one_by_one)
+    settings = {**TOLD_TEN, "model": {"custom_model": LSTMModel}, "lambda": 0.0}
+    with WorkerSet(policy, settings) as workers:
+        batch = workers.local_worker().sample()
+        cut = batch.take(np.flatnonzero(batch["truncateds"]))
+        local = workers.local_worker().get_policy()
+        states = [torch.as_tensor(cut[f"state_out_{i}"]) for i in range(2)]
+        with torch.inference_mode():
+            local.model({"obs": torch.as_tensor(cut["new_obs"])}, states)
+            values = local.model.value_function().numpy()
+        np.testing.assert_allclose(cut["value_targets"], 1 + 0.9 * values, rtol=1e-5)
