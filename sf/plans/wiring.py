@@ -85,7 +85,8 @@ def wire_workers(
         look: at the environment.
         program: that the workers compute.
         policies: copies of its policies, to find their columns.
-        settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, fragments_in_flight, seed.
+        settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions,
+            fragments_in_flight, seed.
         num_workers: processes.
         experiment: holds the directory.
         in_process: for roles that are stepped by the driver.
@@ -133,6 +134,7 @@ def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num
         rollout=RolloutConfig(
             num_workers=num_workers, num_envs_per_worker=envs, worker_num_splits=1, rollout=length,
             vectorization=settings.get("vectorization", "auto"),
+            action_bounds="scale" if settings["normalize_actions"] else "clip",
         ),
         inference=InferenceConfig(policy_workers_per_policy=0),
         learner=LearnerConfig(

@@ -31,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "num_envs_per_worker": 1,
     "rollout_fragment_length": 200,
     "batch_mode": PARTS,
+    "normalize_actions": True,
     "fragments_in_flight": 2,
     "seed": None,
     "faults": {},

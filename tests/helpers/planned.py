@@ -17,7 +17,7 @@ class TenSteps(gym.Env[Any, Any]):
     """Episodes of ten steps, whose observation is the step and whose reward is 1."""
 
     observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
+    action_space: gym.Space[Any] = gym.spaces.Discrete(2)
     steps = 0
     """Of all of them in this process."""
 
@@ -39,6 +39,16 @@ class Limited(TenSteps):
         return observation, reward, False, is_over, info
 
 
+class Echo(TenSteps):
+    """Observes the action that it was given."""
+
+    action_space = gym.spaces.Box(-2, 2, (1,), np.float32)
+
+    def step(self, action: Any) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
+        _, *others = super().step(action)
+        return np.array(action, np.float32), *others  # type: ignore[return-value]  # as the base class
+
+
 class Crashing(TenSteps):
     """The twentieth step of a process ends it, in the worker of a number or in all of them."""
 
@@ -55,9 +65,11 @@ class Crashing(TenSteps):
 
 sf.register_env("TenSteps", TenSteps)
 sf.register_env("Limited", Limited)
+sf.register_env("Echo", Echo)
 sf.register_env("Crashing", Crashing)
 TEN_STEPS = "tests.helpers.planned:TenSteps"
 LIMITED = "tests.helpers.planned:Limited"
+ECHO = "tests.helpers.planned:Echo"
 CRASHING = "tests.helpers.planned:Crashing"
 
 
