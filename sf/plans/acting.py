@@ -26,7 +26,7 @@ from sf.plans.mailbox import Answer, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import PolicyMap, as_batch
 from sf.plans.postprocessing import Cuts
-from sf.plans.program import unpacked
+from sf.plans.program import Column, unpacked
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
@@ -54,6 +54,7 @@ class PlanActor:
         weights: PublishedWeights,
         bells: InferenceBells,
         program: bytes,
+        columns: Mapping[str, Column],
         orders: Sequence[Mailbox],
         calls: Sequence[Mailbox],
         incarnation: int = 0,
@@ -68,6 +69,7 @@ class PlanActor:
             weights: of all policies, published by the driver.
             bells: that it hears or rings.
             program: see `Program.to_bytes`.
+            columns: of fragments, beside those that all slots have.
             orders: of each worker: what to do with each fragment.
             calls: of each worker: what to do once.
             incarnation: how many workers have had this place before.
@@ -89,7 +91,7 @@ class PlanActor:
         self._is_told_of_weights = True
         self._like: dict[str, Any] | None = None
         """The names and shapes of what is published."""
-        self.columns = {name.removeprefix(PREFIX) for name in self.slots.fields if name.startswith(PREFIX)}
+        self.columns = columns
         self.leaf = observation_leaf(context.info)
         self.record = inference_record(context.arena, index)
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
@@ -207,15 +209,29 @@ class PlanActor:
             actions, following, extra = self._compute(number, policy, observations[rows], before, *previous)
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
-            for i, (state, after) in enumerate(zip(agents.states[number], following, strict=True)):
-                state[rows] = columns[f"state_out_{i}"] = np.asarray(after)
+            columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
+            agents.keep_states(number, rows, following)
             for column, values in columns.items():
-                slots[PREFIX + own_name(number, column)][slot, t, rows] = values
+                try:
+                    target = slots[PREFIX + own_name(number, column)][slot, t]
+                    if rows is ALL:
+                        np.copyto(target, values)  # refuses what would lose digits
+                    else:
+                        target[rows] = np.asarray(values).astype(target.dtype, casting="same_kind", copy=False)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise self._changed(number, column, values) from error
         for column, values in agents.columns(len(self.policies)).items():
             slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self.version
         agents.last_actions[:] = slots.actions[slot, t]
         self.record["samples"] += self.topology.rows
+
+    def _changed(self, policy: int, column: str, values: Any) -> UsageError:
+        known = self.columns.get(own_name(policy, column), "missing")
+        return UsageError(
+            f"Policy {self.names[policy]!r} gave the column {column!r} as {Column.of(values)}, but for a batch of "
+            f"zeros it was {known}. A column has the same type and shape in every call."
+        )
 
     def _compute(
         self, number: int, policy: Any, observations: Array, states: list[Array], actions: Array, rewards: Array
@@ -330,7 +346,9 @@ class PlanActor:
         before = {"obs": self.slots.observations[self.leaf][places], "actions": self.slots.actions[places]}
         before |= {"terminateds": self.slots.terminated[places], "truncateds": self.slots.truncated[places]}
         columns = columns_for(policy, self.columns)
-        before |= {name: self.slots[PREFIX + field][places] for name, field in columns.items()}
+        before |= {
+            name: self.columns[field].read(self.slots[PREFIX + field][places]) for name, field in columns.items()
+        }
         before["infos"] = np.array([{} for _ in steps])
         trajectory = SampleBatch(before)
         trajectory.after = following

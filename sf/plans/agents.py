@@ -48,6 +48,14 @@ class GroupOfAgents:
         """[n] the rows in which a policy acts."""
         return np.flatnonzero(self._policies == policy)
 
+    def keep_states(self, policy: int, rows: Any, following: Sequence[Array]) -> None:
+        """The recurrent states after a step of some rows; one that began as a whole number may become a fraction."""
+        states = self.states[policy]
+        for i, (state, after) in enumerate(zip(states, following, strict=True)):
+            if not np.can_cast(np.asarray(after).dtype, state.dtype, "same_kind"):
+                states[i] = state = state.astype(np.result_type(state, after))
+            state[rows] = after
+
     def columns(self, num_policies: int) -> dict[str, Array]:
         """Columns of a step that all policies have, [rows] each."""
         columns = {"eps_id": self._episodes, "t": self._steps}

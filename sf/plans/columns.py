@@ -48,7 +48,8 @@ def columns_of(policies: Mapping[str, Policy]) -> dict[str, Column]:
     """Every column that any of the policies has after its postprocessing, without those of the slots.
 
     Raises:
-        UsageError: postprocessing changes the number of rows, or the type of a column that all policies have.
+        UsageError: postprocessing changes the number of rows, or the type of a column that all policies have; or a
+            policy adds what is no number.
     """
     found: dict[str, Column] = {POLICY: Column("int64", ())}
     for number, (name, policy) in enumerate(policies.items()):
@@ -59,8 +60,8 @@ def columns_of(policies: Mapping[str, Policy]) -> dict[str, Column]:
         for key in OF_THE_SLOT:
             if not np.array_equal(batch[key], dummy[key]):
                 raise UsageError(f"Postprocessing of policy {name!r} changed {key!r}. Add a column of another name.")
-        for key in batch.keys() - OF_THE_SLOT - NOT_SENT:
-            column = Column.of(batch[key])
+        for key in [key for key in batch if key not in OF_THE_SLOT | NOT_SENT]:
+            column = Column.of(batch[key]) if key in COMMON else Column.added(key, batch[key])
             before = found.setdefault(key, Column.of(dummy[key])) if key in COMMON else column
             if before != column:
                 raise UsageError(
@@ -86,13 +87,16 @@ def columns_for(policy: int, columns: Iterable[str]) -> dict[str, str]:
 
 def stored_fields(columns: Mapping[str, Column]) -> dict[str, StoredField]:
     """The extra fields of a run that hold them."""
-    return {
-        PREFIX + name: StoredField(Axes.STEPS, column.dtype, Writer.INFERENCE, Training.UNUSED, column.shape)
-        for name, column in columns.items()
-    }
+    found = {}
+    for name, column in columns.items():
+        fill = 0 if column.may_be_whole else None  # poison is no whole number
+        found[PREFIX + name] = StoredField(
+            Axes.STEPS, column.dtype, Writer.INFERENCE, Training.UNUSED, column.shape, fill
+        )
+    return found
 
 
-def read_fragment(slots: Slots, slot: int, leaf: str, columns: Iterable[str]) -> dict[str, Array]:
+def read_fragment(slots: Slots, slot: int, leaf: str, columns: Mapping[str, Column]) -> dict[str, Array]:
     """All transitions of a slot, one row of environments after the other, each in the order of time; copies."""
     steps = slots.topology.rollout
     stored = {"obs": slots.observations[leaf][slot, :steps], "actions": slots.actions[slot]}
@@ -105,4 +109,6 @@ def read_fragment(slots: Slots, slot: int, leaf: str, columns: Iterable[str]) ->
     for name, array in stored.items():
         rows = np.ascontiguousarray(np.swapaxes(array, 0, 1)).reshape(-1, *array.shape[2:])
         found[name] = rows if everything else rows[counts]
+        if name in columns:
+            found[name] = columns[name].read(found[name])
     return found

@@ -102,7 +102,7 @@ def wire_workers(
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
-    further = {"program": program.to_bytes(), "orders": orders, "calls": calls}
+    further = {"program": program.to_bytes(), "columns": columns, "orders": orders, "calls": calls}
     workers = [spec.with_factories(ACTOR, **further) for spec in specs if spec.kind == "rollout"]
     bells = [spec.arguments["bells"].own for spec in workers]
     workers = [

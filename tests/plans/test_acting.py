@@ -9,6 +9,7 @@ import pytest
 
 from examples.plans.a2c import A2CPolicy
 from examples.plans.ppo import PPOPolicy
+from sf.errors import UsageError
 from sf.plans import Policy, WorkerSet
 from tests.helpers.planned import ECHO, TEN_STEPS
 
@@ -42,3 +43,69 @@ def test_actions_of_a_box_are_scaled_to_its_bounds_or_only_clipped(
         batch = workers.local_worker().sample()
     assert batch["new_obs"][:, 0] == pytest.approx(executed)
     assert batch["actions"][:, 0] == pytest.approx(answer), "as the policy drew it"
+
+
+class Growing(Policy):
+    """A state and columns that begin as whole numbers and become fractions; two that stay what they are."""
+
+    def get_initial_state(self) -> list[Any]:
+        return [0]
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = (), *rest: Any, **more: Any) -> Any:
+        rows, t = len(obs_batch), np.asarray(obs_batch)[:, 0]
+        step = self.config.get("step", 0.5) if t.any() else self.config.get("first", 0.5)
+        value = [1.5 if time > 2 else 1 for time in t]
+        extra = {"value": value, "index": np.arange(rows), "flag": t > 3, "small": t.astype(np.int8)}
+        return np.zeros(rows, np.int64), [np.asarray(state_batches[0]) + step], extra
+
+
+@pytest.mark.parametrize("first", [0.5, 0])
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_numbers_that_begin_whole_may_become_fractions(first: float, num_envs: int, batch_mode: str) -> None:
+    settings = {
+        "env": TEN_STEPS, "rollout_fragment_length": 20, "num_envs_per_worker": num_envs, "first": first,
+        "batch_mode": batch_mode,
+    }  # fmt: skip
+    with WorkerSet({"a": (Growing,), "b": (Growing,)}, settings, lambda agent: "a") as workers:
+        for _ in range(2):
+            batch = workers.local_worker().sample().policy_batches["a"]
+            t = batch["t"]
+            assert batch["state_in_0"] == pytest.approx(np.where(t > 0, first + 0.5 * (t - 1), 0))
+            assert batch["state_out_0"] == pytest.approx(first + 0.5 * t)
+            assert batch["value"].tolist() == [1.5 if time > 2 else 1 for time in t]
+            assert {name: batch[name].dtype for name in ("index", "flag", "small")} == {
+                "index": np.int64, "flag": bool, "small": np.int8,
+            }  # fmt: skip
+            assert (batch["flag"] == (t > 3)).all()
+
+
+class Speaking(Policy):
+    """Gives something else than numbers, in the dummy batch or later."""
+
+    def get_initial_state(self) -> list[Any]:
+        return list(self.config.get("state", []))
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = (), *rest: Any, **more: Any) -> Any:
+        rows, is_first = len(obs_batch), not np.asarray(obs_batch).any()
+        extra = self.config["before" if is_first else "later"]
+        return np.zeros(rows, np.int64), list(state_batches), {name: [one] * rows for name, one in extra.items()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"before": {"said": "hello"}}, "column 'said' has a str in each row.*are numbers or truth values"),
+        ({"state": ["begin"], "before": {}}, "column 'state_in_0' has a str in each row"),
+        ({"before": {"said": None}}, "column 'said' has a NoneType in each row"),
+        (
+            {"before": {"flag": True}, "later": {"flag": 2.5}},
+            r"column 'flag' as float64\[\], but for a batch of zeros it was bool\[\]",
+        ),
+        ({"before": {"x": 1.0}, "later": {"x": [1.0, 2.0]}}, r"column 'x' as float64\[2\], but .* was float64\[\]"),
+        ({"before": {}, "later": {"late": 1}}, r"column 'late' as int64\[\], but for a batch of zeros it was missing"),
+    ],
+)
+def test_columns_that_cannot_be_stored_are_named(settings: dict[str, Any], message: str) -> None:
+    with WorkerSet(Speaking, {"env": TEN_STEPS, **settings}) as workers, pytest.raises(UsageError, match=message):
+        workers.local_worker().sample()
