@@ -8,11 +8,9 @@ of a fragment its trajectories are postprocessed, one episode of one agent after
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.config import Config
@@ -21,13 +19,13 @@ from sf.inference.bells import InferenceBells
 from sf.plans.agents import GroupOfAgents
 from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
-from sf.plans.local_iterator import NOT_READY, NotReady, Transform
-from sf.plans.mailbox import Answer, Mailbox
+from sf.plans.mailbox import Mailbox
 from sf.plans.numpy_acting import act_in_numpy
-from sf.plans.policy_map import PolicyMap, as_batch
+from sf.plans.policy_map import as_batch
 from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column, unpacked
 from sf.plans.sample_batch import SampleBatch
+from sf.plans.worker_side import FragmentTransforms, Items, WorkerSide, answer_of
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -355,55 +353,3 @@ class PlanActor:
         after = self.policies[self.names[policy]].postprocess_trajectory(trajectory)
         for name in after.keys() & columns.keys():  # also what was changed in place
             self.slots[PREFIX + columns[name]][places] = after[name]
-
-
-class WorkerSide(PolicyMap):
-    """What functions of a plan see of the worker that they run in."""
-
-    def __init__(self, policies: Mapping[str, Any], index: int, policies_to_train: Sequence[str] | None) -> None:
-        """Of worker `index`, counted from 0; it has no weights yet."""
-        super().__init__(policies, policies_to_train)
-        self.worker_index = index
-        self.weights_version = NOTHING_PUBLISHED
-
-
-@dataclass(frozen=True)
-class Items:
-    """From a worker: what its orders have made of a fragment, told before the slot is full."""
-
-    slot: int
-    filling: int
-    """How often the slot had been handed out; a successor fills it anew."""
-    items: list[Any]
-    error: str | None = None
-    """The exception that a function raised."""
-
-
-class FragmentTransforms:
-    """What a worker does with each of its fragments before the driver sees it."""
-
-    def __init__(self, transforms: Sequence[Transform] = ()) -> None:
-        """Of an iterator over batches to an iterator over items, one after the other."""
-        self.are_some, self._batches = bool(transforms), list[Any]()
-        self._items: Iterator[Any] = self._source()
-        for transform in transforms:
-            self._items = transform(self._items)
-
-    def _source(self) -> Iterator[Any]:
-        while True:
-            yield self._batches.pop() if self._batches else NOT_READY
-
-    def __call__(self, batch: Any) -> list[Any]:
-        self._batches.append(batch)
-        items = []
-        while not isinstance(item := next(self._items), NotReady):
-            items.append(item)
-        return items
-
-
-def answer_of(function: Callable[[Any], Any], worker: WorkerSide, number: int) -> Answer:
-    """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
-    try:
-        return Answer(worker.worker_index, number, cloudpickle.dumps(function(worker)))
-    except Exception as error:
-        return Answer(worker.worker_index, number, b"", f"{type(error).__name__}: {error}")

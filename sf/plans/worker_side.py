@@ -1,0 +1,66 @@
+"""What functions of a plan find in the worker that they run in, and what is told of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from sf.plans.local_iterator import NOT_READY, NotReady, Transform
+from sf.plans.mailbox import Answer
+from sf.plans.policy_map import PolicyMap
+from sf.shared.weights import NOTHING_PUBLISHED
+
+
+class WorkerSide(PolicyMap):
+    """What functions of a plan see of the worker that they run in."""
+
+    def __init__(self, policies: Mapping[str, Any], index: int, policies_to_train: Sequence[str] | None) -> None:
+        """Of worker `index`, counted from 0; it has no weights yet."""
+        super().__init__(policies, policies_to_train)
+        self.worker_index = index
+        self.weights_version = NOTHING_PUBLISHED
+
+
+@dataclass(frozen=True)
+class Items:
+    """From a worker: what its orders have made of a fragment, told before the slot is full."""
+
+    slot: int
+    filling: int
+    """How often the slot had been handed out; a successor fills it anew."""
+    items: list[Any]
+    error: str | None = None
+    """The exception that a function raised."""
+
+
+class FragmentTransforms:
+    """What a worker does with each of its fragments before the driver sees it."""
+
+    def __init__(self, transforms: Sequence[Transform] = ()) -> None:
+        """Of an iterator over batches to an iterator over items, one after the other."""
+        self.are_some, self._batches = bool(transforms), list[Any]()
+        self._items: Iterator[Any] = self._source()
+        for transform in transforms:
+            self._items = transform(self._items)
+
+    def _source(self) -> Iterator[Any]:
+        while True:
+            yield self._batches.pop() if self._batches else NOT_READY
+
+    def __call__(self, batch: Any) -> list[Any]:
+        self._batches.append(batch)
+        items = []
+        while not isinstance(item := next(self._items), NotReady):
+            items.append(item)
+        return items
+
+
+def answer_of(function: Callable[[Any], Any], worker: WorkerSide, number: int) -> Answer:
+    """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
+    try:
+        return Answer(worker.worker_index, number, cloudpickle.dumps(function(worker)))
+    except Exception as error:
+        return Answer(worker.worker_index, number, b"", f"{type(error).__name__}: {error}")
