@@ -21,9 +21,9 @@ from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_
 from sf.plans.flat_weights import read_weights
 from sf.plans.mailbox import Mailbox
 from sf.plans.numpy_acting import act_in_numpy
-from sf.plans.policy_map import as_batch
+from sf.plans.policy_map import PolicyMap, as_batch
 from sf.plans.postprocessing import Cuts
-from sf.plans.program import Column, unpacked
+from sf.plans.program import Column, Program, unpacked
 from sf.plans.sample_batch import SampleBatch
 from sf.plans.worker_side import FragmentTransforms, Items, WorkerSide, answer_of
 from sf.shared.arena import Array
@@ -51,13 +51,14 @@ class PlanActor:
         config: Config,
         weights: PublishedWeights,
         bells: InferenceBells,
-        program: bytes,
+        program: bytes | Program,
         columns: Mapping[str, Column],
         orders: Sequence[Mailbox],
         calls: Sequence[Mailbox],
+        worker: PolicyMap | None = None,
         incarnation: int = 0,
     ) -> None:
-        """Builds the policies; their weights come with the first publication.
+        """Builds the policies, whose weights come with the first publication, or takes those of a worker.
 
         Args:
             context: of all roles.
@@ -66,24 +67,26 @@ class PlanActor:
             config: of the run, resolved.
             weights: of all policies, published by the driver.
             bells: that it hears or rings.
-            program: see `Program.to_bytes`.
+            program: see `Program.to_bytes`; as it is in the process of the driver.
             columns: of fragments, beside those that all slots have.
             orders: of each worker: what to do with each fragment.
             calls: of each worker: what to do once.
+            worker: of the same process, whose policies act; None in a process of its own.
             incarnation: how many workers have had this place before.
         """
         import torch
 
-        torch.set_num_threads(1)
+        if worker is None:
+            torch.set_num_threads(1)
         torch.manual_seed(int(np.random.SeedSequence([context.seed, index, incarnation]).generate_state(1)[0]))
         self.slots, self.requests = context.slots(), context.requests()
         self.topology, self.weights, self.version = context.topology, weights, NOTHING_PUBLISHED
-        self.program = unpacked(program)
-        self.policies = {name: spec.build() for name, spec in self.program.policies.items()}
-        random = np.random.default_rng([context.seed, index, incarnation])
-        self._in_numpy = [act_in_numpy(policy, random) for policy in self.policies.values()]
-        self.names = list(self.policies)
-        self.worker = WorkerSide(self.policies, index, self.program.policies_to_train)
+        self.program = unpacked(program) if isinstance(program, bytes) else program
+        self.names = list(self.program.policies)
+        self._has_own_policies = worker is None
+        self.index, self.worker = index, worker or WorkerSide(self.program, index)
+        self._random = np.random.default_rng([context.seed, index, incarnation])
+        self._look_at_policies()
         self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
@@ -137,7 +140,8 @@ class PlanActor:
         if t == 0:
             if self._is_told_of_weights:
                 self._take_weights()
-            agents.begin_fragment(list(self.policies.values()), self._policy_of)
+            self._look_at_policies()
+            agents.begin_fragment(self._policies, self._policy_of)
             self._finals = []
             for column, values in agents.constant_columns().items():
                 self.slots[PREFIX + column][slot] = values
@@ -147,6 +151,11 @@ class PlanActor:
             self._finish(group, slot)
         else:
             self._act(group, slot, t)
+
+    def _look_at_policies(self) -> None:
+        """Before each fragment, because functions of the plan may have changed or replaced them."""
+        self._policies = [self.worker.policy_map[name] for name in self.names]
+        self._in_numpy = [act_in_numpy(policy, self._random) for policy in self._policies]
 
     def _look_at_mail(self) -> None:
         """Takes new orders, and does what it is called for."""
@@ -159,7 +168,7 @@ class PlanActor:
             if function is not None:
                 self._take_weights()
                 self._like = None  # the function may replace a policy
-                self.tell(answer_of(function, self.worker, self._calls_done))
+                self.tell(answer_of(function, self.worker, self.index, self._calls_done))
 
     def _policy_of(self, agent: int) -> int:
         """The number of the policy of an agent, for one episode.
@@ -178,9 +187,11 @@ class PlanActor:
         newest, self._is_told_of_weights = self.weights.version, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
+        if not self._has_own_policies:
+            self.version = newest
+            return
         if self._like is None:
-            weights = {name: policy.get_weights() for name, policy in self.policies.items()}
-            self._like = {"weights": weights, "timestep": 0}
+            self._like = {"weights": self.worker.get_weights(), "timestep": 0}
         found: list[Any] = []
 
         def take(vector: Array) -> None:
@@ -198,13 +209,13 @@ class PlanActor:
         """Actions, states and extra columns of all rows, each by the policy of its agent."""
         slots, agents = self.slots, self.groups[group]
         observations = slots.observations[self.leaf][slot, t]
-        for number, policy in enumerate(self.policies.values()):
-            rows = agents.rows_of(number) if len(self.policies) > 1 else ALL
+        for number in range(len(self.names)):
+            rows = agents.rows_of(number) if len(self.names) > 1 else ALL
             if not isinstance(rows, slice) and not len(rows):
                 continue
             before = [state[rows].copy() for state in agents.states[number]]
             previous = agents.last_actions[rows], agents.last_rewards[rows]
-            actions, following, extra = self._compute(number, policy, observations[rows], before, *previous)
+            actions, following, extra = self._compute(number, observations[rows], before, *previous)
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
@@ -218,7 +229,7 @@ class PlanActor:
                         target[rows] = np.asarray(values).astype(target.dtype, casting="same_kind", copy=False)
                 except (KeyError, TypeError, ValueError) as error:
                     raise self._changed(number, column, values) from error
-        for column, values in agents.columns(len(self.policies)).items():
+        for column, values in agents.columns(len(self.names)).items():
             slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self.version
         agents.last_actions[:] = slots.actions[slot, t]
@@ -231,14 +242,12 @@ class PlanActor:
             f"zeros it was {known}. A column has the same type and shape in every call."
         )
 
-    def _compute(
-        self, number: int, policy: Any, observations: Array, states: list[Array], actions: Array, rewards: Array
-    ) -> Any:
+    def _compute(self, number: int, observations: Array, states: list[Array], actions: Array, rewards: Array) -> Any:
         """What a policy says of some rows: actions, states and extra columns."""
         if (act := self._in_numpy[number]) is not None:
             chosen, extra = act(observations)
             return chosen, [], extra
-        return policy.compute_actions(observations, states, actions, rewards, None, None)
+        return self._policies[number].compute_actions(observations, states, actions, rewards, None, None)
 
     def _note_step(self, group: int, slot: int, t: int) -> None:
         """The outcome of step t, which the environments have taken meanwhile."""
@@ -263,7 +272,7 @@ class PlanActor:
         slots = self.slots
         self._write_outcomes(slot)
         if self.program.postprocesses:
-            for number, policy in enumerate(self.policies.values()):
+            for number, policy in enumerate(self._policies):
                 if policy.postprocesses and len(rows := self._rows_of(number, slot)):
                     self._postprocess_all(group, slot, number, rows)
         if self._transforms.are_some:
@@ -278,7 +287,7 @@ class PlanActor:
             return Items(slot, filling, self._transforms(batch))
         except Exception as error:
             text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
-            return Items(slot, filling, [], f"In worker {self.worker.worker_index}: {text}")
+            return Items(slot, filling, [], f"In worker {self.index}: {text}")
 
     def _rows_of(self, policy: int, slot: int) -> Array:
         """[n] the rows in which a policy has acted in a fragment."""
@@ -294,10 +303,10 @@ class PlanActor:
             return Cuts(NOTHING, NOTHING, {})
         final = np.concatenate([observations for _, _, observations in self._finals])[is_own]
         places = slot, times[is_own], rows[is_own]
-        number_of_states = len(self.policies[self.names[policy]].get_initial_state())
+        number_of_states = len(self._policies[policy].get_initial_state())
         states = [slots[PREFIX + own_name(policy, f"state_out_{i}")][places] for i in range(number_of_states)]
         previous = slots.actions[places], slots.rewards[places]
-        _, _, extra = self._compute(policy, self.policies[self.names[policy]], final, states, *previous)
+        _, _, extra = self._compute(policy, final, states, *previous)
         return Cuts(*places[1:], extra)
 
     def _postprocess_all(self, group: int, slot: int, policy: int, rows: Array) -> None:
@@ -306,7 +315,7 @@ class PlanActor:
         agents = self.groups[group]
         states = [state[rows] for state in agents.states[policy]]
         previous = agents.last_actions[rows], agents.last_rewards[rows]
-        _, _, after = self._compute(policy, self.policies[self.names[policy]], last, states, *previous)
+        _, _, after = self._compute(policy, last, states, *previous)
         cuts = self._cuts(slot, policy)
         if self._postprocess_at_once(slot, policy, after, cuts):
             return
@@ -327,8 +336,8 @@ class PlanActor:
 
     def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array], cuts: Cuts) -> bool:
         """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
-        at_once = getattr(self.policies[self.names[policy]], "postprocess_fragment", None)
-        if at_once is None or len(self.policies) > 1:
+        at_once = getattr(self._policies[policy], "postprocess_fragment", None)
+        if at_once is None or len(self.names) > 1:
             return False
         columns = columns_for(policy, self.columns)
         before = {name: self.slots[PREFIX + field][slot] for name, field in columns.items()}
@@ -350,6 +359,6 @@ class PlanActor:
         before["infos"] = np.array([{} for _ in steps])
         trajectory = SampleBatch(before)
         trajectory.after = following
-        after = self.policies[self.names[policy]].postprocess_trajectory(trajectory)
+        after = self._policies[policy].postprocess_trajectory(trajectory)
         for name in after.keys() & columns.keys():  # also what was changed in place
             self.slots[PREFIX + columns[name]][places] = after[name]

@@ -12,6 +12,7 @@ from sf.envs import EnvSource, find_env, probe
 from sf.machine.cores import usable_cores
 from sf.plans.columns import columns_of, observation_leaf, stored_fields
 from sf.plans.mailbox import Mailbox
+from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Column, Program
 from sf.rollout.bells import RolloutBells
 from sf.run.preparation import vectorized
@@ -73,7 +74,7 @@ def look_at(env: str, env_config: Mapping[str, Any]) -> Look:
 def wire_workers(
     look: Look,
     program: Program,
-    policies: Mapping[str, Any],
+    local: PolicyMap,
     settings: Mapping[str, Any],
     num_workers: int,
     experiment: Experiment,
@@ -84,7 +85,8 @@ def wire_workers(
     Args:
         look: at the environment.
         program: that the workers compute.
-        policies: copies of its policies, to find their columns.
+        local: the worker of this process. Its policies say which columns there are, and act for roles that the driver
+            steps.
         settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions,
             fragments_in_flight, seed.
         num_workers: processes.
@@ -95,14 +97,15 @@ def wire_workers(
         SfError: the environment or the settings are refused.
     """
     source, info = look
-    columns = columns_of(policies)
+    columns = columns_of(local.policy_map)
     config = _config(settings, num_workers, in_process, info.num_agents)
     config = resolve(config, info, cores=usable_cores())
     config, source = vectorized(config, source, info)
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
-    further = {"program": program.to_bytes(), "columns": columns, "orders": orders, "calls": calls}
+    further: dict[str, Any] = {"columns": columns, "orders": orders, "calls": calls}
+    further |= {"program": program, "worker": local} if in_process else {"program": program.to_bytes()}
     workers = [spec.with_factories(ACTOR, **further) for spec in specs if spec.kind == "rollout"]
     bells = [spec.arguments["bells"].own for spec in workers]
     workers = [

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.plans.fragments import Fragments
+from sf.plans.generators import OwnGenerators
 from sf.plans.policy import Policy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
@@ -137,14 +138,17 @@ class RolloutWorker(PolicyMap):
         super().__init__(policies, policies_to_train)
         self._make_fragments, self._settings = make_fragments, settings
         self._sampler: Sampler | None = None
+        self._generators = OwnGenerators()
+        """Of sampling: those of the program stay as they are."""
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
-        if self._sampler is None:
-            self._sampler = Sampler(self._make_fragments(), 0, self, self._settings)
-        self._sampler.fragments.publish(self.get_weights(), self.num_steps, None, self.global_vars["timestep"])
-        self._sampler.ask()
-        return self._sampler.wait()
+        with self._generators:
+            if self._sampler is None:
+                self._sampler = Sampler(self._make_fragments(), 0, self, self._settings)
+            self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
+            self._sampler.ask()
+            return self._sampler.wait()
 
     def apply(self, func: Callable[[Any], Any]) -> Any:
         """What the function returns for this worker."""

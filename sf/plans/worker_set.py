@@ -192,9 +192,7 @@ class WorkerSet:
             self._temporary.append(tempfile.TemporaryDirectory(prefix="sf-plan-"))
             experiment = experiment_in(self._temporary[-1].name)
             self._owned.append(experiment)
-        return wire_workers(
-            self._look, program, self._local.policy_map, self.config, num_workers, experiment, in_process
-        )
+        return wire_workers(self._look, program, self._local, self.config, num_workers, experiment, in_process)
 
 
 class WorkerShards:

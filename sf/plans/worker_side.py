@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,17 @@ import cloudpickle
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Answer
 from sf.plans.policy_map import PolicyMap
-from sf.shared.weights import NOTHING_PUBLISHED
+from sf.plans.program import Program
 
 
 class WorkerSide(PolicyMap):
     """What functions of a plan see of the worker that they run in."""
 
-    def __init__(self, policies: Mapping[str, Any], index: int, policies_to_train: Sequence[str] | None) -> None:
+    def __init__(self, program: Program, index: int) -> None:
         """Of worker `index`, counted from 0; it has no weights yet."""
-        super().__init__(policies, policies_to_train)
+        policies = {name: spec.build() for name, spec in program.policies.items()}
+        super().__init__(policies, program.policies_to_train)
         self.worker_index = index
-        self.weights_version = NOTHING_PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class FragmentTransforms:
         return items
 
 
-def answer_of(function: Callable[[Any], Any], worker: WorkerSide, number: int) -> Answer:
+def answer_of(function: Callable[[Any], Any], worker: PolicyMap, index: int, number: int) -> Answer:
     """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
     try:
-        return Answer(worker.worker_index, number, cloudpickle.dumps(function(worker)))
+        return Answer(index, number, cloudpickle.dumps(function(worker)))
     except Exception as error:
-        return Answer(worker.worker_index, number, b"", f"{type(error).__name__}: {error}")
+        return Answer(index, number, b"", f"{type(error).__name__}: {error}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from examples.plans.a2c import A2CPolicy
 from examples.plans.ppo import PPOPolicy
@@ -109,3 +111,61 @@ class Speaking(Policy):
 def test_columns_that_cannot_be_stored_are_named(settings: dict[str, Any], message: str) -> None:
     with WorkerSet(Speaking, {"env": TEN_STEPS, **settings}) as workers, pytest.raises(UsageError, match=message):
         workers.local_worker().sample()
+
+
+def answers(workers: WorkerSet) -> list[float]:
+    """What each worker executes, the local one first."""
+    each: list[Any] = [workers.local_worker(), *workers.remote_workers()]
+    return [float(worker.sample()["actions"].mean()) for worker in each]
+
+
+def test_what_functions_set_in_workers_takes_effect_everywhere() -> None:
+    settings = {"env": ECHO, "rollout_fragment_length": 5, "num_workers": 1, "answer": 0.25}
+
+    def answer(policy: Any, name: str) -> None:
+        policy.config["answer"] = 0.5
+
+    def replace(worker: Any) -> None:
+        old = worker.policy_map["default_policy"]
+        worker.policy_map["default_policy"] = Answering(old.observation_space, old.action_space, {"answer": 0.75})
+
+    with WorkerSet(Answering, settings) as workers:
+        assert answers(workers) == [0.25, 0.25]
+        workers.foreach_policy(answer)
+        assert answers(workers) == [0.5, 0.5]
+        workers.foreach_worker(replace)
+        assert answers(workers) == [0.75, 0.75]
+        assert workers.local_worker().get_policy().config == {"answer": 0.75}
+
+
+def test_exploration_is_switched_off_everywhere() -> None:
+    """Also where a worker acts in NumPy."""
+    settings = {"env": TEN_STEPS, "rollout_fragment_length": 200, "num_workers": 1, "seed": 1}
+
+    def be_greedy(policy: Any, name: str) -> None:
+        policy.config["explore"] = False
+
+    with WorkerSet(A2CPolicy, settings) as workers:
+        assert all(0 < share < 1 for share in answers(workers))
+        workers.foreach_policy(be_greedy)
+        each: list[Any] = [workers.local_worker(), *workers.remote_workers()]
+        for worker in each:
+            batch = worker.sample()
+            assert (batch["actions"] == batch["action_dist_inputs"].argmax(1)).all()
+
+
+def test_first_local_sample_leaves_threads_and_generators_of_the_program() -> None:
+    def states() -> list[Any]:
+        return [random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()]  # type: ignore[index]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with WorkerSet(PPOPolicy.with_updates(), {"env": TEN_STEPS, "model": {"activation": "relu"}}) as workers:
+            before = states()
+            first, second = (workers.local_worker().sample() for _ in range(2))
+            assert states() == before
+            assert torch.get_num_threads() == 2
+        assert (first["actions"] != second["actions"]).any(), "the own generators go on"
+    finally:
+        torch.set_num_threads(threads)
