@@ -1,4 +1,4 @@
-"""Random numbers of a part of a program that leave those of the rest as they are."""
+"""The global generators of a program: seeded for a plan, and left alone by its local samples."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class OwnGenerators:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._own = _states()
         _set_states(self._outside)
+
+
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators of Python, NumPy and torch, from which all parts of a plan draw."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _states() -> tuple[Any, Any, Any]:

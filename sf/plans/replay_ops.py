@@ -142,7 +142,7 @@ class LocalReplayBuffer:
             prioritized_replay_beta: exponent of the correction for that.
             replay_mode: ``independent`` draws rows of each policy by itself; ``lockstep`` draws whole stored batches,
                 so that all policies have the same steps.
-            seed: of the draws.
+            seed: of the draws; None for one from the global generator of NumPy, which the seed of a plan has seeded.
 
         Raises:
             ValueError: there is no such mode, or a size is too small.
@@ -154,7 +154,7 @@ class LocalReplayBuffer:
             raise ValueError(f"buffer_size={buffer_size} and replay_batch_size={replay_batch_size} must be above 0.")
         self._batch, self._alpha, self._beta = replay_batch_size, prioritized_replay_alpha, prioritized_replay_beta
         self._lockstep: list[MultiAgentBatch] | None = [] if replay_mode == "lockstep" else None
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(np.random.randint(2**31) if seed is None else seed)
         self.buffers: dict[str, RowBuffer] = {}
         self.num_added = 0
         """Steps so far."""

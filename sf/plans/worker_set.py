@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import torch
-
 from sf.config import FaultConfig
 from sf.errors import ConfigError, UsageError
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
+from sf.plans.generators import seed_generators
 from sf.plans.local_iterator import END, Transform
 from sf.plans.policy import Policy
 from sf.plans.program import PolicySpec, Program, default_mapping
@@ -57,7 +56,8 @@ class WorkerSet:
         Args:
             policies: a class, or several policies by name: (class, observation space, action space, config), where a
                 space that is None is that of the environment.
-            config: settings of the workers and of the policies, see `SETTINGS`.
+            config: settings of the workers and of the policies, see `SETTINGS`. A ``seed`` is also that of the global
+                generators of Python, NumPy and torch.
             policy_mapping_fn: from the number of an agent in its environment to the name of its policy.
             policies_to_train: names; None for all.
             experiment: a directory; None for a temporary one.
@@ -73,7 +73,7 @@ class WorkerSet:
         self._specs = _specs(policies, self._look.info, self.config)
         self._mapping = policy_mapping_fn
         if self.config["seed"] is not None:
-            torch.manual_seed(self.config["seed"])
+            seed_generators(self.config["seed"])
         built = {name: spec.build() for name, spec in self._specs.items()}
         self._local = RolloutWorker(built, self._local_fragments, self.config, policies_to_train)
         self._experiment, self._signals = experiment, signals

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from examples.plans.a2c import A2CPolicy
-from examples.plans.dqn import DQNPolicy
+from examples.plans.dqn import DQN, DQNPolicy
 from sf.plans import LocalIterator, LSTMModel, SampleBatch, TrainOneStep, WorkerSet
 from sf.plans.actor_critic import add_advantages
 from tests.helpers.planned import LIMITED, TEN_STEPS, CountingPolicy
@@ -111,3 +111,18 @@ def test_value_after_a_time_limit_is_that_of_the_last_observation_with_its_state
             local.model({"obs": torch.as_tensor(cut["new_obs"])}, states)
             values = local.model.value_function().numpy()
         np.testing.assert_allclose(cut["value_targets"], 1 + 0.9 * values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_seeded_dqn_repeats_itself(explore: bool) -> None:
+    """Also where fewer rows train than are sampled, so that turns are drawn."""
+    found = []
+    for seed in (3, 3, 4):
+        settings: dict[str, Any] = {"env": "CartPole-v1", "seed": seed, "explore": explore, "learning_starts": 64}
+        settings |= {"training_intensity": 3.3, "timesteps_per_iteration": 600}
+        with DQN(settings) as trainer:
+            result = trainer.train()
+            found.append((trainer.workers.local_worker().get_weights(), result["info"]["num_steps_trained"]))
+    np.testing.assert_equal(found[0], found[1])
+    with pytest.raises(AssertionError):
+        np.testing.assert_equal(found[0][0], found[2][0])
