@@ -20,6 +20,9 @@ class QModel(TorchModel):
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
         """See `TorchModel`."""
         super().__init__(obs_space, action_space, num_outputs, {"activation": "relu", **config})
+        for layer in self.outputs:
+            if isinstance(layer, nn.Linear):  # that of actor-critics begins with values that hardly differ
+                layer.reset_parameters()
         self.target = copy.deepcopy(self.outputs).requires_grad_(False)
         self.register_buffer("epsilon", torch.tensor(1.0))  # a weight, so that workers get it
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from examples.plans.a2c import A2CPolicy
 from examples.plans.dqn import DQN, DQNPolicy
-from sf.plans import LocalIterator, LSTMModel, SampleBatch, TrainOneStep, WorkerSet
+from sf.plans import LocalIterator, LSTMModel, QModel, SampleBatch, TrainOneStep, WorkerSet
 from sf.plans.actor_critic import add_advantages
 from tests.helpers.planned import LIMITED, TEN_STEPS, CountingPolicy
 
@@ -126,3 +127,23 @@ def test_seeded_dqn_repeats_itself(explore: bool) -> None:
     np.testing.assert_equal(found[0], found[1])
     with pytest.raises(AssertionError):
         np.testing.assert_equal(found[0][0], found[2][0])
+
+
+def test_q_networks_begin_as_those_of_torch() -> None:
+    """Nearly equal values of all actions, with which actor-critics begin, keep uniform replay from learning."""
+    model = QModel(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2), 2, {"hiddens": [256, 256]})
+    weights = [layer.weight for layer in model.outputs if isinstance(layer, torch.nn.Linear)]
+    for weight in weights:
+        bound = weight.shape[1] ** -0.5
+        assert 0.9 * bound < float(weight.abs().max().detach()) <= bound
+    assert all((a == b).all() for a, b in zip(model.outputs.parameters(), model.target.parameters(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_dqn_with_uniform_replay_learns(seed: int) -> None:
+    settings = {"env": "CartPole-v1", "seed": seed, "prioritized_replay_alpha": 0.0, "timesteps_per_iteration": 1000}
+    with DQN(settings) as trainer:
+        while (result := trainer.train())["timesteps_total"] < 30_000:
+            pass
+    assert result["episode_reward_mean"] > 80
