@@ -14,7 +14,6 @@ from sf.console import Console
 from sf.errors import ExitCode, SfError
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.train_ops import STEPS_TRAINED
 from sf.plans.trainer import FILE, Trainer
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.session import ExitReason
@@ -57,7 +56,7 @@ class PlanRun:
             trainer.restore(self._checkpoint)
             Console().line(f"Goes on from {self._checkpoint} (iteration {trainer.iteration}).")
         trainer.workers.remote_workers()  # starting them is not training
-        self._first_frames, self._began_s = self._counter(STEPS_TRAINED), time.monotonic()
+        self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
         config = Config(run=RunConfig(env=trainer.config["env"], train_for_env_steps=limits.train_for_env_steps))
@@ -137,7 +136,7 @@ class PlanRun:
 
     def _snapshot(self) -> Snapshot:
         local = self.trainer.workers.local_worker()
-        frames = self._counter(STEPS_TRAINED)
+        frames = self._counter(STEPS_SAMPLED)
         policy = PolicySnapshot(
             frames=frames,
             new_frames=frames - self._first_frames,

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from examples.plans.dqn import DQN
 from sf.cli.plan import import_file, main, settings_of, trainer_in
+from sf.config.plan import PlanConfig
 from sf.errors import ExitCode, UsageError
+from sf.plans.running import run_plan
 
 A2C = "examples/plans/a2c.py"
 SMALL = "--env=CartPole-v1", "--rollout_fragment_length=20", "--train_batch_size=80", "--num_envs_per_worker=2"
@@ -125,3 +128,16 @@ def test_algorithm_of_the_tutorial_learns(tmp_path: Path) -> None:
         while (result := trainer.train())["timesteps_total"] < 20_000:
             pass
     assert result["episode_reward_mean"] > max(60, 2 * first)
+
+
+def test_frames_are_those_that_were_sampled(tmp_path: Path) -> None:
+    """Replay trains on each of them several times."""
+    settings = {"env": "CartPole-v1", "num_workers": 0, "learning_starts": 200, "seed": 1, "min_iter_time_s": 0}
+    limits = PlanConfig(train_dir=str(tmp_path), train_for_env_steps=1500)
+    assert run_plan(DQN, settings, limits) == ExitCode.FINISHED
+    folder = tmp_path / "default_plan"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert 1500 <= summary["frames"] < 2000
+    assert summary["new_frames"] == summary["frames"]
+    points = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert points[-1]["frames"] == summary["frames"]
