@@ -55,6 +55,7 @@ class TargetNetwork:
 
     def on_global_var_update(self: Any, global_vars: Mapping[str, Any]) -> None:
         """See `Policy`."""
+        super().on_global_var_update(global_vars)  # type: ignore[misc]  # of the policy
         share = min(1.0, global_vars["timestep"] / self.config["epsilon_steps"])
         self.model.epsilon.fill_(1.0 + share * (self.config["last_epsilon"] - 1.0))
 

@@ -129,6 +129,13 @@ def test_seeded_dqn_repeats_itself(explore: bool) -> None:
         np.testing.assert_equal(found[0][0], found[2][0])
 
 
+def test_q_policies_know_the_steps_of_the_plan() -> None:
+    with DQN({"env": "CartPole-v1", "seed": 1, "learning_starts": 64, "timesteps_per_iteration": 1500}) as trainer:
+        steps = trainer.train()["timesteps_total"]
+        assert trainer.get_policy().global_timestep == steps == 1536
+        assert float(trainer.get_policy().model.epsilon) == pytest.approx(1 - 0.99 * steps / 15_000, abs=1e-6)
+
+
 def test_q_networks_begin_as_those_of_torch() -> None:
     """Nearly equal values of all actions, with which actor-critics begin, keep uniform replay from learning."""
     model = QModel(gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2), 2, {"hiddens": [256, 256]})
