@@ -20,7 +20,11 @@ from sf.plans.worker_set import WorkerSet, WorkerShards
 STEPS_TRAINED, AGENT_STEPS_TRAINED = "num_steps_trained", "num_agent_steps_trained"
 LEARN_TIMER, APPLY_TIMER, COMPUTE_TIMER, SYNC_TIMER = "learn", "apply_grad", "compute_grads", "update"
 LAST_TARGET_UPDATE, NUM_TARGET_UPDATES = "last_target_update_ts", "num_target_updates"
-LEARNER_INFO, STEPS_OF_GRADIENTS = "learner", "steps_of_gradients"
+LEARNER_INFO = "learner"
+STEPS_OF_GRADIENTS, AGENT_STEPS_OF_GRADIENTS = "steps_of_gradients", "agent_steps_of_gradients"
+"""Of the gradients that are not applied yet: optimizer steps that led to them, and steps of agents."""
+Computed = tuple[Any, Mapping[str, Any], int, int, int]
+"""Gradients, statistics by policy, steps of environments, steps of agents, and optimizer steps before."""
 
 
 class TrainOneStep:
@@ -108,6 +112,8 @@ class ComputeGradients:
             gradients, info = self.workers.local_worker().compute_gradients(samples)
             timer.push_units_processed(samples.count)
         metrics.info[LEARNER_INFO] = {DEFAULT_POLICY: info} if isinstance(samples, SampleBatch) else info
+        agent_steps = metrics.info.get(AGENT_STEPS_OF_GRADIENTS, 0) + samples.agent_steps()
+        metrics.info[AGENT_STEPS_OF_GRADIENTS] = agent_steps
         return gradients, samples.count
 
 
@@ -138,7 +144,7 @@ class ApplyGradients:
         gradients, count = item
         metrics = LocalIterator.get_metrics()
         metrics.counters[STEPS_TRAINED] += count
-        metrics.counters[AGENT_STEPS_TRAINED] += count
+        metrics.counters[AGENT_STEPS_TRAINED] += metrics.info.pop(AGENT_STEPS_OF_GRADIENTS, count)
         with metrics.timers[APPLY_TIMER] as timer:
             self.workers.local_worker().apply_gradients(gradients, metrics.info.pop(STEPS_OF_GRADIENTS, None))
             timer.push_units_processed(count)
@@ -159,16 +165,15 @@ def AsyncGradients(workers: WorkerSet) -> LocalIterator:
         def source(_: float | None) -> Any:
             while True:
                 batch = local.sample()
-                gradients, info = local.compute_gradients(batch)
                 metrics.get().current_actor = local
-                yield gradients, info, batch.count, local.num_steps
+                yield *_computed(local, batch), local.num_steps
 
         metrics = SharedMetrics()
         return LocalIterator(source, metrics, name="AsyncGradients").for_each(_note_gradients)
     shards = WorkerShards(workers, make=_gradients_of)
 
-    def with_steps(item: tuple[Any, Mapping[str, Any], int, int]) -> tuple[Any, Mapping[str, Any], int, int]:
-        return (*item[:3], int(workers.fragments.steps_of(item[3])))
+    def with_steps(item: Computed) -> Computed:
+        return (*item[:4], int(workers.fragments.steps_of(item[4])))
 
     gradients = ParallelIterator(shards).gather_async(ask_before=False)  # with weights that are no older than need be
     return gradients.for_each(with_steps).for_each(_note_gradients)
@@ -182,18 +187,25 @@ def _gradients_of(worker: Any) -> Any:
             if not hasattr(batch, "count"):
                 yield batch  # nothing yet
                 continue
-            gradients, info = worker.compute_gradients(batch)
-            yield gradients, info, batch.count, worker.weights_version
+            yield *_computed(worker, batch), worker.weights_version
 
     return [compute]
 
 
-def _note_gradients(item: tuple[Any, Mapping[str, Any], int, int]) -> tuple[Any, int]:
-    gradients, info, count, steps = item
+def _computed(worker: PolicyMap, batch: Batch) -> tuple[Any, Mapping[str, Any], int, int]:
+    """Gradients, statistics by policy, and the steps of environments and of agents."""
+    gradients, info = worker.compute_gradients(batch)
+    by_policy = {DEFAULT_POLICY: info} if isinstance(batch, SampleBatch) else info
+    return gradients, by_policy, batch.env_steps(), batch.agent_steps()
+
+
+def _note_gradients(item: Computed) -> tuple[Any, int]:
+    gradients, info, count, agent_steps, steps = item
     metrics = LocalIterator.get_metrics()
     metrics.counters[STEPS_SAMPLED] += count
-    metrics.counters[AGENT_STEPS_SAMPLED] += count
-    metrics.info[LEARNER_INFO], metrics.info[STEPS_OF_GRADIENTS] = {DEFAULT_POLICY: dict(info)}, steps
+    metrics.counters[AGENT_STEPS_SAMPLED] += agent_steps
+    metrics.info[LEARNER_INFO], metrics.info[STEPS_OF_GRADIENTS] = dict(info), steps
+    metrics.info[AGENT_STEPS_OF_GRADIENTS] = metrics.info.get(AGENT_STEPS_OF_GRADIENTS, 0) + agent_steps
     return gradients, count
 
 

@@ -11,7 +11,17 @@ import torch
 
 from examples.plans.a2c import A2CPolicy
 from examples.plans.dqn import DQN, DQNPolicy
-from sf.plans import LocalIterator, LSTMModel, QModel, SampleBatch, TrainOneStep, WorkerSet
+from sf.plans import (
+    ApplyGradients,
+    AsyncGradients,
+    AverageGradients,
+    LocalIterator,
+    LSTMModel,
+    QModel,
+    SampleBatch,
+    TrainOneStep,
+    WorkerSet,
+)
 from sf.plans.actor_critic import add_advantages
 from tests.helpers.planned import LIMITED, TEN_STEPS, CountingPolicy
 
@@ -154,3 +164,28 @@ def test_dqn_with_uniform_replay_learns(seed: int) -> None:
         while (result := trainer.train())["timesteps_total"] < 30_000:
             pass
     assert result["episode_reward_mean"] > 80
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_gradients_of_several_policies_count_both_kinds_of_steps(num_workers: int) -> None:
+    settings = {
+        "env": "examples.plans.environments:RockPaperScissors", "num_workers": num_workers, "seed": 1,
+        "rollout_fragment_length": 20,
+    }  # fmt: skip
+    policies = {"p0": (A2CPolicy,), "p1": (A2CPolicy,)}
+    with WorkerSet(policies, settings, lambda agent: f"p{agent}") as workers:
+        gradients = AsyncGradients(workers)
+        ((found, count),) = gradients.take(1)
+        metrics = gradients.shared_metrics.get()
+        assert (found.keys(), count) == (policies.keys(), 20)
+        assert metrics.info["learner"].keys() == policies.keys()
+        assert "policy_loss" in metrics.info["learner"]["p0"]
+        gradients.close()
+        counters = AsyncGradients(workers).batch(3).for_each(AverageGradients()).for_each(ApplyGradients(workers))
+        counters.take(1)
+        counts = dict(counters.shared_metrics.get().counters)
+        counters.close()
+    assert counts == {
+        "num_steps_sampled": 60, "num_agent_steps_sampled": 120,
+        "num_steps_trained": 60, "num_agent_steps_trained": 120,
+    }  # fmt: skip
