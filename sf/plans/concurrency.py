@@ -57,7 +57,13 @@ class Enqueue:
     """Puts each item into a queue, without blocking; a full one makes the flow wait its turn."""
 
     def __init__(self, output_queue: queue.Queue[Any]) -> None:
-        """Feeds this queue."""
+        """Feeds this queue.
+
+        Raises:
+            ValueError: it is no queue.
+        """
+        if not isinstance(output_queue, queue.Queue):
+            raise ValueError(f"Enqueue takes a queue.Queue, but got {output_queue!r} ({type(output_queue).__name__}).")
         self._queue = output_queue
 
     def __call__(self, item: Any) -> Any:
@@ -76,8 +82,11 @@ def Dequeue(input_queue: queue.Queue[Any], check: Callable[[], bool] = lambda: T
         check: whether there can still come items; asked before each look.
 
     Raises:
+        ValueError: it is no queue.
         RuntimeError: while it is read, if the check fails.
     """
+    if not isinstance(input_queue, queue.Queue):
+        raise ValueError(f"Dequeue takes a queue.Queue, but got {input_queue!r} ({type(input_queue).__name__}).")
 
     def source(timeout_s: float | None) -> Iterator[Any]:
         while check():

@@ -235,35 +235,37 @@ class LocalIterator:
         """
         if n < 2:
             raise ValueError(f"duplicate({n}) makes no copies. Use 2 or more.")
-        queues: list[collections.deque[Any]] = [collections.deque() for _ in range(n)]
-        reading: set[int] = set()
-        """Children that are being read; the last one that ends closes this iterator."""
+        queues: dict[int, collections.deque[Any]] = {index: collections.deque() for index in range(n)}
+        """Of the children that can still be read; the last one that ends closes this iterator."""
+        has_ended = False
 
         def read(index: int) -> Iterator[Any]:
+            nonlocal has_ended
+            own = queues[index]
             while True:
-                if len(queues[index]) < max(map(len, queues)):
+                if len(own) < max(map(len, queues.values())):
                     yield NOT_READY
                     continue
-                if not queues[index]:
-                    item = next(self, END)
+                if not own:
+                    item = END if has_ended else next(self, END)
                     if item is END:
+                        has_ended = True
                         return
                     if isinstance(item, NotReady):
                         yield item
                         continue
-                    for queue in queues:
+                    for queue in queues.values():
                         queue.append(item)
-                yield queues[index].popleft()
+                yield own.popleft()
 
         def child(index: int) -> Source:
             def source(timeout_s: float | None) -> Iterator[Any]:
                 self.timeout_s = timeout_s if self._built is None else self.timeout_s
-                reading.add(index)
                 try:
                     yield from read(index)
                 finally:
-                    reading.discard(index)
-                    if not reading:
+                    queues.pop(index, None)
+                    if not queues:
                         self.close()
 
             return source
@@ -283,9 +285,10 @@ class LocalIterator:
 
         Args:
             others: the other iterators.
-            deterministic: waits for the item of the one whose turn it is. Else that one is passed over if it has none.
-            round_robin_weights: items of each one per turn. A fraction is rounded at random, and ``"*"`` takes all that
-                are ready, 100 at most.
+            deterministic: waits for the item of the one whose turn it is. Else that one is passed over if it has none,
+                unless there are weights.
+            round_robin_weights: items of each one per turn, which are waited for. A fraction is rounded at random, and
+                ``"*"`` takes all that are ready, 100 at most.
 
         Raises:
             ValueError: there are more or fewer weights than iterators.
@@ -298,7 +301,8 @@ class LocalIterator:
         if len(weights) != len(parents):
             raise ValueError(f"{len(weights)} round_robin_weights for {len(parents)} iterators. Give one for each.")
         metrics = SharedMetrics([parent.shared_metrics for parent in parents])
-        timeouts = [None if deterministic and weight != "*" else 0.0 for weight in weights]
+        is_waited_for = deterministic or round_robin_weights is not None
+        timeouts = [None if is_waited_for and weight != "*" else 0.0 for weight in weights]
         children = [
             LocalIterator(parent.source, metrics, parent.transforms, timeout_s, parent.name)
             for parent, timeout_s in zip(parents, timeouts, strict=True)
@@ -355,7 +359,14 @@ class LocalIterator:
             current.metrics = before
 
 
-END = object()
+class _End:
+    """The type of `END`, of which there is one object in a process, also after pickling."""
+
+    def __reduce__(self) -> str:
+        return "END"
+
+
+END = _End()
 """Instead of an item: there are no more."""
 
 

@@ -135,7 +135,8 @@ class StandardizeFields:
                     where = "" if name == DEFAULT_POLICY else f" of policy {name}"
                     raise KeyError(f"The batch{where} has no column {field!r}, only {', '.join(batch)}.")
                 column = np.asarray(batch[field])
-                batch[field] = ((column - column.mean()) / max(LEAST_DEVIATION, column.std())).astype(column.dtype)
+                dtype = np.result_type(column.dtype, np.float32)  # that of whole numbers could not hold the result
+                batch[field] = ((column - column.mean()) / max(LEAST_DEVIATION, column.std())).astype(dtype)
         return samples
 
 

@@ -45,19 +45,33 @@ class SampleBatch(dict[str, Any]):
         Raises:
             UsageError: it is longer or shorter than the others.
         """
-        if self and len(column) != self.count:
+        if self.keys() and len(column) != self.count:
             raise UsageError(f"Column {name!r} has {len(column)} rows, but the batch has {self.count}.")
         super().__setitem__(name, column)
+
+    def __len__(self) -> int:
+        """Rows, as in RLlib, and not columns."""
+        return self.count
 
     @property
     def count(self) -> int:
         """Rows."""
-        return len(next(iter(self.values()))) if self else 0
+        return next((len(column) for column in self.values()), 0)
 
-    def __getitem__(self, name: str) -> Any:
-        """A column; a slice gives the rows of a part instead."""
+    def __getitem__(self, name: str | slice) -> Any:
+        """A column; a slice gives the rows of a part instead.
+
+        Raises:
+            UsageError: the slice leaves rows out between its ends.
+        """
         if isinstance(name, slice):
-            return self.slice(name.start or 0, self.count if name.stop is None else name.stop)
+            start, stop, step = name.indices(self.count)
+            if step != 1:
+                raise UsageError(
+                    f"batch[{name.start}:{name.stop}:{name.step}] leaves rows out. Use batch[start:stop], or "
+                    "batch.take(rows) for rows by their numbers."
+                )
+            return self.slice(start, stop)
         self.accessed_keys.add(name)
         return super().__getitem__(name)
 
@@ -75,13 +89,14 @@ class SampleBatch(dict[str, Any]):
 
     @staticmethod
     def concat_samples(samples: Sequence[Any]) -> Any:
-        """All batches as one, in their order; several policies if the first one has several.
+        """All batches as one, in their order, without those that have no rows; several policies if one has several.
 
         Raises:
             UsageError: there is nothing to concatenate, or batches have different columns.
         """
         if not samples:
             raise UsageError("concat_samples needs one batch at least.")
+        samples = [batch for batch in samples if batch.count] or samples[:1]
         if any(isinstance(batch, MultiAgentBatch) for batch in samples):
             return MultiAgentBatch.concat_samples(samples)
         if different := [

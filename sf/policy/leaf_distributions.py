@@ -16,7 +16,7 @@ from sf.nets.distributions import ActionDistribution
 
 
 class Choices(Categorical):
-    """Choices that are counted from `start`, an integer or integers of the batch shape."""
+    """Choices that are counted from `start`, an integer or integers of the batch shape, and have its dtype."""
 
     def __init__(self, logits: Tensor, start: Any = 0) -> None:
         super().__init__(logits=logits, validate_args=False)
@@ -24,7 +24,7 @@ class Choices(Categorical):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         drawn: Tensor = super().sample(torch.Size(sample_shape))
-        return drawn + self.start
+        return (drawn + self.start).to(self.start.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         log_probs: Tensor = super().log_prob(value - self.start)
@@ -33,7 +33,7 @@ class Choices(Categorical):
     @property
     def mode(self) -> Tensor:
         best: Tensor = super().mode
-        return best + self.start
+        return (best + self.start).to(self.start.dtype)
 
 
 class SquashedNormal(Distribution):

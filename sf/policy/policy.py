@@ -299,8 +299,8 @@ class Policy(nn.Module):
 
     def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
         """A step with an action, not clipped; here one that is drawn from the distribution."""
-        step = self._masked_distribution(time_step, policy_state)
         with seeded(seed, self.device):
+            step = self._masked_distribution(time_step, policy_state)
             action = map_leaves(lambda distribution: distribution.sample(), step.action)
         return self._with_action(step, action, time_step)
 

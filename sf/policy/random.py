@@ -21,7 +21,7 @@ class RandomPolicy(Policy):
     """Draws actions from their specs: uniformly between limits, and never one that the mask forbids.
 
     Where a float has one limit, the distance to it is exponential with mean 1. Where it has none, the float is standard
-    normal, as Gymnasium samples a Box.
+    normal, as Gymnasium samples a Box. Side information is drawn from its specs in the same way.
     """
 
     def __init__(self, time_step_spec: TimeStep, action_spec: Nest, **options: Any) -> None:
@@ -33,11 +33,15 @@ class RandomPolicy(Policy):
             options: emit_log_probability and so on, see `Policy`.
         """
         super().__init__(time_step_spec, action_spec, **options)
+        self._drawn_info_spec: Nest = options.get("info_spec", ())
+        """Without the log-probability, which follows from the action."""
 
     def _distribution(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
         outer = tuple(time_step.step_type.shape)
         kind = _unmasked if self.observation_and_action_constraint_splitter is None else _choices
-        return PolicyStep(map_leaves(lambda spec: kind(spec, outer), self.action_spec), policy_state)
+        action = map_leaves(lambda spec: kind(spec, outer), self.action_spec)
+        info = map_leaves(lambda spec: _unmasked(spec, outer).sample(), self._drawn_info_spec)
+        return PolicyStep(action, policy_state, info)
 
 
 def _unmasked(spec: TensorSpec, outer: tuple[int, ...]) -> Distribution:

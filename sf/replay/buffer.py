@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +25,12 @@ class Sampler(Protocol):
 
     def empty(self) -> None:
         """Told that all rows are gone."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed loop needs."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of `state_dict`."""
 
 
 class ReplayBuffer:
@@ -54,25 +62,25 @@ class ReplayBuffer:
         """Adds rows, which take the place of the oldest ones once the storage is full.
 
         Args:
-            rows: nested mapping of tensors [n, ...].
+            rows: nested mapping of tensors [n, ...]; of more than fit the newest remain.
 
         Returns:
-            Their indices [n].
+            Their indices [n]; where rows did not remain, a later row has the same index.
 
         Raises:
-            ValueError: the tensors have different numbers of rows, more than the storage holds, or do not fit to those
-                that are there.
+            ValueError: the tensors have different numbers of rows, or do not fit to those that are there.
         """
         sizes = {len(tensor) for tensor in leaves(rows)}
         if len(sizes) != 1:
             raise ValueError(f"All columns need the same number of rows, but they have {sorted(sizes)}.")
         (num_rows,) = sizes
-        if num_rows > self.storage.max_size:
-            raise ValueError(f"{num_rows} rows do not fit into a storage of max_size={self.storage.max_size}.")
-        self.storage.write(self._next, rows, num_rows)
-        index = (self._next + torch.arange(num_rows)) % self.storage.max_size
-        self._next = (self._next + num_rows) % self.storage.max_size
-        self.sampler.extend(index)
+        room = self.storage.max_size
+        index = (self._next + torch.arange(num_rows)) % room
+        for start in range(0, num_rows, room):
+            part = slice(start, min(start + room, num_rows))
+            self.storage.write(self._next, mapped(operator.itemgetter(part), rows), part.stop - start)
+            self._next = (self._next + part.stop - start) % room
+        self.sampler.extend(index[-room:])
         return index
 
     def add(self, row: Rows) -> int:
@@ -95,6 +103,24 @@ class ReplayBuffer:
             raise ValueError("Give a batch size, to sample() or to the constructor of the buffer.")
         index, facts = self.sampler.sample(self.storage, batch_size)
         return self.storage.read(index), {"index": index, **facts}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows, where the next one goes, and the state of the sampler and of the draws; copied."""
+        state = {"storage": self.storage.state_dict(), "sampler": self.sampler.state_dict(), "next": self._next}
+        generator = self.sampler.generator
+        return state if generator is None else state | {"generator": generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of `state_dict`.
+
+        Raises:
+            ValueError: its rows do not fit into the storage.
+        """
+        self.storage.load_state_dict(state["storage"])
+        self.sampler.load_state_dict(state["sampler"])
+        self._next = int(state["next"])
+        if self.sampler.generator is not None and "generator" in state:
+            self.sampler.generator.set_state(state["generator"])
 
     def empty(self) -> None:
         """Forgets all rows."""

@@ -41,6 +41,16 @@ class Storage(Protocol):
     def clear(self) -> None:
         """Forgets all rows."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """The rows that were written, copied, with ``max_size``."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Puts the rows of a state in the place of those that are there.
+
+        Raises:
+            ValueError: it is of a storage of another size.
+        """
+
 
 class TensorStorage:
     """Rows in one tensor per column, allocated with the first rows: shapes, types and names are those of the first."""
@@ -89,6 +99,18 @@ class TensorStorage:
         """See `Storage`; memory and columns stay."""
         self._size = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        """See `Storage`."""
+        rows = mapped(lambda column: column[: self._size].clone(), self._columns)
+        return {"max_size": self.max_size, "num_rows": self._size, "rows": rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Storage`; columns, shapes and types are those of the state."""
+        _expect_size(self.max_size, state)
+        self._columns, self._size = {}, 0
+        if state["num_rows"]:
+            self.write(0, state["rows"], state["num_rows"])
+
     def _room(self, rows: Tensor) -> Tensor:
         return torch.empty((self.max_size, *rows.shape[1:]), dtype=rows.dtype, device=self.device)
 
@@ -131,6 +153,16 @@ class ListStorage:
     def clear(self) -> None:
         """See `Storage`."""
         self._rows.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Storage`; ``rows`` is a list."""
+        rows = [mapped(lambda column: column.clone(), row) for row in self._rows]
+        return {"max_size": self.max_size, "num_rows": len(rows), "rows": rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Storage`."""
+        _expect_size(self.max_size, state)
+        self._rows = [mapped(lambda column: column.clone(), row) for row in state["rows"]]
 
 
 def find(columns: Rows, key: Key) -> Tensor:
@@ -187,6 +219,11 @@ def _expect_alike(columns: Rows, rows: Rows) -> None:
                 f"The storage has a column of {column.dtype}{list(column.shape[1:])}, but the new rows have "
                 f"{new.dtype}{list(new.shape[1:])} there."
             )
+
+
+def _expect_size(max_size: int, state: Mapping[str, Any]) -> None:
+    if state["max_size"] != max_size:
+        raise ValueError(f"The state is of a storage of max_size={state['max_size']}, but this one has {max_size}.")
 
 
 def _checked_size(max_size: int) -> int:

@@ -15,6 +15,16 @@ Obs = TypeVar("Obs")
 Act = TypeVar("Act")
 
 
+VersionType = Literal["int", "uuid"] | type
+KINDS: dict[VersionType, Literal["int", "uuid"]] = {
+    "int": "int",
+    int: "int",
+    "uuid": "uuid",
+    str: "uuid",
+    uuid.UUID: "uuid",
+}
+
+
 class PolicyVersion:
     """Counts updates of the weights, and stamps data with the version in force.
 
@@ -22,20 +32,21 @@ class PolicyVersion:
     its action. In `sf-train` the inference workers write the label; this is for loops of one's own.
     """
 
-    def __init__(self, version_type: Literal["int", "uuid"] = "int", version_key: str = "policy_version") -> None:
+    def __init__(self, version_type: VersionType = "int", version_key: str = "policy_version") -> None:
         """Starts at version 0, or at a random UUID.
 
         Args:
-            version_type: ``int`` for a counter, ``uuid`` for texts; samplers need the counter.
+            version_type: ``int`` or ``"int"`` for a counter, ``str``, ``uuid.UUID`` or ``"uuid"`` for texts; samplers
+                need the counter.
             version_key: under which data is labelled.
 
         Raises:
             ValueError: there is no such type.
         """
-        if version_type not in ("int", "uuid"):
-            raise ValueError(f"version_type={version_type!r} must be 'int' or 'uuid'.")
-        self.version_type, self.version_key = version_type, version_key
-        self.version: int | str = 0 if version_type == "int" else str(uuid.uuid4())
+        if version_type not in KINDS:
+            raise ValueError(f"version_type={version_type!r} must be 'int' or 'uuid', or the type int or str.")
+        self.version_type, self.version_key = KINDS[version_type], version_key
+        self.version: int | str = 0 if self.version_type == "int" else str(uuid.uuid4())
         self.history: list[int | str] = [self.version]
         """Every version so far, the present one last."""
 
@@ -43,6 +54,23 @@ class PolicyVersion:
         """To be called when the weights that act have changed."""
         self.version = self.version + 1 if isinstance(self.version, int) else str(uuid.uuid4())
         self.history.append(self.version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kind, present version and every version so far."""
+        return {"version_type": self.version_type, "version": self.version, "history": list(self.history)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state of `state_dict`.
+
+        Raises:
+            ValueError: its versions are of another kind.
+        """
+        if state["version_type"] != self.version_type:
+            raise ValueError(
+                f"The state has versions of version_type={state['version_type']!r}, but these are "
+                f"{self.version_type!r}. Construct PolicyVersion({state['version_type']!r})."
+            )
+        self.version, self.history = state["version"], list(state["history"])
 
     def stamp(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """The same rows, tensors [n, ...], with a column of the version in force.

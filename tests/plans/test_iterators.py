@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import queue
 import threading
 import time
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from sf.plans import (
@@ -26,6 +28,7 @@ from sf.plans import (
     from_iterators,
     from_range,
 )
+from sf.plans.local_iterator import END
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
 of = LocalIterator.of
@@ -300,3 +303,61 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
         Concurrently([of([1]), of([2])], round_robin_weights=[1, -1])
     with pytest.raises(ValueError, match="repeats has no items"):
         from_items([1], 2, repeat=True).gather_sync().take(4)
+
+
+def test_d18_a_child_that_is_closed_is_not_waited_for_and_takes_nothing_with_it() -> None:
+    read: list[int] = []
+    a, b = of(range(3)).for_each(noting(read)).duplicate(2)
+    assert next(a) == 0
+    a.close()
+    assert list(b) == [0, 1, 2]
+    assert read == [0, 1, 2], "nothing is read twice"
+
+
+def test_d18_a_source_that_has_ended_does_not_begin_again() -> None:
+    begun: list[bool] = []
+
+    def source(_: float | None) -> Iterator[int]:
+        begun.append(True)
+        yield from ()
+
+    a, b, c = LocalIterator(source, SharedMetrics()).duplicate(3)
+    assert (list(a), list(b), list(c)) == ([], [], [])
+    assert begun == [True]
+
+
+def test_an_iterator_that_was_pickled_ends() -> None:
+    iterator = of([1, 2, 3]).for_each(str).filter(bool).batch(2)
+    assert list(pickle.loads(cloudpickle.dumps(iterator))) == [["1", "2"], ["3"]]
+    assert pickle.loads(pickle.dumps(END)) is END
+
+
+class Slow:
+    """A source that is ready after some looks, and waits where it is given the time."""
+
+    def __init__(self, items: str, looks: int) -> None:
+        self.items, self.looks = items, looks
+
+    def __call__(self, timeout_s: float | None) -> Iterator[Any]:
+        for item in self.items:
+            if timeout_s is not None:
+                for _ in range(self.looks):
+                    yield NOT_READY
+            yield item
+
+
+def test_children_with_weights_are_waited_for() -> None:
+    slow, fast = LocalIterator(Slow("ab", 3), SharedMetrics()), of([1, 2, 3, 4, 5, 6])
+    assert slow.union(fast, round_robin_weights=[1, 2]).take(99) == ["a", 1, 2, "b", 3, 4, 5, 6]
+    slow, fast = LocalIterator(Slow("ab", 3), SharedMetrics()), of([1, 2, 3])
+    assert slow.union(fast).take(3) == [1, 2, 3], "without weights those that are ready come first"
+    slow, fast = LocalIterator(Slow("ab", 1), SharedMetrics()), of([1, 2])
+    assert slow.union(fast, round_robin_weights=["*", 1]).take(99) == [1, "a", 2, "b"], "of '*' what is ready"
+
+
+@pytest.mark.parametrize("wrong", [[], None, "queue"])
+def test_d17_d34_what_is_no_queue_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"Enqueue takes a queue\.Queue, but got"):
+        Enqueue(wrong)
+    with pytest.raises(ValueError, match=r"Dequeue takes a queue\.Queue, but got"):
+        Dequeue(wrong)

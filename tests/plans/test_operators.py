@@ -102,6 +102,8 @@ def test_d23_standardized_fields() -> None:
     same: Any = StandardizeFields(["advantages"])(rows(4, advantages=np.full(4, 2.0)))
     assert same["advantages"].tolist() == [0.0] * 4
     assert batch["obs"].tolist() == list(range(1000))
+    whole: Any = StandardizeFields(["advantages"])(rows(4, advantages=np.array([1, 1, 2, 3])))
+    np.testing.assert_allclose(whole["advantages"], [-0.905, -0.905, 0.302, 1.508], atol=1e-3)
     with pytest.raises(KeyError, match="no column 'returns'"):
         StandardizeFields(["returns"])(batch)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,29 @@ def test_columns_of_different_lengths_or_names_are_refused() -> None:
         SampleBatch.concat_samples([SampleBatch({"a": [1]}), SampleBatch({"a": [1], "b": [1]})])
     with pytest.raises(UsageError, match="one batch at least"):
         SampleBatch.concat_samples([])
+
+
+def test_d14_the_length_of_a_batch_is_its_rows() -> None:
+    batch = SampleBatch({"a": [1, 2, 3], "b": [4, 5, 6]})
+    assert len(batch) == len(batch.copy()) == 3
+    assert len(SampleBatch()) == 0
+    assert list(pickle.loads(pickle.dumps(batch))["b"]) == [4, 5, 6]
+    assert list({**batch}) == ["a", "b"]
+    empty = SampleBatch({"a": []})
+    with pytest.raises(UsageError, match="Column 'b' has 2 rows, but the batch has 0"):
+        empty["b"] = np.zeros(2)
+
+
+def test_d14_slices_are_those_of_lists_without_gaps() -> None:
+    batch = SampleBatch({"a": [1, 2, 3, 4]})
+    assert [list(batch[part]["a"]) for part in (slice(1, 3), slice(-2, None), slice(2, 99))] == [[2, 3], [3, 4], [3, 4]]
+    with pytest.raises(UsageError, match=r"batch\[None:None:2\] leaves rows out\. Use batch\[start:stop\]"):
+        batch[::2]
+
+
+def test_d21_empty_batches_are_passed_over() -> None:
+    full, empty = SampleBatch({"a": [1, 2]}), SampleBatch()
+    assert list(SampleBatch.concat_samples([empty, full, empty, full])["a"]) == [1, 2, 1, 2]
+    assert SampleBatch.concat_samples([empty, empty]).count == 0
+    together = MultiAgentBatch.concat_samples([MultiAgentBatch({"p": full}, 2), MultiAgentBatch({"p": empty}, 0)])
+    assert list(together.policy_batches["p"]["a"]) == [1, 2]

@@ -313,3 +313,49 @@ def test_distribution_of_a_greedy_policy_has_no_log_probability_but_0() -> None:
     step = policy.distribution(steps())
     assert step.action.sample().tolist() == [4.0] * 3
     assert step.info.log_probability.tolist() == [0.0] * 3
+
+
+MASKS = {3: [1, 0, 1], 5: [1, 0, 1, 0, 1]}
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize(("shape", "maximum", "num_choices"), [((), 2, 3), ((2,), [2, 1], 5)])
+@pytest.mark.parametrize("start", [0, 5])
+@pytest.mark.parametrize("emit", [False, True])
+def test_b25_b18_a_random_policy_obeys_a_mask_of_any_integers(
+    dtype: torch.dtype, shape: tuple[int, ...], maximum: Any, num_choices: int, start: int, emit: bool
+) -> None:
+    action = BoundedTensorSpec(shape, dtype, "action", start, np.add(maximum, start))
+    observation = {
+        "action_mask": BoundedTensorSpec((num_choices,), torch.int8, None, 0, 1),
+        "x": TensorSpec((2,), torch.float32),
+    }
+    policy = RandomPolicy(time_step_spec(observation), action, emit_log_probability=emit)
+    mask = torch.tensor([MASKS[num_choices]] * 400, dtype=torch.int8)
+    step = policy.action(TimeStep.first({"action_mask": mask, "x": torch.zeros(400, 2)}, 400), seed=1)
+    assert step.action.dtype == dtype
+    drawn = (step.action - start).reshape(400, -1)
+    assert set(drawn[:, 0].tolist()) == {0, 2}
+    if shape:
+        assert set(drawn[:, 1].tolist()) == {1}
+    if emit:
+        torch.testing.assert_close(step.info.log_probability, torch.full((400,), np.log(0.5), dtype=torch.float32))
+
+
+def test_b25_a_random_policy_draws_its_side_information() -> None:
+    info = {
+        "k": BoundedTensorSpec((), torch.float32, "k", 1.0, 2.0),
+        "n": BoundedTensorSpec((3,), torch.int32, "n", 0, 4),
+    }
+    for emit in (False, True):
+        policy = RandomPolicy(steps_spec(), CHOICE, info_spec=info, emit_log_probability=emit)
+        step, again = (policy.action(TimeStep.first(torch.zeros(50, 2), 50), seed=3) for _ in range(2))
+        assert set(step.info) == {"k", "n"} | ({"log_probability"} if emit else set())
+        assert 1.0 <= step.info["k"].min() < step.info["k"].max() <= 2.0
+        assert set(step.info["n"].flatten().tolist()) == set(range(5))
+        assert torch.equal(step.info["k"], again.info["k"]), "the seed decides"
+        assert set(policy.distribution(TimeStep.first(torch.zeros(50, 2), 50)).info) == set(step.info)
+
+
+def steps_spec() -> TimeStep:
+    return time_step_spec(TensorSpec((2,), torch.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,7 @@ def rows(*numbers: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [TensorStorage, ListStorage])
-@pytest.mark.parametrize("sizes", [[3, 3, 3], [5, 5], [1, 2, 4, 5], [2, 3, 5, 1]])
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [5, 5], [1, 2, 4, 5], [2, 3, 5, 1], [9], [3, 12]])
 def test_the_newest_rows_remain(kind: Any, sizes: list[int]) -> None:
     buffer, number = ReplayBuffer(kind(5), StalenessAwareSampler()), 0
     kept: dict[int, int] = {}
@@ -53,7 +54,6 @@ def test_what_is_read_is_a_copy() -> None:
         ({"policy_version": torch.zeros(2, 3), "x": torch.zeros(2)}, r"float32\[\], but the new rows have .*\[3\]"),
         ({"policy_version": torch.zeros(2), "x": torch.zeros(2, dtype=torch.int64)}, r"have torch\.int64\[\] there"),
         ({"policy_version": torch.zeros(2), "x": torch.zeros(3)}, r"same number of rows, but they have \[2, 3\]"),
-        ({"policy_version": torch.zeros(9), "x": torch.zeros(9)}, "9 rows do not fit into a storage of max_size=4"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(more: dict[str, Any], sentence: str) -> None:
@@ -62,6 +62,63 @@ def test_rows_that_do_not_fit_are_refused(more: dict[str, Any], sentence: str) -
     with pytest.raises(ValueError, match=sentence):
         buffer.extend(more)
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("kind", [TensorStorage, ListStorage])
+@pytest.mark.parametrize("num_rows", [0, 3, 12])
+def test_a_buffer_goes_on_from_its_state(kind: Any, num_rows: int) -> None:
+    """Rows, the place of the next one, the sampler and the random numbers; the state shares no memory."""
+    samplers: list[StalenessAwareSampler] = []
+
+    def made() -> ReplayBuffer:
+        samplers.append(StalenessAwareSampler())
+        return ReplayBuffer(kind(5), samplers[-1], 4, torch.Generator().manual_seed(7))
+
+    buffer, other = made(), made()
+    if num_rows:
+        buffer.extend(rows(*range(num_rows)))
+        buffer.sample()
+    samplers[0].consumer_version = 3
+    state = buffer.state_dict()
+    buffer.extend(rows(50))  # changes nothing in the state
+    other.extend(rows(70, 71))
+    other.load_state_dict(state)
+    again = made()
+    again.load_state_dict(state)
+    assert len(other) == len(again) == min(5, num_rows)
+    assert [sampler.consumer_version for sampler in samplers] == [3, 3, 3]
+    for each in (other, again):
+        assert each.extend(rows(8, 9)).tolist() == [num_rows % 5, (num_rows + 1) % 5]
+    for one, two in zip(other.sample(), again.sample(), strict=True):
+        assert str(one) == str(two)
+    kept = set(range(max(0, num_rows + 2 - 5), num_rows)) | {8, 9}
+    assert set(other.storage.column(("part", "x")).tolist()) == kept
+
+
+def test_a_state_of_another_size_is_refused() -> None:
+    state = ReplayBuffer(TensorStorage(5), StalenessAwareSampler()).state_dict()
+    with pytest.raises(ValueError, match="is of a storage of max_size=5, but this one has 4"):
+        ReplayBuffer(TensorStorage(4), StalenessAwareSampler()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", [int, "int", str, "uuid", uuid.UUID])
+def test_e18_kinds_of_versions_are_named_as_in_torchrl(kind: Any) -> None:
+    version = PolicyVersion(kind)
+    version.increment_version()
+    assert isinstance(version.version, int) == (kind in (int, "int"))
+    other = PolicyVersion(kind)
+    other.load_state_dict(version.state_dict())
+    assert (other.version, other.history) == (version.version, version.history)
+    other.increment_version()
+    assert other.history[:-1] == version.history, "a history of its own"
+    wrong = PolicyVersion(str if kind in (int, "int") else int)
+    with pytest.raises(ValueError, match="The state has versions of version_type='"):
+        wrong.load_state_dict(version.state_dict())
+
+
+def test_e18_other_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"version_type=<class 'float'> must be 'int' or 'uuid'"):
+        PolicyVersion(float)
 
 
 def test_a_buffer_without_room_or_batch_size_is_refused() -> None:
