@@ -48,10 +48,13 @@ class FirstLook(NamedTuple):
     """Leaves with numbers for which float32 is too coarse, see `Digits`."""
     made_in_s: float
     """How long the constructor took, with the imports, but without the time in which others had the core."""
-    num_timed: int = 0
-    """Environments that stepped as one while the time was taken; 0 if sizes do not follow from it."""
+    is_timed: bool = False
+    """Whether sizes follow from the time of a step."""
     refutes_vectorization: bool = False
-    """Whether environments should not step as one, although they could, because those that did have broken."""
+    """Whether environments should not step as one, although they could: those that did have broken, or do not say which
+    step begins the next episode."""
+    autoreset_mode: str = ""
+    """Of environments that step as one and do not name it, see `sf.envs.autoreset`."""
     refuses_second: str = ""
     """The exception of a second environment beside the first one; "" if it could be made and reset."""
 
@@ -92,7 +95,7 @@ def probe_and_time(
         while time.monotonic() < end_s:
             player.step()
     except EnvCrashed as crash:
-        notes = [crash_note(f"in step {player.watch.steps}", crash)]
+        notes = [crash_note(f"in step {player.watch.num_steps + 1}", crash)]
     step_time = player.watch.result()  # while its processes live
     second = _Second()
     if not notes:
@@ -180,8 +183,7 @@ class _Player:
         seen = [None if agent in self.gone else one for agent, one in enumerate(self.observations)]
         stored = np.stack([random_action(info, observation, self.random) for observation in seen])
         actions = action_converter(env.action_space, "scale")(stored)
-        self.watch.steps += 1
-        with blamed_on(info.env_id, "step"), self.watch.running():
+        with blamed_on(info.env_id, "step"), self.watch.step():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
         step = check_step(result, info, self.gone)
         _refuse_ignored_mask(step.infos, info, "step")
@@ -194,7 +196,7 @@ class _Player:
                 raise EnvError(f"{found} {FINITE_OR_DROPPED}")
         self.gone |= ended | cut
         if len(self.gone) == info.num_agents or problem:
-            with self.watch.running():
+            with self.watch.reset():
                 result = _reset(env, info)
             self._begin_episode(result)
 

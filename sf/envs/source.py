@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class EnvSource:
     """Imported before the environment is made, because they register it with Gymnasium."""
     vector_factory: Callable[..., Any] | None = None
     """Makes `num_envs` copies that step at once; None leaves it to Gymnasium's `make_vec`."""
+    autoreset_mode: str = ""
+    """Of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
     worker: int = 0
     """Of the process that makes them, see `sf.envs.place`."""
     max_episode_steps: int | None = None
@@ -146,7 +149,11 @@ class EnvSource:
                 kwargs["max_episode_steps"] = self._limit_of_vector()
             if self.vector_factory is None:
                 mode = gymnasium.VectorizeMode.VECTOR_ENTRY_POINT
-                env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **kwargs)
+                with warnings.catch_warnings():
+                    warnings.filterwarnings(
+                        "ignore", r".*metadata.*autoreset_mode|.*missing AutoresetMode", UserWarning
+                    )
+                    env: Any = gymnasium.make_vec(self.env_id, num_envs=num_envs, vectorization_mode=mode, **kwargs)
             else:
                 takes_seed = "seed" in inspect.signature(self.vector_factory).parameters
                 env = self.vector_factory(num_envs=num_envs, **kwargs, **({"seed": seed} if takes_seed else {}))

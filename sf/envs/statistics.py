@@ -8,3 +8,5 @@ the same game, but a reset with a seed begins a new game. If the game ends withi
 info of that reset has False here."""
 EPISODE = "episode"
 """Raw return ``r`` and length ``l`` of an episode that is over, as Gymnasium's RecordEpisodeStatistics gives them."""
+FINAL_KEYS = "final_obs", "final_observation"
+"""Last observation of an episode, where many environments reset in the same step: now, and before Gymnasium 1.0."""

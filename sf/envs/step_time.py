@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
 from sf.machine.cores import queued_s
@@ -14,14 +15,20 @@ WAITS = 1.5
 
 
 class StepTime(NamedTuple):
-    """Means over some steps of one environment, on its own or of many that step as one; resets included."""
+    """Of one environment, on its own or of many that step as one.
+
+    The median of some steps, because the first ones in a process may compile what the others use. Resets are added as
+    their mean per step.
+    """
 
     wall_s: float
     """Seconds of wall time per step, without those in which others had the core."""
     cpu_s: float
     """Seconds of CPU time per step, that of the processes which the environment has started included."""
     start_s: float = 0.0
-    """Seconds of wall time in which one environment is made and reset, without what is imported once."""
+    """Seconds of wall time in which it, or all that step as one, is made and reset, without what is imported once."""
+    copies: int = 1
+    """Environments that stepped as one."""
 
     @property
     def waiting(self) -> float:
@@ -37,22 +44,36 @@ class StepTime(NamedTuple):
 class Stopwatch:
     """Runs while the environment works."""
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self._wall_s = self._cpu_s = 0.0
+    def __init__(self, copies: int = 1) -> None:
+        """Begins; `copies` step as one."""
+        self.copies = copies
+        self._steps: list[tuple[float, float]] = []
+        self._resets: list[tuple[float, float]] = []
+        """Wall and CPU seconds of each call."""
         self._simulators_s = _cpu_of_children_s()
         self._began = time.perf_counter(), time.process_time(), queued_s()
 
+    @property
+    def num_steps(self) -> int:
+        """Calls of step that have ended."""
+        return len(self._steps)
+
+    def step(self) -> contextlib.AbstractContextManager[None]:
+        """Around one call of step."""
+        return self._running(self._steps)
+
+    def reset(self) -> contextlib.AbstractContextManager[None]:
+        """Around one call of reset."""
+        return self._running(self._resets)
+
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Around one call of the environment."""
+    def _running(self, calls: list[tuple[float, float]]) -> Iterator[None]:
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         yield
-        self._wall_s += time.perf_counter() - wall_s
-        self._cpu_s += time.process_time() - cpu_s
+        calls.append((time.perf_counter() - wall_s, time.process_time() - cpu_s))
 
     def result(self) -> StepTime:
-        """The means so far.
+        """The times so far.
 
         The time for which this thread was kept from its core is read at both ends only. A look at it around every call
         would take the caches from the environment. Time that passed between the calls without computation is no part of
@@ -61,10 +82,18 @@ class Stopwatch:
         wall_s, cpu_s, queued = time.perf_counter(), time.process_time(), queued_s()
         simulators_s = max(0.0, _cpu_of_children_s() - self._simulators_s)
         began_s, began_cpu_s, queued_before_s = self._began
-        between_s = wall_s - began_s - self._wall_s - (cpu_s - began_cpu_s - self._cpu_s)
+        all_wall_s, all_cpu_s = (sum(call[column] for call in self._steps + self._resets) for column in range(2))
+        between_s = wall_s - began_s - all_wall_s - (cpu_s - began_cpu_s - all_cpu_s)
         inside_s = max(0.0, queued - queued_before_s - max(0.0, between_s))
-        own_s = max(self._cpu_s, self._wall_s - inside_s)
-        return StepTime(own_s / self.steps, (self._cpu_s + simulators_s) / self.steps)
+        own_wall_s = self._typical_s(0) * max(0.0, 1 - inside_s / all_wall_s)
+        own_cpu_s, copies = self._typical_s(1), self.copies
+        computing_s = own_cpu_s + simulators_s / len(self._steps)
+        return StepTime(max(own_cpu_s, own_wall_s) / copies, computing_s / copies, copies=copies)
+
+    def _typical_s(self, column: int) -> float:
+        """Of a step, with its share of resets: seconds of wall time in column 0, of CPU time in column 1."""
+        steps, resets = ([call[column] for call in calls] for calls in (self._steps, self._resets))
+        return median(steps) + sum(resets) / len(steps)
 
 
 def _cpu_of_children_s() -> float:

@@ -23,6 +23,7 @@ from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
+from sf.envs.statistics import FINAL_KEYS
 from sf.envs.stepping import NO_ROWS, Ended, Host
 from sf.errors import EnvError, text_of
 from sf.shared.arena import Array
@@ -43,17 +44,31 @@ class VectorBatch:
         action_bounds: ActionBounds,
         host: Host | None = None,
     ):
-        """As `make_env_batch`; the seed of all environments is the first one."""
+        """As `make_env_batch`; the seed of all environments is the first one.
+
+        Raises:
+            UnknownMode: the environment does not say how episodes follow each other, and no look has found it out.
+        """
         from gymnasium.vector import AutoresetMode
+
+        from sf.envs.autoreset import KEY, ON_TRIAL, declared_mode, mode_of
 
         host = host or Host()
         self.info, self.seed, self.progress = info, seeds[0], host.progress
         self.final_observations, self.has_final_observation = final_observations, has_final_observation
         self.progress.enter(Phase.INIT)
         self.env = source.make_vector(len(seeds), self.seed, host.first_index)
-        self._check_spaces()
-        mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        try:
+            self._check_spaces()
+            mode = mode_of(self.env.metadata, info.env_id, source.autoreset_mode)
+        except EnvError:
+            self.close()
+            raise
         self.resets_in_same_step, self.never_resets = mode == AutoresetMode.SAME_STEP, mode == AutoresetMode.DISABLED
+        declared = declared_mode(self.env.metadata, info.env_id)
+        self.says_mode = f"metadata[{KEY!r}]" if declared else "its first steps"
+        """From where the mode is known, for messages."""
+        self.is_on_trial = declared is None and source.autoreset_mode == ON_TRIAL
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
         self.check_entries, self.ranges, self.finals = EntryCheck(info), RangeCheck(info), FinalObservations(info)
         self.blanks = blank_observation(info)
@@ -94,6 +109,8 @@ class VectorBatch:
         ]
         self._keep_final(observation, [one for one in ended if not one.terminated])
         self.next_fillers = NO_ROWS if self.never_resets or self.resets_in_same_step else rows
+        if len(self.next_fillers) and not self.is_on_trial:
+            self._expect_next_step(infos)
         if self.never_resets:
             observation = self._reset(options={"reset_mask": over})
         self._write(observations, observation, self.next_fillers)
@@ -130,6 +147,16 @@ class VectorBatch:
         info = _of_row(infos, row)
         return {**info, **info.pop("final_info", {})} if self.resets_in_same_step else info
 
+    def _expect_next_step(self, infos: Mapping[str, Any]) -> None:
+        """Refuses the key of a final observation where the observation of the step should be the final one."""
+        for key in FINAL_KEYS:
+            if key in infos:
+                raise EnvError(
+                    f"{self.info.env_id} resets environments in the next step by {self.says_mode}, but infos has "
+                    f"{key!r} at the end of an episode, as environments that reset in the same step. Correct "
+                    "metadata['autoreset_mode'], or use --vectorization=none."
+                )
+
     def _keep_final(self, observation: Any, cut: list[Ended]) -> None:
         """Keeps the final observations of truncated rows, whose values are still to be computed."""
         rows = [one.row for one in cut]
@@ -159,13 +186,14 @@ class VectorBatch:
         self.finals.check_entries(observation, "a final observation")
 
     def _final_observation(self, one: Ended) -> Any:
-        if "final_obs" not in one.info:
+        key = next((key for key in FINAL_KEYS if key in one.info), None)
+        if key is None:
             raise EnvError(
                 f"{self.info.env_id} truncated the episode of environment {one.row} and reset it in the same step, but "
                 f"infos has no 'final_obs' of it, only {sorted(one.info)}. Put the final observation there, or change "
                 "metadata['autoreset_mode']."
             )
-        return one.info["final_obs"]
+        return one.info[key]
 
     def _write(self, observations: dict[str, Array], observation: Any, over: Array = NO_ROWS) -> None:
         """Writes what is seen; nothing of rows whose episode is over, because no policy needs their last action."""

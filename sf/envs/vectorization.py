@@ -15,6 +15,10 @@ PAYS_FROM = 16
 """Environments in a group from which Gymnasium's own vectorized CartPole takes less time than single ones."""
 
 
+class UnknownMode(EnvError):
+    """A vector environment does not say which step begins the next episode, see `sf.envs.autoreset`."""
+
+
 def choose_vectorization(
     wanted: Vectorization, source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int
 ) -> tuple[Vectorization, EnvSource]:
@@ -30,16 +34,10 @@ def choose_vectorization(
         EnvError: the environment does not offer what is wanted.
         ConfigError: it does not fit the run.
     """
-    obstacles = {
-        f"it has {info.num_agents} agents": info.num_agents > 1,
-        "its mask of legal actions comes in info": info.mask_from_info,
-        f"num_policies={num_policies}": num_policies > 1,
-        "what makes its vectorized form takes no max_episode_steps": source.offers_vector and not source.limits_vector,
-    }
-    obstacle = next((text for text, is_true in obstacles.items() if is_true), None)
+    obstacle = _obstacle(source, info, num_policies)
     if wanted == "auto":
-        pays = obstacle is None and envs_per_group >= PAYS_FROM and source.offers_vector
-        return ("native" if pays else "none"), source
+        is_left = why_left(source, info, envs_per_group, num_policies) or not source.offers_vector
+        return ("none" if is_left else "native"), source
     if wanted == "none":
         return wanted, source
     if obstacle is not None:
@@ -52,3 +50,27 @@ def choose_vectorization(
             "make_vec of sf.register_env). Use --vectorization=none, or envpool if EnvPool has it."
         )
     return wanted, source
+
+
+def why_left(source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int) -> str:
+    """Why environments that could step as one do not where the choice is open, as part of a sentence; "" if they do.
+
+    Args:
+        source, info, envs_per_group, num_policies: as for `choose_vectorization`.
+    """
+    if not source.offers_vector:
+        return ""
+    if envs_per_group < PAYS_FROM:
+        return f"a group has {envs_per_group} environments, and stepping as one pays from {PAYS_FROM} on"
+    return _obstacle(source, info, num_policies) or ""
+
+
+def _obstacle(source: EnvSource, info: EnvInfo, num_policies: int) -> str | None:
+    """The reason why environments cannot step as one, as a sentence without its end."""
+    obstacles = {
+        f"it has {info.num_agents} agents": info.num_agents > 1,
+        "its mask of legal actions comes in info": info.mask_from_info,
+        f"num_policies={num_policies}": num_policies > 1,
+        "what makes its vectorized form takes no max_episode_steps": source.offers_vector and not source.limits_vector,
+    }
+    return next((text for text, is_true in obstacles.items() if is_true), None)

@@ -16,7 +16,7 @@ from sf.envs import EnvSource
 from sf.envs.scores import Scores
 from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
-from sf.envs.vectorization import choose_vectorization
+from sf.envs.vectorization import UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
 from sf.policy import Policy, PolicyStep, StepType, TimeStep
 from sf.shared.arena import Array
@@ -106,10 +106,11 @@ class Play:
         seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
         final = _leaves(info, rows), np.zeros(rows, bool)
         arguments = source, info, seeds, *final, self._action_bounds, self._host or Host()
+        as_one = choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native"
         self._envs: EnvBatch
-        if choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native":
-            self._envs = VectorBatch(*arguments)
-        else:
+        try:
+            self._envs = (VectorBatch if as_one else make_env_batch)(*arguments)
+        except UnknownMode:
             self._envs = make_env_batch(*arguments)
         self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs

@@ -7,25 +7,18 @@ and 9 us each on their own.
 
 from __future__ import annotations
 
-from time import monotonic
-
-import numpy as np
-
 from sf.config import Config
 from sf.envs import EnvSource, probe_and_time
-from sf.envs.probe import SEED, FirstLook, crash_note, random_action
-from sf.envs.step_time import StepTime, Stopwatch
-from sf.envs.vector_stepping import VectorBatch
-from sf.envs.vectorization import Vectorization, choose_vectorization
+from sf.envs.probe import FirstLook, crash_note
+from sf.envs.stepping import Host
+from sf.envs.vectorization import UnknownMode, Vectorization, choose_vectorization, why_left
 from sf.errors import ConfigError, EnvCrashed, EnvError
+from sf.run.look_at_many import look_at_many
 from sf.run.sizes import DEFAULT_NUM_ENVS, wants_step_time
-from sf.shared.arena import Array
-from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
+from sf.spaces import EnvInfo
 
 CALIBRATION_S = 0.3
 """How long environments play before the sizes of the run are chosen."""
-LEAST_STEPS = 8
-"""That environments which step as one take, however long that is, after one that does not count."""
 
 
 def first_look(config: Config, source: EnvSource) -> FirstLook:
@@ -45,23 +38,40 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
 
     tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
     look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second)
-    if not is_timed:
-        return look
-    if (many := _many_as_one(config, source, look.info)) is None:
-        return look._replace(num_timed=1)
+    many = _many_as_one(config, source, look.info)
+    look = look._replace(is_timed=is_timed)
+    return look if many is None else _with_many(look, many, config)
+
+
+def _with_many(look: FirstLook, many: EnvSource, config: Config) -> FirstLook:
+    """The look at one environment, and at many that step as one."""
+    rollout, num_envs = config.rollout, _group_size(config)
     try:
-        step_time = time_as_one(many, look.info, DEFAULT_NUM_ENVS, CALIBRATION_S, config.rollout.action_bounds)
+        found = look_at_many(
+            many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host()
+        )
     except EnvCrashed as crash:
-        note = crash_note(f"while {DEFAULT_NUM_ENVS} environments stepped as one in a part", crash)
-        is_refuted = config.rollout.vectorization == "auto"
-        return look._replace(num_timed=1, notes=[*look.notes, note], refutes_vectorization=is_refuted)
-    return look._replace(num_timed=DEFAULT_NUM_ENVS, step_time=step_time)
+        note = crash_note(f"while {num_envs} environments stepped as one in a part", crash)
+        return look._replace(notes=[*look.notes, note], refutes_vectorization=rollout.vectorization == "auto")
+    if found.is_unusable and rollout.vectorization != "auto":
+        raise UnknownMode(found.note)
+    note = f"{found.note} Single ones step here." if found.is_unusable else found.note
+    notes = [*look.notes, note] if note else look.notes
+    look = look._replace(notes=notes, autoreset_mode=found.autoreset_mode, refutes_vectorization=found.is_unusable)
+    if look.is_timed and found.step_time is not None and not found.is_unusable:
+        return look._replace(step_time=found.step_time)
+    return look
+
+
+def _group_size(config: Config) -> int:
+    """How many environments may step as one, as far as it is known."""
+    return config.rollout.num_envs_per_worker or DEFAULT_NUM_ENVS
 
 
 def _many_as_one(config: Config, source: EnvSource, info: EnvInfo) -> EnvSource | None:
     """The source of as many environments as a run has that step as one; None where single ones step."""
     try:
-        vectorization, many = vectorization_of(config, source, info, DEFAULT_NUM_ENVS)
+        vectorization, many = vectorization_of(config, source, info, _group_size(config))
     except (ConfigError, EnvError):
         return None  # refused when it is known how many step as one
     return None if vectorization == "none" else many
@@ -77,56 +87,32 @@ def vectorization_of(
         ConfigError: it does not fit the run.
     """
     wanted, run = config.rollout.vectorization, config.run
-    # Environments that step as one cannot be brought back to where they were. Gymnasium's own vector environments also
-    # reset in the next step, which would leave the minibatches of a synchronous run short.
-    if wanted == "auto" and (run.serial_mode or (not run.async_rl and source.vector_factory is None)):
+    if wanted == "auto" and _refused_by_mode(config, source):
         wanted = "none"
     return choose_vectorization(wanted, source, info, group_size, run.num_policies)
 
 
-def time_as_one(
-    source: EnvSource, info: EnvInfo, num_envs: int, seconds: float, action_bounds: ActionBounds
-) -> StepTime:
-    """The time of one step of one environment where many step as one, as a rollout worker steps them.
+def note_on_single(config: Config, source: EnvSource, info: EnvInfo, group_size: int) -> str:
+    """A sentence where environments could step as one and do not, although the user has left it open, else nothing."""
+    if config.rollout.vectorization != "auto" or not source.offers_vector:
+        return ""
+    reason = _refused_by_mode(config, source) or why_left(source, info, group_size, config.run.num_policies)
+    if not reason:
+        return ""
+    return (
+        f"{source.env_id} has a form in which many environments step as one, and single ones step here: {reason}. "
+        "--vectorization=native takes that form where it can."
+    )
 
-    Args:
-        source: of the vectorized environment.
-        info: of a single one.
-        num_envs: that step as one.
-        seconds: for which they play random legal actions.
-        action_bounds: see `sf.config.RolloutConfig`.
 
-    Raises:
-        EnvError: they cannot be made, or return something that does not fit their spaces.
-        EnvCrashed: they raise.
+def _refused_by_mode(config: Config, source: EnvSource) -> str:
+    """Why a run of this kind takes single environments unasked, as part of a sentence; "" if it does not.
+
+    Environments that step as one cannot be brought back to where they were. Gymnasium's own vector environments also
+    reset in the next step, which would leave the minibatches of a synchronous run short.
     """
-    observations, start_s = _rooms(info, num_envs), monotonic()
-    seeds = range(SEED, SEED + num_envs)
-    batch = VectorBatch(source, info, seeds, _rooms(info, num_envs), np.zeros(num_envs, bool), action_bounds)
-    try:
-        batch.reset(observations)
-        start_s = (monotonic() - start_s) / num_envs
-        random, rewards = np.random.default_rng(SEED), np.zeros(num_envs, np.float32)
-
-        def actions() -> Array:
-            return np.stack([random_action(info, _row(observations, row), random) for row in range(num_envs)])
-
-        batch.step(actions(), observations, rewards)  # which may compile something
-        watch, end_s = Stopwatch(), monotonic() + seconds
-        while watch.steps < LEAST_STEPS * num_envs or monotonic() < end_s:
-            chosen = actions()
-            watch.steps += num_envs
-            with watch.running():
-                batch.step(chosen, observations, rewards)
-        return watch.result()._replace(start_s=start_s)  # while its processes live
-    finally:
-        batch.close()
-
-
-def _rooms(info: EnvInfo, num_envs: int) -> dict[str, Array]:
-    return {name: np.zeros((num_envs, *leaf.shape), leaf.dtype) for name, leaf in info.observations.items()}
-
-
-def _row(observations: dict[str, Array], row: int) -> dict[str, Array]:
-    """The leaves that a random legal action depends on."""
-    return {name: array[row] for name, array in observations.items() if name == ACTION_MASK}
+    if config.run.serial_mode:
+        return "a serial run repeats their episodes when it is resumed"
+    if not config.run.async_rl and source.vector_factory is None:
+        return "Gymnasium's own form would leave the minibatches of a synchronous run short"
+    return ""

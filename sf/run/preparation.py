@@ -26,7 +26,7 @@ from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plug
 from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
-from sf.run.first_look import first_look, vectorization_of
+from sf.run.first_look import first_look, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
@@ -106,11 +106,13 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     check(resolved, info)
     note = _look_at_plugins(resolved, info)
     if chosen := _chosen_flags(config, resolved):
-        measured = [_step_time(look.step_time, look.num_timed)] if look.num_timed else []
+        measured = [_step_time(look.step_time)] if look.is_timed else []
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
     if note:
         console.plain(note)
-    config, source = vectorized(resolved, source, info)
+    if not look.refutes_vectorization and (left := note_on_single(resolved, source, info, envs_per_group(resolved))):
+        console.plain(left)
+    config, source = vectorized(resolved, replace(source, autoreset_mode=look.autoreset_mode), info)
     for note in _notes(config, source, look):
         console.plain(note)
     return Prepared(config, given, source, info, early, started_by, rank, starts)
@@ -289,8 +291,9 @@ def _look_for_accelerators() -> list[str]:
     return accelerators()
 
 
-def _step_time(step: StepTime, num_envs: int) -> str:
+def _step_time(step: StepTime) -> str:
     """The measurement, as a sentence."""
+    num_envs = step.copies
     waits = f", {1e6 * step.cpu_s * num_envs:.3g} of them computing" if step.waits else ""
     who = "One environment takes" if num_envs == 1 else f"{num_envs} environments that step as one take"
     return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."

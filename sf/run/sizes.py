@@ -23,6 +23,7 @@ from sf.config import (
 from sf.config.written_out import is_small, is_written_out
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
+from sf.envs.vectorization import PAYS_FROM
 from sf.errors import ConfigError
 from sf.machine.cores import usable_cores
 from sf.shared.slots import Topology, slots_per_group
@@ -96,7 +97,7 @@ def decide(config: Config, look: FirstLook, cores: int) -> Config:
     """
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
-    resolved = resolve(config, look.info, cores, look.step_time if look.num_timed else None)
+    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     return resolved
@@ -120,7 +121,8 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         ConfigError: the batch size cannot be derived.
     """
     if config.inference.policy_workers_per_policy is None:
-        waits = step is not None and step.waits  # then there are many workers with few environments each
+        # Then there are many workers with few environments each. Those that step as one wait together, however many.
+        waits = step is not None and step.waits and step.copies == 1
         acting = None if waits else _acting(config, info, cores, step)
         config = acting or _sized(_with_inference(config, 1), cores, step)
     else:
@@ -174,7 +176,10 @@ def _with_inference(config: Config, policy_workers_per_policy: int) -> Config:
 
 def _acting(config: Config, info: EnvInfo, cores: int, step: StepTime | None) -> Config | None:
     """With rollout workers that act for themselves, if that suits: more of them where their groups are too large."""
-    for least in range(1, min(cores, MAX_DEFAULT_WORKERS) + 1):
+    most = min(cores, MAX_DEFAULT_WORKERS)
+    if step is not None and step.copies > 1:
+        most = min(most, _most_that_pay(1))
+    for least in range(1, most + 1):
         sized = _sized(_with_inference(config, 0), cores, step, least)
         if suits_acting(sized, info):
             return sized
@@ -201,17 +206,26 @@ def _sized(config: Config, cores: int, step: StepTime | None, least: int = 1) ->
     least, most = (1, 1) if config.run.serial_mode else (least, max(least, _most_workers(splits, cores, step)))
     rollout = _fill_workers(config.rollout, splits, least, most, config.learner.num_learners)
     if step is not None and config.rollout.num_envs_per_worker is None:
-        env_s = step.start_s + rollout.rollout * step.wall_s
-        rollout = _in_time(rollout, env_s, may_have_one=config.rollout.worker_num_splits is None)
+        rollout = _in_time(rollout, step, may_have_one=config.rollout.worker_num_splits is None)
     return replace(config, rollout=rollout)
 
 
 def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
-    """One for each core, more for environments that mostly wait, and fewer for those that hardly take any time."""
+    """One for each core, more for environments that mostly wait, and fewer for those that hardly take any time.
+
+    Environments that step as one wait together, so more workers would only make their groups smaller.
+    """
     most: float = cores
     if step is not None:
         most = min(cores * step.waiting, DEFAULT_NUM_ENVS * step.wall_s / LEAST_GROUP_S / splits)
+        if step.copies > 1:
+            most = min(most, cores, _most_that_pay(splits))
     return max(1, min(round(most), MAX_DEFAULT_WORKERS))
+
+
+def _most_that_pay(splits: int) -> int:
+    """Workers whose groups are still large enough to step as one."""
+    return max(1, DEFAULT_NUM_ENVS // (PAYS_FROM * splits))
 
 
 def _fill_workers(rollout: RolloutConfig, splits: int, least: int, most: int, num_learners: int) -> RolloutConfig:
@@ -232,20 +246,26 @@ def _fill_workers(rollout: RolloutConfig, splits: int, least: int, most: int, nu
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
 
 
-def _in_time(rollout: RolloutConfig, env_s: float, may_have_one: bool) -> RolloutConfig:
+def _in_time(rollout: RolloutConfig, step: StepTime, may_have_one: bool) -> RolloutConfig:
     """With fewer environments where a worker would not get through its first trajectories in time.
 
     Args:
         rollout: without None.
-        env_s: seconds that one environment takes for its first trajectory.
+        step: how long one environment takes for a step and to begin.
         may_have_one: whether two groups of one environment may become one of one.
     """
     envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
     assert envs is not None
     assert splits is not None
-    while envs > splits and envs * env_s > LONGEST_FIRST_ROUND_S:
-        envs = max(splits, envs // 2 // splits * splits)
-    if may_have_one and envs == splits == 2 and envs * env_s > LONGEST_FIRST_ROUND_S:
+    if step.copies > 1:
+        # Each group takes the whole time to begin, whatever its size, so at least half of the limit is left for steps.
+        env_s, least = rollout.rollout * step.wall_s, splits * PAYS_FROM
+        limit_s = max(LONGEST_FIRST_ROUND_S - splits * step.start_s, LONGEST_FIRST_ROUND_S / 2)
+    else:
+        env_s, least, limit_s = step.start_s + rollout.rollout * step.wall_s, splits, LONGEST_FIRST_ROUND_S
+    while envs > least and envs * env_s > limit_s:
+        envs = max(least, envs // 2 // splits * splits)
+    if may_have_one and envs == splits == 2 and envs * env_s > limit_s:
         envs = splits = 1
     return replace(rollout, num_envs_per_worker=envs, worker_num_splits=splits)
 

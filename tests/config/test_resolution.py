@@ -9,6 +9,7 @@ import pytest
 
 from sf.config import InferenceConfig, RolloutConfig, check
 from sf.envs.step_time import StepTime
+from sf.envs.vectorization import PAYS_FROM
 from sf.errors import ConfigError
 from sf.run.sizes import resolve, wants_step_time
 from tests.helpers.configs import env_info, make
@@ -112,6 +113,30 @@ class TestDefaults:
         """As far as there are cores; environments that take no time have one worker otherwise."""
         resolved = resolve(make(model={"encoder_mlp_layers": layers}), env_info(), cores, StepTime(1e-6, 1e-6))
         assert (resolved.rollout.num_workers, resolved.inference.policy_workers_per_policy) == (workers, inference)
+
+    @pytest.mark.parametrize("inference", [None, 1])
+    @pytest.mark.parametrize("cores", [1, 2, 8, 64])
+    @pytest.mark.parametrize("cpu_ms", [0.3, 2.0])
+    @pytest.mark.parametrize("start_s", [0.1, 60.0])
+    def test_environments_that_step_as_one_stay_together(
+        self, inference: int | None, cores: int, cpu_ms: float, start_s: float
+    ) -> None:
+        """However much they wait, and however long they take to begin, which fewer of them would not shorten."""
+        step = StepTime(2e-3 / 64, 1e-3 * cpu_ms / 64, start_s, copies=64)
+        config = replace(make(), inference=InferenceConfig(policy_workers_per_policy=inference))
+        rollout = resolve(config, env_info(), cores, step).rollout
+        assert rollout.num_workers is not None
+        assert rollout.num_envs_per_worker is not None
+        splits = rollout.worker_num_splits or 1
+        assert splits == (1 if inference is None else 2)
+        assert rollout.num_workers * rollout.num_envs_per_worker == 64
+        assert rollout.num_envs_per_worker // splits >= PAYS_FROM
+        assert rollout.num_workers == min(cores, 4 // splits)
+
+    def test_a_long_start_leaves_half_of_the_first_round_to_steps(self) -> None:
+        """64 of them take 10 ms x 32 steps each for a first trajectory: too long beside 6 s of start."""
+        slow = StepTime(0.01, 0.01, start_s=6.0, copies=64)
+        assert resolve(make(), env_info(), 1, slow).rollout.num_envs_per_worker == PAYS_FROM
 
     @pytest.mark.parametrize(("cpu_us", "inference"), [(1000, 0), (700, 0), (500, 1)])
     def test_environments_that_wait_have_an_inference_process(self, cpu_us: int, inference: int) -> None:

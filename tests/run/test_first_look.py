@@ -12,13 +12,15 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.config import Config
-from sf.envs import EnvSource
+from sf.envs import EnvSource, find_env, probe
+from sf.envs.vectorization import PAYS_FROM
 from sf.errors import EnvError
 from sf.run import preparation
-from sf.run.first_look import LEAST_STEPS, first_look
+from sf.run.first_look import first_look, note_on_single
+from sf.run.look_at_many import LEAST_STEPS
 from sf.run.preparation import prepare
 from sf.run.sizes import decide
 from tests.helpers.lab import make_config
@@ -43,6 +45,7 @@ class Legal(gymnasium.Env[Any, Any]):
 class ManyLegal(VectorEnv[Any, Any, Any]):
     """Takes 10 ms for a step, in which it computes for a tenth of the time."""
 
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  # as in the base class
     single_observation_space, single_action_space = Legal.observation_space, Legal.action_space
 
     def __init__(self, num_envs: int) -> None:
@@ -87,7 +90,7 @@ def open_sizes(env: str = "Legal", **flags: Any) -> Config:
 @pytest.mark.alone
 def test_many_that_step_as_one_are_timed_as_one() -> None:
     look = first_look(open_sizes(vectorization="native"), source(ManyLegal))
-    assert look.num_timed == 64
+    assert look.step_time.copies == 64
     assert 0.010 < 64 * look.step_time.wall_s < 0.1
     assert 64 * look.step_time.cpu_s >= 0.001
     assert look.step_time.waits
@@ -95,7 +98,7 @@ def test_many_that_step_as_one_are_timed_as_one() -> None:
 
 def test_one_is_timed_where_the_environment_offers_no_other_form() -> None:
     look = first_look(open_sizes(), EnvSource("Legal", factory=Legal))
-    assert look.num_timed == 1
+    assert look.step_time.copies == 1
     assert look.step_time.wall_s > 0
 
 
@@ -103,26 +106,26 @@ def test_one_is_timed_where_the_environment_offers_no_other_form() -> None:
 def test_flags_that_are_printed_choose_the_same(
     wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where so many workers follow, because 64 as one mostly wait, that too few are left to step as one."""
+    """Also where 64 as one mostly wait. Then more workers would leave each with too few for stepping as one."""
     monkeypatch.setattr(preparation, "find_env", lambda env, arguments, limit: source(ManyLegal))
     rollout = prepare(open_sizes(vectorization=wanted, train_dir=str(tmp_path))).config.rollout
     printed = capsys.readouterr().out
     assert "64 environments that step as one take" in printed
-    assert rollout.vectorization == ("native" if wanted == "native" else "none")
+    assert rollout.vectorization == "native"
+    assert rollout.num_envs_per_worker is not None
+    assert rollout.num_envs_per_worker // (rollout.worker_num_splits or 1) >= PAYS_FROM
     flags: dict[str, Any] = {name: int(value) for name, value in re.findall(r"--(\w+)=(\d+)", printed)}
     again = open_sizes(train_dir=str(tmp_path), vectorization=wanted, **flags)
     assert prepare(again).config.rollout == rollout
 
 
-@pytest.mark.parametrize(
-    "flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}, {"async_rl": False}]
-)
+@pytest.mark.parametrize("flags", [{"vectorization": "none"}, {"num_policies": 2}, {"serial_mode": True}])
 def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict[str, Any]) -> None:
     def refuse(num_envs: int) -> Any:
         raise AssertionError(num_envs)
 
     look = first_look(open_sizes(**flags), source(refuse))
-    assert look.num_timed < 2
+    assert look.step_time.copies == 1
     assert not look.notes, "it would be told of"
 
 
@@ -130,7 +133,7 @@ def test_the_vector_environment_is_not_made_where_the_run_makes_none(flags: dict
 def test_a_vector_environment_that_breaks_later_decides_nothing(wanted: str) -> None:
     """As with a single one: workers are replaced when they fail, and that is said."""
     look = first_look(open_sizes(vectorization=wanted), source(Breaks))
-    assert look.num_timed == 1
+    assert look.step_time.copies == 1
     chosen = decide(open_sizes(vectorization=wanted), look, cores=2).rollout.vectorization
     assert chosen == ("none" if wanted == "auto" else "native")
     (note,) = look.notes
@@ -161,3 +164,24 @@ def test_cartpole_has_one_worker_with_all_environments(tmp_path: Path, capsys: p
     assert found, printed
     assert rollout.vectorization == "native"
     assert (rollout.num_workers == 1) is (float(found[1]) < 150 or len(os.sched_getaffinity(0)) == 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"serial_mode": True}, "a serial run repeats their episodes when it is resumed"),
+        (
+            {"num_envs_per_worker": 8, "async_rl": True},
+            "a group has 8 environments, and stepping as one pays from 16 on",
+        ),
+        ({"num_policies": 2, "async_rl": True}, "num_policies=2"),
+        ({}, "Gymnasium's own form would leave the minibatches of a synchronous run short"),
+        ({"vectorization": "none"}, ""),
+        ({"async_rl": True}, ""),
+    ],
+)
+def test_a_reason_is_given_where_single_ones_step(flags: dict[str, Any], reason: str) -> None:
+    cart = find_env("CartPole-v1")
+    config = make_config(**{"num_envs_per_worker": 64, "worker_num_splits": 1} | flags)
+    note = note_on_single(config, cart, probe(cart), config.rollout.num_envs_per_worker or 0)
+    assert (f"single ones step here: {reason}." in note) if reason else not note

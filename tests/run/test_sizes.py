@@ -46,8 +46,7 @@ COMPUTING = """
 import time
 from sf.envs.step_time import Stopwatch
 watch = Stopwatch()
-watch.steps = 1
-with watch.running():
+with watch.step():
     until = time.process_time() + 0.5
     while time.process_time() < until:
         pass
@@ -105,8 +104,7 @@ def test_only_the_wait_for_a_core_inside_a_call_is_no_time_of_the_environment(mo
         patch.setattr(step_time, "_cpu_of_children_s", lambda: 0.0)
         watch = Stopwatch()
         for _ in range(10):
-            watch.steps += 1
-            with watch.running():
+            with watch.step():
                 pass_ms(5, 1, 2)
             pass_ms(7, 3, 4)
         found = watch.result()
@@ -114,15 +112,33 @@ def test_only_the_wait_for_a_core_inside_a_call_is_no_time_of_the_environment(mo
     assert found.cpu_s == pytest.approx(0.001)
 
 
+def test_a_first_step_that_compiles_is_no_step_time_and_resets_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine steps, of which the first one takes 10 s, and a reset of 0.9 s among them."""
+    clock = {"now": 0.0}
+    with monkeypatch.context() as patch:
+        for name in ("perf_counter", "process_time"):
+            patch.setattr(time, name, lambda: clock["now"])
+        patch.setattr(step_time, "queued_s", lambda: 0.0)
+        patch.setattr(step_time, "_cpu_of_children_s", lambda: 0.0)
+        watch = Stopwatch()
+        for seconds in (10.0, *[0.001] * 8):
+            with watch.step():
+                clock["now"] += seconds
+        with watch.reset():
+            clock["now"] += 0.9
+        found = watch.result()
+    assert found.wall_s == pytest.approx(0.101)
+    assert found.cpu_s == pytest.approx(0.101)
+
+
 @pytest.mark.alone
 def test_what_simulators_compute_counts() -> None:
     """An environment that waits for a process which computes does not wait."""
-    watch = Stopwatch()
+    watch = Stopwatch(copies=10)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as simulator:
         try:
-            with watch.running():
+            with watch.step():
                 time.sleep(1.0)
-            watch.steps = 10
             found = watch.result()
         finally:
             simulator.kill()
