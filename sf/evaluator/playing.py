@@ -13,6 +13,7 @@ import torch
 
 from sf.console import Console
 from sf.envs import EnvSource
+from sf.envs.generators import GlobalGenerators
 from sf.envs.scores import Scores
 from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
@@ -62,6 +63,7 @@ class Play:
         action_bounds: ActionBounds = "scale",
         max_envs: int = MAX_ENVS,
         host: Host | None = None,
+        is_shared: bool = False,
     ) -> None:
         """Makes the environments.
 
@@ -74,6 +76,7 @@ class Play:
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
             host: the process in which they live; None where no watchdog looks and nothing stops it.
+            is_shared: whether a training in this process has to find the global generators as they were.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -85,10 +88,12 @@ class Play:
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False
-        try:
-            self._make()
-        except EnvCrashed as crash:
-            self._make_only_one(crash)
+        self._globals = GlobalGenerators([seed], is_shared)
+        with self._globals:
+            try:
+                self._make()
+            except EnvCrashed as crash:
+                self._make_only_one(crash)
         self._generator = torch.Generator()
         self.tally: Tally
         self.last_step = PolicyStep(())
@@ -139,6 +144,15 @@ class Play:
             EnvError: an environment raises in `reset`, or returns something else than it should.
             Stopped: the run ends.
         """
+        self._globals.seed()
+        with self._globals:
+            self._reset()
+        self._was_reset = True
+        self._generator.manual_seed(self.seed)
+        self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
+        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks, self._longest)
+
+    def _reset(self) -> None:
         try:
             self._envs.reset(self._observations)
         except EnvCrashed as crash:
@@ -146,10 +160,6 @@ class Play:
                 raise
             self._make_only_one(crash)
             self._envs.reset(self._observations)
-        self._was_reset = True
-        self._generator.manual_seed(self.seed)
-        self._step_types[:] = StepType.FIRST  # so that the policies forget what was before
-        self.tally = Tally(self.num_episodes, self.num_envs, self._policy_ids, self._num_blocks, self._longest)
 
     def step(self) -> None:
         """One step of every environment."""
@@ -160,7 +170,8 @@ class Play:
             if index == 0:
                 self.last_step = step
             self._actions[own], self._memories[index] = step.action.numpy(), step.state
-        ended = self._envs.step(self._actions, self._observations, self._rewards)
+        with self._globals:
+            ended = self._envs.step(self._actions, self._observations, self._rewards)
         self._step_types[:] = StepType.MID
         self._step_types[[end.row for end in ended]] = StepType.FIRST
         self._step_types[self._envs.fillers] = StepType.FIRST

@@ -74,7 +74,8 @@ class Evaluator:
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
         self.record = evaluation_record(context.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
-        self.networks = [ActorCritic(info, config.model) for _ in self.weights]
+        with torch.random.fork_rng(devices=[]):  # in serial mode it is the generator of the training
+            self.networks = [ActorCritic(info, config.model) for _ in self.weights]
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
         if self.config.eval_deterministic:
             policies = [GreedyPolicy(policy) for policy in policies]
@@ -90,6 +91,7 @@ class Evaluator:
             int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0]),
             config.rollout.action_bounds,
             host=Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data),
+            is_shared=config.run.serial_mode and not is_last,
         )
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies

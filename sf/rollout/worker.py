@@ -6,8 +6,7 @@ owns its environments and the slots of its groups, and imports no torch. It stop
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from sf.config import Config, RolloutConfig
 from sf.envs import EnvSource
+from sf.envs.generators import seed_globals, seed_torch
 from sf.envs.stepping import EnvBatch, Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
@@ -25,13 +25,6 @@ from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
 """The last word of the entropy of the global generators: no environment has the same."""
-
-
-def _seed_globals(entropy: Sequence[int]) -> None:
-    """For environments that draw from the global generators of Python and NumPy."""
-    word = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-    random.seed(word)
-    np.random.seed(word)
 
 
 def _make_envs(
@@ -98,7 +91,8 @@ class RolloutWorker:
         # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
         episodes = EpisodeRing(context.arena, 0 if is_serial else index)
         listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
-        _seed_globals([context.sampling_seed, index, incarnation, GLOBALS])
+        entropy = [context.sampling_seed, index, incarnation, GLOBALS]
+        seed_globals(entropy, with_torch=False)
         self.groups: list[Group] = []
         for number, group in enumerate(context.topology.groups_of_worker(index)):
             sequence = np.random.SeedSequence([context.sampling_seed, group, incarnation])
@@ -111,6 +105,8 @@ class RolloutWorker:
             envs = _make_envs(context, config.rollout, replace(source, worker=index), group, sequence, host)
             random = np.random.default_rng(sequence)
             self.groups.append(Group(group, config, context, envs, random, self.record, listeners))
+        if not is_serial:  # else it is that of the learner
+            seed_torch(entropy)  # which environments may have loaded just now
 
     def step(self) -> bool:
         """Advances every group that can go on; False if all of them wait.

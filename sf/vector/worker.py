@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from sf.envs import EnvSource
+from sf.envs.generators import seed_globals
 from sf.envs.stepping import Ended, Host, SingleAgentBatch
 from sf.errors import EnvError
 from sf.processes.process import LOOK_AGAIN_S, Ready
@@ -130,7 +131,10 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
         if order == CLOSE:
             break
         if order == RESET:
-            infos = batch.reset_all(pickle.loads(place.starts.recv_bytes()), observations)
+            start: Start = pickle.loads(place.starts.recv_bytes())
+            if start.seeds[0] is not None:
+                seed_globals([start.seeds[0], place.first])
+            infos = batch.reset_all(start, observations)
         else:
             ended = batch.step(actions, observations, rewards)
             terminated[:] = truncated[:] = False
