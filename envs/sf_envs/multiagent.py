@@ -11,53 +11,66 @@ from sf.envs.place import entry_point, place_arguments
 from sf.errors import EnvError
 
 SEVERAL = list, tuple, np.ndarray
+ALL = "__all__"
+"""Key of flags in a dict for all agents at once, as RLlib has it."""
 
 
-class TupleAgents:
-    """An environment whose spaces are Tuples, with one entry per agent, after the multi-agent protocol.
+class SeveralAgents:
+    """An environment whose spaces are Tuples or Dicts, with one entry per agent, after the multi-agent protocol.
 
-    Rewards and flags may come as lists with one entry per agent, or as one that counts for all of them.
+    With Tuples, rewards and flags may come as lists with one entry per agent, or as one that counts for all of them.
+    With Dicts, all that the environment takes and returns are dicts from agent to value. There `ALL` among the flags
+    ends the agents that are left. An agent that has ended gets no actions, and its entries may be missing.
     """
 
     def __init__(self, env: Any) -> None:
         """Wraps the environment.
 
         Raises:
-            EnvError: its spaces are no Tuples of the same length, at least 2, or differ between agents.
+            EnvError: its spaces are no Tuples or Dicts of the same agents, at least 2, or differ between agents.
         """
         from gymnasium import spaces
 
         self.env = env
         observations, actions = env.observation_space, env.action_space
-        both_are = isinstance(observations, spaces.Tuple) and isinstance(actions, spaces.Tuple)
-        self.num_agents = len(actions.spaces) if isinstance(actions, spaces.Tuple) else 0
-        if not both_are or len(observations.spaces) != self.num_agents or self.num_agents < 2:
+        of_agents = [_by_agent(space, spaces) for space in (observations, actions)]
+        self.agents: list[Any] = list(of_agents[1])
+        self.num_agents, self.has_names = len(self.agents), isinstance(actions, spaces.Dict)
+        if type(observations) is not type(actions) or set(of_agents[0]) != set(self.agents) or self.num_agents < 2:
             raise EnvError(
                 f"{env} has the observation space {observations} and the action space {actions}, expected two Tuples "
-                "with an entry for each of at least 2 agents. Use it without multiagent/ if it has one agent."
+                "or two Dicts with an entry for each of at least 2 agents. Use it without multiagent/ if it has one "
+                "agent."
             )
-        self.observation_space, self.action_space = observations.spaces[0], actions.spaces[0]
-        for kind, space in (("observation", observations), ("action", actions)):
-            for agent, own in enumerate(space.spaces):
-                if own != space.spaces[0]:
+        first = self.agents[0]
+        self.observation_space, self.action_space = of_agents[0][first], of_agents[1][first]
+        for kind, of_kind in zip(("observation", "action"), of_agents, strict=True):
+            for agent in self.agents:
+                if of_kind[agent] != of_kind[first]:
                     raise EnvError(
-                        f"Agents 0 and {agent} have different {kind} spaces, {space.spaces[0]} and {own}. Make them "
-                        "alike with a wrapper, for example by padding the smaller one."
+                        f"Agents {first} and {agent} have different {kind} spaces, {of_kind[first]} and "
+                        f"{of_kind[agent]}. Make them alike with a wrapper, for example by padding the smaller one."
                     )
+        self._seen: list[Any] = []
+        self._over: set[Any] = set()
 
     def reset(self, **arguments: Any) -> tuple[list[Any], list[Any]]:
+        self._over.clear()
         observations, info = self.env.reset(**arguments)
-        return list(observations), self._infos(info)
+        return self._observations(observations, "reset"), self._infos(info)
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
-        observations, rewards, terminated, truncated, info = self.env.step(tuple(actions))
-        return (
-            list(observations),
-            self._for_each(rewards),
-            self._for_each(terminated),
-            self._for_each(truncated),
-            self._infos(info),
-        )
+        acting: Any = tuple(actions)
+        if self.has_names:
+            pairs = zip(self.agents, actions, strict=True)
+            acting = {agent: action for agent, action in pairs if agent not in self._over}
+        observations, rewards, terminated, truncated, info = self.env.step(acting)
+        terminated, truncated = self._flags(terminated), self._flags(truncated)
+        if self.has_names:
+            flags = zip(self.agents, terminated, truncated, strict=True)
+            self._over.update(agent for agent, *ends in flags if any(ends))
+        seen = self._observations(observations, "step")
+        return seen, self._for_each(rewards, 0.0), terminated, truncated, self._infos(info)
 
     def render(self) -> Any:
         return self.env.render()
@@ -65,15 +78,51 @@ class TupleAgents:
     def close(self) -> None:
         self.env.close()
 
-    def _for_each(self, value: Any) -> list[Any]:
-        """The entries of a list, or one thing as often as there are agents."""
+    def _observations(self, found: Any, call: str) -> list[Any]:
+        """One per agent: the last one of an agent that has ended and shows none.
+
+        Raises:
+            EnvError: another agent shows none.
+        """
+        if not self.has_names:
+            return list(found)
+        missing = [agent for agent in self.agents if agent not in found and agent not in self._over]
+        if missing:
+            raise EnvError(
+                f"{call} returned observations of {list(found)}, expected one of each agent that has not ended, also "
+                f"of {missing}. Agents that act in turn are not supported; show them what they saw last."
+            )
+        before = self._seen or [None] * self.num_agents
+        self._seen = [found.get(agent, last) for agent, last in zip(self.agents, before, strict=True)]
+        return self._seen.copy()
+
+    def _flags(self, value: Any) -> list[Any]:
+        """One per agent; `ALL` is that of every agent which has not ended before."""
+        if not isinstance(value, Mapping):
+            return self._for_each(value, False)
+        all_end = value.get(ALL, False)
+        return [value.get(agent, False) or (all_end and agent not in self._over) for agent in self.agents]
+
+    def _for_each(self, value: Any, missing: Any) -> list[Any]:
+        """The entries of a list or a dict, or one thing as often as there are agents."""
+        if isinstance(value, Mapping):
+            return [value.get(agent, missing) for agent in self.agents]
         return list(value) if isinstance(value, SEVERAL) and np.ndim(value) else [value] * self.num_agents
 
     def _infos(self, info: Any) -> list[Any]:
+        if self.has_names:
+            return [info.get(agent, {}) for agent in self.agents]
         return [info] * self.num_agents if isinstance(info, Mapping) else list(info)
 
 
-def make(env_id: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> TupleAgents:
+def _by_agent(space: Any, spaces: Any) -> Mapping[Any, Any]:
+    """The space of each agent; none if there is one for all of them."""
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else {}
+
+
+def make(env_id: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> SeveralAgents:
     """An environment of Gymnasium.
 
     Args:
@@ -82,9 +131,9 @@ def make(env_id: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> T
         kwargs: of the environment.
 
     Raises:
-        EnvError: its spaces do not fit, see `TupleAgents`.
+        EnvError: its spaces do not fit, see `SeveralAgents`.
     """
     import gymnasium
 
     kwargs = place_arguments(entry_point(env_id), sf_worker, sf_index) | kwargs
-    return TupleAgents(gymnasium.make(env_id, disable_env_checker=True, **kwargs))
+    return SeveralAgents(gymnasium.make(env_id, disable_env_checker=True, **kwargs))

@@ -23,7 +23,10 @@ def action_converter(space: Any, bounds: ActionBounds) -> Converter:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)  # numpy scalars: `Discrete.contains` accepts them faster than Python's integers
+        # Numpy scalars: `Discrete.contains` accepts them faster than Python's integers.
+        start, dtype = int(space.start), space.dtype
+        if dtype != np.int64:
+            return lambda actions: list((actions + start).astype(dtype))
         return list if start == 0 else lambda actions: list(actions + start)
     convert = vector_action_converter(space, bounds)
     return lambda actions: _rows(space, convert(actions))
@@ -56,8 +59,8 @@ def _converter(space: Any, bounds: ActionBounds, first: int) -> tuple[Callable[[
             return lambda actions: tuple(part(actions) for part in parts), first
         return lambda actions: {key: part(actions) for key, part in zip(keys, parts, strict=True)}, first
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return lambda actions: actions[:, first].astype(np.int64) + start, first + 1
+        start, choices_dtype = int(space.start), space.dtype
+        return lambda actions: (actions[:, first].astype(np.int64) + start).astype(choices_dtype), first + 1
     shape, dtype = tuple(space.shape), space.dtype
     end = first + int(np.prod(shape))
     if isinstance(space, spaces.Box):

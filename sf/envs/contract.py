@@ -18,8 +18,10 @@ OLD_GYM = "Environments for gym before 0.26 need a wrapper, for example shimmy.G
 FINITE_OR_DROPPED = "Correct or clip it in the environment, or drop what leads to it with --on_nonfinite=drop."
 LARGEST = 1e18
 """From here on a reward or an observation counts as infinite: its square, which statistics add up, is no float32."""
+SHOWN = 16
+"""Numbers of an array in a message."""
 SEVERAL_REWARDS = (
-    " Several agents: use --env=multiagent/ID if its spaces are Tuples with an entry per agent, or follow the "
+    " Several agents: use --env=multiagent/ID if its spaces are Tuples or Dicts with an entry per agent, or follow the "
     'multi-agent protocol, see "Several agents" in docs/environments. Several objectives: weigh them, for example with '
     "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward))."
 )
@@ -71,9 +73,19 @@ def nonfinite_observation(observation: Any, info: EnvInfo) -> str:
             kind = "NaN" if np.isnan(array).any() else "infinity"
             return (
                 f"{info.env_id} returned an observation {name!r} that holds {kind}: "
-                f"{np.array2string(array, threshold=16)}{counts_as_infinite(array)}. Observations must be finite."
+                f"{with_place(array)}{counts_as_infinite(array)}. Observations must be finite."
             )
     return ""
+
+
+def with_place(array: Array) -> str:
+    """An array with numbers that are not finite, as text; of a long one also where they are."""
+    text = np.array2string(array, threshold=SHOWN)
+    places = np.argwhere(~(np.abs(array) < LARGEST))
+    if array.size <= SHOWN or not len(places):
+        return text
+    first = ", ".join(map(str, places[0].tolist()))
+    return f"{text} ({array[tuple(places[0])]} at [{first}]; {len(places)} of {array.size} numbers)"
 
 
 def nonfinite_reward(reward: float, info: EnvInfo) -> str:
@@ -273,7 +285,8 @@ def number(reward: Any, subject: str = "it") -> float:
             pass  # an integer of hundreds of digits
     array = any_array(reward)
     if array.size != 1 or array.dtype.kind not in "fiub":
-        several = SEVERAL_REWARDS if array.size > 1 and array.dtype.kind in "fiub" else ""
+        are_several = (array.size > 1 and array.dtype.kind in "fiub") or isinstance(reward, Mapping)
+        several = SEVERAL_REWARDS if are_several else ""
         raise EnvError(f"{subject} returned the reward {reward!r} from step, expected a finite number.{several}")
     return float(array.item())
 

@@ -69,7 +69,7 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _mask(self, info: Any) -> Array:
         if ACTION_MASK not in info:
             raise EnvError(
-                f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info)}."
+                f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info, key=str)}."
             )
         return flat_mask(info[ACTION_MASK], self._choices)
 

@@ -255,7 +255,16 @@ def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:
 
 def _reset(env: Any, info: EnvInfo, **kwargs: Any) -> tuple[Any, Any]:
     with blamed_on(info.env_id, "reset"):
-        result: tuple[Any, Any] = env.reset(**kwargs)
+        try:
+            result: tuple[Any, Any] = env.reset(**kwargs)
+        except TypeError as error:
+            if "unexpected keyword argument 'seed'" not in text_of(error):
+                raise
+            raise EnvError(
+                f"{info.env_id} takes no seed in reset ({text_of(error)}). Gymnasium has reset(seed=..., options=...), "
+                "as gym since 0.22. Write def reset(self, *, seed=None, options=None), and pass the seed on with "
+                "super().reset(seed=seed)."
+            ) from error
     check_reset(result, info)
     if info.num_agents > 1:
         _refuse_ignored_mask(result[1], info, "reset")

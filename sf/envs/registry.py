@@ -23,6 +23,10 @@ from sf.errors import EnvError
 Factory = Callable[..., Any]
 
 ENTRY_POINT_GROUP, VECTOR_ENTRY_POINT_GROUP = "sf.envs", "sf.vector_envs"
+OLD_GYM_ID = (
+    "Gymnasium has taken the place of gym: import gymnasium as gym in that module, and register there. Or pass a "
+    "function to sf.register_env that returns the environment in a wrapper, such as shimmy.GymV26CompatibilityV0."
+)
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 _registered: dict[str, Factory] = {}
 _registered_vectors: dict[str, Factory] = {}
@@ -77,6 +81,8 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
     import gymnasium
 
     if name not in gymnasium.registry:
+        if _is_of_old_gym(name):
+            raise EnvError(f"{name} is registered with gym and not with Gymnasium. {OLD_GYM_ID}")
         raise EnvError(_unknown(name, [*_registered, *_tables(), *gymnasium.registry]))
     return EnvSource(name, dict(kwargs), modules=(module,) if module else (), max_episode_steps=max_episode_steps)
 
@@ -137,6 +143,8 @@ def _import(env_id: str, module: str) -> None:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
+            if error.name == "gym":
+                raise EnvError(f"{module} imports gym, which is not installed. {OLD_GYM_ID}") from error
             if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise  # the module is there and misses another one
             raise EnvError(
@@ -184,6 +192,12 @@ def own_name(env_id: str) -> str | None:
         return f"atari/{game[1] or game[2]}"
     world = re.fullmatch(r"MiniGrid-(.+?)(?:-v0)?", name)
     return world and f"minigrid/{world[1]}"
+
+
+def _is_of_old_gym(name: str) -> bool:
+    """Whether the predecessor of Gymnasium knows the id, in a version that has a dict of them or an object with one."""
+    registry = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
+    return name in getattr(registry, "env_specs", registry)
 
 
 def _nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sf.console import Console
-from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE
 from sf.envs.stepping import Ended
 from sf.errors import EnvError
 from sf.shared.arena import Array
@@ -92,7 +92,7 @@ class Scores:
             self.reported_at[row], self.has_unreported[row] = self.steps, False
         else:
             self.has_unreported[row] = True
-        return reward, length, _number(float, end.info, "true_objective", reward)
+        return reward, length, _number(float, end.info, TRUE_OBJECTIVE, reward)
 
     def _spans_several(self, row: int, length: int, reported: int) -> bool:
         """Whether the reported length holds ends of the row that have counted already; says so, ever more rarely."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 EPISODE_CONTINUES = "episode_continues"
 """True at the end of a trajectory that is not the end of the episode, as at a lost life. The next reset goes on with
 the same game, but a reset with a seed begins a new game. If the game ends within the reset, no step reports it, so the
@@ -10,3 +15,20 @@ EPISODE = "episode"
 """Raw return ``r`` and length ``l`` of an episode that is over, as Gymnasium's RecordEpisodeStatistics gives them."""
 FINAL_KEYS = "final_obs", "final_observation"
 """Last observation of an episode, where many environments reset in the same step: now, and before Gymnasium 1.0."""
+TRUE_OBJECTIVE = "true_objective"
+"""Another score of an episode that is over; the return where it is missing."""
+_READ = EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE
+
+
+def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The info of a last step, in which a reset can no longer change the numbers of the episode.
+
+    An environment may use one dict, and the dicts and arrays in it, for all of its infos.
+    """
+    return {key: _copied(value) if key in _READ else value for key, value in info.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(part) for key, part in value.items()}
+    return np.array(value) if hasattr(value, "__array__") or isinstance(value, (list, tuple)) else value

@@ -22,7 +22,7 @@ from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.history import History
 from sf.envs.observations import FinalObservations, ObservationWriter, RangeCheck
-from sf.envs.statistics import EPISODE, EPISODE_CONTINUES
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES, kept
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.processes.failures import shortened
 from sf.processes.process import NEVER_STOPPED, Stopped
@@ -323,7 +323,7 @@ class SingleAgentBatch(_Batch):
             raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
         if not terminated:
             self.keep_final(row, observation)
-        info = dict(info)  # before the reset may clear it
+        info = kept(info)  # before the reset may clear it
         continues = info.get(EPISODE_CONTINUES)
         if continues:
             self.history = None  # a reset with a seed of its own would begin another game
@@ -405,7 +405,7 @@ class MultiAgentBatch(_Batch):
             info, row = infos[agent], index * num_agents + agent
             if not isinstance(info, Mapping):
                 raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
-            ended.append(Ended(row, terminated[agent], truncated[agent], dict(info), is_last))
+            ended.append(Ended(row, terminated[agent], truncated[agent], kept(info), is_last))
             if info.get(EPISODE_CONTINUES):
                 self.history = None  # a reset with a seed of its own would begin another game
             if not terminated[agent]:

@@ -21,9 +21,9 @@ import numpy as np
 from sf.envs import EnvSource
 from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
-from sf.envs.contract import any_array, check_tuple, leaf_array, leaf_value, vector_flags, vector_leaf_array
+from sf.envs.contract import any_array, check_tuple, is_row, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
-from sf.envs.statistics import FINAL_KEYS
+from sf.envs.statistics import FINAL_KEYS, kept
 from sf.envs.stepping import NO_ROWS, Ended, Host
 from sf.errors import EnvError, text_of
 from sf.shared.arena import Array
@@ -145,7 +145,7 @@ class VectorBatch:
         if not isinstance(infos, Mapping):
             raise EnvError(f"{self.info.env_id} returned infos of type {type(infos).__name__}, expected one dict.")
         info = _of_row(infos, row)
-        return {**info, **info.pop("final_info", {})} if self.resets_in_same_step else info
+        return kept({**info, **info.pop("final_info", {})} if self.resets_in_same_step else info)
 
     def _expect_next_step(self, infos: Mapping[str, Any]) -> None:
         """Refuses the key of a final observation where the observation of the step should be the final one."""
@@ -234,14 +234,19 @@ def _with_rows(values: Any, rows: Array, value: Array) -> Any:
     return listed
 
 
-def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+def _of_row(infos: Mapping[Any, Any], row: int) -> dict[str, Any]:
     """The info of one environment, without entries that a mask ``_key`` denies to it."""
     found: dict[str, Any] = {}
     for key, value in infos.items():
-        if key.startswith("_") or not (f"_{key}" not in infos or infos[f"_{key}"][row]):
+        if not isinstance(key, str) or key.startswith("_") or not _is_for_row(infos.get(f"_{key}"), row):
             continue
         if isinstance(value, Mapping):
             found[key] = _of_row(value, row)
-        elif isinstance(value, (np.ndarray, list, tuple)) and len(value) > row:
+        elif is_row(value) and len(value) > row:
             found[key] = value[row]
     return found
+
+
+def _is_for_row(mask: Any, row: int) -> bool:
+    """Whether the mask of an entry of infos, where there is one, does not deny it to a row."""
+    return not is_row(mask) or len(mask) <= row or bool(mask[row])

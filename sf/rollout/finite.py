@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sf.console import Console
-from sf.envs.contract import LARGEST, counts_as_infinite
+from sf.envs.contract import LARGEST, counts_as_infinite, with_place
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.shared.records import Record
@@ -91,7 +91,7 @@ class FiniteCheck:
 
     def _complaint(self, what: str, values: Array, row: int) -> str:
         environment, value = row // self.agents_per_env, values[row]
-        said = f"{value}{counts_as_infinite(value)}"
+        said = f"{with_place(np.asarray(value))}{counts_as_infinite(value)}"
         return f"Environment {environment} of group {self.group} returned a non-finite {what}: {said}."
 
 

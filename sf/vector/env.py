@@ -298,11 +298,11 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         return vector
 
     def _packed(self, leaves: Mapping[str, Array]) -> Any:
-        """Copies of all rows, as the space has them."""
-        return _nest(self.single_observation_space, self._info, lambda name: leaves[name].copy())
+        """All rows, as the space has them."""
+        return _nest(self.single_observation_space, self._info, leaves.__getitem__)
 
     def _packed_row(self, row: int) -> Any:
-        return _nest(self.single_observation_space, self._info, lambda name: self._finals[name][row].copy())
+        return _nest(self.single_observation_space, self._info, lambda name: self._finals[name][row])
 
 
 vector_env = SharedVectorEnv
@@ -360,7 +360,7 @@ def _fields(info: EnvInfo, action_space: gymnasium.Space[Any], num_envs: int, nu
 
 
 def _nest(space: gymnasium.Space[Any], info: EnvInfo, array_of: Callable[[str], Any]) -> Any:
-    """The arrays of the leaves in the nest that a space describes."""
+    """Copies of the arrays of the leaves, of the types that a space has, in the nest that it describes."""
     names: dict[tuple[Any, ...], str] = {leaf.path: name for name, leaf in info.observations.items()}
 
     def fill(part: gymnasium.Space[Any], path: tuple[Any, ...]) -> Any:
@@ -368,6 +368,6 @@ def _nest(space: gymnasium.Space[Any], info: EnvInfo, array_of: Callable[[str], 
             return {key: fill(one, (*path, key)) for key, one in part.spaces.items()}
         if isinstance(part, spaces.Tuple):
             return tuple(fill(one, (*path, index)) for index, one in enumerate(part.spaces))
-        return array_of(names[path])
+        return array_of(names[path]).astype(part.dtype)
 
     return fill(space, ())

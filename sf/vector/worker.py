@@ -6,6 +6,7 @@ and ends of episodes in place; over a pipe only the infos of episodes that ended
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,8 @@ class Batch(SingleAgentBatch):
     def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
         if terminated:
             self.keep_final(row, observation)
+        with contextlib.suppress(Exception):  # what cannot be sent is told when it is
+            info = pickle.loads(pickle.dumps(info))  # before the reset: an environment may use all of it again
         return super()._end(row, observation, terminated, truncated, info, ended)
 
 

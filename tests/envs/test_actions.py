@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sf.envs.actions import action_converter
+from sf.envs.actions import action_converter, vector_action_converter
 from sf.spaces import action_spec
 
 INF = np.inf
@@ -49,6 +49,23 @@ def test_scale_maps_plus_minus_one_to_finite_bounds(space: spaces.Space[Any], st
     actions = action_converter(space, "scale")(np.array(stored, action_spec(space).dtype))
     np.testing.assert_allclose(np.array(actions), executed, rtol=1e-12)
     assert all(space.contains(action) for action in actions)
+
+
+@pytest.mark.parametrize("start", [0, -1])
+@pytest.mark.parametrize("nest", [False, True])
+def test_choices_have_the_type_of_their_space(nest: bool, start: int) -> None:
+    """Of the space itself as well, for an environment that compares or packs them."""
+    choice = spaces.Discrete(3, start=start, dtype=np.int8)
+    space = spaces.Tuple([choice]) if nest else choice
+    stored = np.array([[0], [2]] if nest else [0, 2])
+    for convert in (action_converter(space, "clip"), lambda rows: vector_action_converter(space, "clip")(rows)):
+        actions: Any = convert(stored)
+        choices = [np.asarray(part) for part in ([one[0] for one in actions] if nest else actions)]
+        assert {part.dtype for part in choices} == {np.dtype(np.int8)}
+    assert [int(action[0] if nest else action) for action in action_converter(space, "clip")(stored)] == [
+        start,
+        2 + start,
+    ]
 
 
 def test_nested_actions() -> None:

@@ -29,6 +29,9 @@ LENGTH = 3
 BOX, CHOICE = spaces.Box(0, 100, (1,), np.float32), spaces.Discrete(2)
 
 
+ODD_INFOS: tuple[dict[Any, Any], ...] = ({"mean": np.array(3.0)}, {0: 1}, {"x": [1, 2], "_x": np.array(True)}, {"_": 1})
+
+
 class One(gymnasium.Env[Any, Any]):
     """Pays in its first step, and shows how many steps were taken."""
 
@@ -55,6 +58,8 @@ class Many(VectorEnv[Any, Any, Any]):
         length: of an episode.
         pays: whether the first step does.
         stays: shows the same number in every step.
+        terminates: or its episodes are truncated.
+        odd: adds one of the odd infos.
     """
 
     single_observation_space, single_action_space = BOX, CHOICE
@@ -68,9 +73,11 @@ class Many(VectorEnv[Any, Any, Any]):
         pays: bool = True,
         stays: bool = False,
         terminates: bool = True,
+        odd: int | None = None,
     ) -> None:
         self.num_envs, self.metadata, self.key, self.length = num_envs, metadata or {}, key, length
         self.pays, self.stays, self.terminates = pays, stays, terminates
+        self.odd: dict[Any, Any] = {} if odd is None else ODD_INFOS[odd]
 
     def seen(self) -> Any:
         return (0 * self.t if self.stays else self.t)[:, None].astype(np.float32)
@@ -91,7 +98,7 @@ class Many(VectorEnv[Any, Any, Any]):
                 finals[row] = last[row]
             infos = {self.key: finals, f"_{self.key}": over}
         ends = (over, ~over & over) if self.terminates else (~over & over, over)
-        return self.seen(), rewards, *ends, infos
+        return self.seen(), rewards, *ends, infos | self.odd
 
 
 def cart(num_envs: int) -> Any:
@@ -182,12 +189,13 @@ def test_a_wrong_declaration_is_refused() -> None:
         first_look(open_sizes(), source(metadata=declared, key="final_obs"))
 
 
+@pytest.mark.parametrize("odd", [None, *range(len(ODD_INFOS))])
 @pytest.mark.parametrize("key", ["final_obs", "final_observation"])
 @pytest.mark.parametrize("terminates", [True, False], ids=["terminated", "truncated"])
-def test_no_step_is_lost(terminates: bool, key: str) -> None:
+def test_no_step_is_lost(terminates: bool, key: str, odd: int | None) -> None:
     """Each one of every episode has its observation and its reward, and each end its final observation."""
-    wanted, info = source(key=key, terminates=terminates), probe(source())
-    look = first_look(open_sizes(), wanted)
+    wanted, info = source(key=key, terminates=terminates, odd=odd), probe(source())
+    look = first_look(open_sizes(num_envs_per_worker=32), wanted)
     final, has_final = np.zeros((2, 1), np.float32), np.zeros(2, bool)
     wanted = EnvSource("Odd", wanted.kwargs, One, vector_factory=Many, autoreset_mode=look.autoreset_mode)
     batch = VectorBatch(wanted, info, range(2), {"obs": final}, has_final, "clip")

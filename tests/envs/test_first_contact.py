@@ -342,13 +342,17 @@ def test_several_agents_in_one_gymnasium_environment_become_rows(arguments: dict
             {"odd": True},
             "Agents 0 and 1 have different action spaces",
         ),
-        ("multiagent/CartPole-v1", {}, "expected two Tuples with an entry for each of at least 2 agents. Use it"),
+        (
+            "multiagent/CartPole-v1",
+            {},
+            "expected two Tuples or two Dicts with an entry for each of at least 2 agents. Use it",
+        ),
         (
             "tests.environments.first_contact:TupleOfBits-v0",
             {},
             "TupleOfBits-v0 returned the reward [0.0, 1] from step, expected a finite number. Several agents: use "
-            "--env=multiagent/ID if its spaces are Tuples with an entry per agent, or follow the multi-agent protocol, "
-            'see "Several agents" in docs/environments. Several objectives: weigh them, for example with '
+            "--env=multiagent/ID if its spaces are Tuples or Dicts with an entry per agent, or follow the multi-agent "
+            'protocol, see "Several agents" in docs/environments. Several objectives: weigh them, for example with '
             "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward)).",
         ),
     ],

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sf.envs import EnvSource, probe
 from sf.envs.scores import Scores
-from sf.envs.stepping import Ended
+from sf.envs.stepping import Ended, make_env_batch
 from sf.errors import EnvError
 from sf.monitor.episodes import EpisodeWindows
 from sf.shared.records import Episode
+from tests.environments.toys import Toy
 
 
 class Unspeakable:
@@ -141,3 +143,59 @@ def test_forgotten_rows_begin_anew_and_the_others_go_on() -> None:
     scores.add(np.ones(4, np.float32))
     found = [scores.end(Ended(row, True, False, {})) for row in range(4)]
     assert [one and one[:2] for one in found] == [(3.0, 3), (3.0, 3), (1.0, 1), (3.0, 3)]
+
+
+class UsesAgain(Toy):
+    """One info with one dict or array of scores in it, which every reset clears; an episode has three steps."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        r, l = (np.zeros(1), np.zeros(1, int)) if kind == "arrays" else (np.zeros(()), np.zeros((), int))  # noqa: E741
+        self.info: dict[str, Any] = {"episode": {"r": r, "l": l}, "true_objective": np.zeros(())}
+        self.plain = kind == "numbers"
+
+    def reset(self, **_: Any) -> Any:
+        self.t = 0
+        self.count()
+        return self.returned["observation"], self.info
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        self.count()
+        return self.returned["observation"], 1.0, self.t == 3, False, self.info
+
+    def count(self) -> None:
+        self.info["true_objective"][...] = 10 * self.t
+        if self.plain:
+            self.info["episode"].update(r=2.0 * self.t, l=self.t)
+        else:
+            self.info["episode"]["r"][...], self.info["episode"]["l"][...] = 2 * self.t, self.t
+
+
+class UseAgain(UsesAgain):
+    """The same with two agents."""
+
+    num_agents = 2
+
+    def reset(self, **arguments: Any) -> Any:
+        seen, info = super().reset()
+        return [seen] * 2, [info] * 2
+
+    def step(self, action: Any) -> Any:
+        return tuple([part] * 2 for part in super().step(action))
+
+
+@pytest.mark.parametrize("env", [UsesAgain, UseAgain])
+@pytest.mark.parametrize("kind", ["numbers", "arrays", "scalars"])
+def test_scores_in_an_info_that_is_used_again_are_those_before_the_reset(kind: str, env: Any) -> None:
+    source = EnvSource("Again", {"kind": kind}, env)
+    info = probe(source)
+    rows = info.num_agents
+    observations, finals = ({"obs": np.zeros((rows, 2), np.float32)} for _ in range(2))
+    batch = make_env_batch(source, info, [0], finals, np.zeros(rows, bool), "clip")
+    scores, rewards = Scores(rows), np.zeros(rows, np.float32)
+    batch.reset(observations)
+    for _ in range(3):
+        ended = batch.step(np.zeros(rows, np.int64), observations, rewards)
+        scores.add(rewards)
+    assert [scores.end(one) for one in ended] == [(6.0, 3, 30.0)] * rows

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from sf.envs import find_env, probe_and_time
+from sf.envs import EnvSource, find_env, probe, probe_and_time
 from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
 from sf.learner.dataset import with_gae
@@ -21,7 +22,7 @@ from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.records import learner_record
 from sf.shared.slots import Requests
 from sf.storage.checkpoint import load_newest
-from tests.environments.toys import BAD, Leaky
+from tests.environments.toys import BAD, Leaky, Toy
 from tests.helpers.commands import run
 from tests.helpers.lab import Lab, make_lab, step_until
 
@@ -203,3 +204,11 @@ def test_fault_b9_d3_minibatch_that_cannot_be_written_is_told(tmp_path: Path, ob
     transitions = with_gae(roles[0].source.next(), roles[0].network, lab.config.learner)
     assert "minibatch could not be written to" in saver.keep_for_a_look(transitions)
     assert Path(lab.config.run.experiment_dir).exists() == (obstacle != "the directory is gone")
+
+
+def test_a_number_that_is_not_finite_is_found_in_a_long_observation() -> None:
+    wide = np.zeros((20, 30), np.float32)
+    wide[[4, 7], [17, 2]] = np.nan, np.inf
+    space = spaces.Box(-1, 1, (20, 30))
+    with pytest.raises(EnvError, match=r"(?s)holds NaN: .* \(nan at \[4, 17\]; 2 of 600 numbers\)\. Observations"):
+        probe(EnvSource("Wide", {"observation": wide, "observation_space": space}, Toy))

@@ -20,7 +20,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import sf
+from sf.envs import EnvSource, probe
+from sf.envs.stepping import Host
 from sf.errors import EnvCrashed, EnvError, UsageError
+from sf.vector.worker import Batch, Start
 
 NESTED = spaces.Dict({"b": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)))), "a": spaces.MultiBinary(4)})
 CHOICES = spaces.MultiDiscrete([3, 5])
@@ -47,6 +50,57 @@ class Counting(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), float(np.sum(action)), over and bool(action[0]), over, info
 
 
+class Typed(gymnasium.Env[Any, Any]):
+    """Observations of types that have another one in shared memory, drawn from NumPy's global generator."""
+
+    observation_space: spaces.Dict = spaces.Dict(
+        {
+            "half": spaces.Box(-1, 1, (2,), np.float16),
+            "short": spaces.Box(0, 9, (2,), np.uint16),
+            "long": spaces.Box(0, 9, (2,), np.uint32),
+            "flags": spaces.Box(0, 1, (2,), np.bool_),
+            "choice": spaces.Discrete(2, dtype=np.int8),
+        }
+    )
+    action_space = spaces.Discrete(2, dtype=np.int8)
+
+    def seen(self) -> Any:
+        one = np.random.random()
+        return {
+            name: (np.int8(one > 0.5) if isinstance(part, spaces.Discrete) else np.full(2, one, np.float64)).astype(
+                part.dtype
+            )
+            for name, part in self.observation_space.spaces.items()
+        }
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return self.seen(), 1.0, False, self.steps == 2, {"kind": str(action.dtype)}
+
+
+def test_types_are_those_of_the_space_and_a_seed_reaches_global_generators() -> None:
+    ours = sf.vector_env(Typed, num_envs=4, num_workers=2)
+    try:
+        first, _ = ours.reset(seed=3)
+        for seen in (first, ours.step(np.zeros(4, np.int8))[0]):
+            assert {name: array.dtype for name, array in seen.items()} == {
+                name: part.dtype
+                for name, part in ours.observation_space.items()  # type: ignore[attr-defined]  # a Dict
+            }
+        _, _, _, truncated, infos = ours.step(np.zeros(4, np.int8))
+        assert truncated.all()
+        assert all(Typed.observation_space.contains(one) for one in infos["final_obs"])
+        assert set(infos["final_info"]["kind"]) == {"int8"}
+        expect_same(ours.reset(seed=3)[0], first)
+        assert (ours.reset(seed=4)[0]["half"] != first["half"]).any()
+    finally:
+        ours.close()
+
+
 class Breaking(gymnasium.Env[Any, Any]):
     """Does what its name says when it is given a 1."""
 
@@ -66,6 +120,39 @@ class Breaking(gymnasium.Env[Any, Any]):
         if action:
             raise RuntimeError("no more fuel")
         return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class Reusing(Breaking):
+    """Has one info, which a reset clears."""
+
+    def reset(self, **arguments: Any) -> Any:
+        self.info: Any = {"steps": np.zeros(1), "more": {"steps": [0]}}
+        return super().reset(**arguments)[0], self.info
+
+    def step(self, action: Any) -> Any:
+        self.info["steps"] += 1
+        self.info["more"]["steps"][0] += 1
+        return np.zeros(2, np.float32), 1.0, True, False, self.info
+
+
+class ClearsInfo(Reusing):
+    def reset(self, **arguments: Any) -> Any:
+        if not hasattr(self, "info"):
+            return super().reset(**arguments)
+        self.info["steps"][:] = self.info["more"]["steps"][0] = 0
+        return np.zeros(2, np.float32), self.info
+
+
+def test_an_info_that_is_used_again_is_that_of_the_last_step() -> None:
+    source = EnvSource("Clears", factory=ClearsInfo)
+    info = probe(source)
+    observations = {"obs": np.zeros((2, 2), np.float32)}
+    finals = {"obs": np.zeros((2, 2), np.float32)}
+    batch = Batch(source, info, [0, 1], finals, np.zeros(2, bool), "clip", Host())
+    batch.use_actions_as_given(ClearsInfo.action_space)
+    batch.reset_all(Start([0, 1], None), observations)
+    for one in batch.step(np.zeros(2, np.int64), observations, np.zeros(2)):
+        assert (one.info["steps"].item(), one.info["more"]["steps"]) == (1, [1])
 
 
 def expect_same(found: Any, wanted: Any) -> None:
