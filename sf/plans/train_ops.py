@@ -41,7 +41,7 @@ class TrainOneStep:
 
         Args:
             workers: of the plan.
-            policies: that learn; None for all that are trained.
+            policies: that learn; None or no names for all that are trained.
             num_sgd_iter: passes over a batch.
             sgd_minibatch_size: rows of a minibatch, drawn anew in each pass; 0 for the whole batch. A recurrent policy
                 gets whole sequences.
@@ -50,7 +50,7 @@ class TrainOneStep:
             UsageError: there is no policy of a name.
         """
         self.workers = workers
-        self.policies = workers.trainable_policies() if policies is None else list(policies)
+        self.policies = list(policies or workers.trainable_policies())
         self.num_sgd_iter, self.sgd_minibatch_size = num_sgd_iter, sgd_minibatch_size
         for name in self.policies:
             workers.local_worker().get_policy(name)
@@ -210,7 +210,7 @@ def _note_gradients(item: Computed) -> tuple[Any, int]:
 
 
 class UpdateTargetNetwork:
-    """Calls ``update_target`` of the policies when enough steps have passed."""
+    """Calls ``update_target`` of the policies when more than so many steps have passed."""
 
     def __init__(
         self,
@@ -219,15 +219,15 @@ class UpdateTargetNetwork:
         by_steps_trained: bool = False,
         policies: Sequence[str] | None = None,
     ) -> None:
-        """Counts sampled steps unless trained ones are asked for."""
+        """Counts sampled steps unless trained ones are asked for; no names are all policies that are trained."""
         self.workers, self.target_update_freq = workers, target_update_freq
-        self.policies = workers.trainable_policies() if policies is None else list(policies)
+        self.policies = list(policies or workers.trainable_policies())
         self.metric = STEPS_TRAINED if by_steps_trained else STEPS_SAMPLED
 
     def __call__(self, _: Any) -> None:
         metrics = LocalIterator.get_metrics()
         now, last = metrics.counters[self.metric], metrics.counters[LAST_TARGET_UPDATE]
-        if now - last >= self.target_update_freq:
+        if now - last > self.target_update_freq:
             for name in self.policies:
                 self.workers.local_worker().get_policy(name).update_target()
             metrics.counters[NUM_TARGET_UPDATES] += 1

@@ -17,9 +17,12 @@ from sf.plans import (
     AverageGradients,
     LocalIterator,
     LSTMModel,
+    MultiAgentBatch,
+    ParallelRollouts,
     QModel,
     SampleBatch,
     TrainOneStep,
+    UpdateTargetNetwork,
     WorkerSet,
 )
 from sf.plans.actor_critic import add_advantages
@@ -189,3 +192,34 @@ def test_gradients_of_several_policies_count_both_kinds_of_steps(num_workers: in
         "num_steps_sampled": 60, "num_agent_steps_sampled": 120,
         "num_steps_trained": 60, "num_agent_steps_trained": 120,
     }  # fmt: skip
+
+
+class Followed(CountingPolicy):
+    """Notes when its target is updated."""
+
+    updates: list[int]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.updates = []
+
+    def update_target(self) -> None:
+        self.updates.append(LocalIterator.get_metrics().counters["num_steps_sampled"])
+
+
+@pytest.mark.parametrize("policies", [None, [], ["default_policy"]])
+def test_target_is_updated_when_more_steps_have_passed(policies: list[str] | None) -> None:
+    with WorkerSet(Followed, {"env": TEN_STEPS, "rollout_fragment_length": 50}) as workers:
+        rollouts = ParallelRollouts(workers).for_each(UpdateTargetNetwork(workers, 500, policies=policies))
+        rollouts.take(25)
+        assert workers.local_worker().get_policy().updates == [550, 1100]
+
+
+def test_no_names_are_all_policies_that_are_trained() -> None:
+    policies = {name: (CountingPolicy,) for name in "abc"}
+    with WorkerSet(policies, {"env": TEN_STEPS}, lambda agent: "a", ["a", "b"]) as workers:
+        for name in "abc":
+            workers.local_worker().get_policy(name).learned.clear()
+        batch = MultiAgentBatch({name: SampleBatch({"obs": np.zeros((3, 1))}) for name in "abc"}, 3)
+        ((_, info),) = of([batch]).for_each(TrainOneStep(workers, policies=[])).take(1)
+        assert info.keys() == {"a", "b"}
