@@ -59,10 +59,12 @@ class PolicyMap:
         """Of all policies, or of some."""
         return {name: self.get_policy(name).get_weights() for name in policies or self.policy_map}
 
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Of the policies that are named there."""
+    def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, Any] | None = None) -> None:
+        """Of the policies that are named there, which are told the global variables, if there are any."""
         for name, own in weights.items():
             self.get_policy(name).set_weights(own)
+        if global_vars is not None:
+            self.set_global_vars(global_vars)
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """One step of the optimizer for each policy that is trained; statistics by policy, or of the only one."""

@@ -70,21 +70,24 @@ class Shares:
 class RowBuffer:
     """The newest rows of one policy, each with a priority."""
 
-    def __init__(self, capacity: int, random_numbers: np.random.Generator, alpha: float) -> None:
+    def __init__(
+        self, capacity: int, random_numbers: np.random.Generator, alpha: float, least: float = LEAST_PRIORITY
+    ) -> None:
         """Is empty.
 
         Args:
             capacity: rows, of which the oldest ones leave first.
             random_numbers: of the draws.
             alpha: exponent of the priorities; 0 draws all alike.
+            least: added to each error, so that no row is never drawn.
         """
-        self.capacity, self._random, self._alpha = capacity, random_numbers, alpha
+        self.capacity, self._random, self._alpha, self._least = capacity, random_numbers, alpha, least
         self._columns: dict[str, Array] = {}
         self._shares, self._largest = Shares(capacity, random_numbers), 1.0
         self._next = self.num_rows = 0
 
     def add(self, batch: SampleBatch) -> None:
-        """Keeps the rows, as likely as the most likely one so far."""
+        """Keeps the rows, as likely as the most likely one so far; a column ``weights`` has other first priorities."""
         batch = batch.slice(max(0, batch.count - self.capacity), batch.count)
         if not self._columns:
             self._columns = {
@@ -94,7 +97,10 @@ class RowBuffer:
         places = (self._next + np.arange(batch.count)) % self.capacity
         for name, column in batch.items():
             self._columns[name][places] = column
-        self._shares.set(places, np.full(batch.count, self._largest**self._alpha))
+        priorities = np.full(batch.count, self._largest)
+        if "weights" in batch:
+            priorities = np.maximum(batch["weights"], self._least)
+        self._shares.set(places, priorities**self._alpha)
         self._next = int(self._next + batch.count) % self.capacity
         self.num_rows = min(self.capacity, self.num_rows + batch.count)
 
@@ -112,7 +118,7 @@ class RowBuffer:
 
     def update_priorities(self, rows: Array, errors: Array) -> None:
         """Of rows that were drawn, after their errors of prediction."""
-        priorities = np.abs(errors) + LEAST_PRIORITY
+        priorities = np.abs(errors) + self._least
         self._largest = max(self._largest, float(priorities.max()))
         self._shares.set(rows, priorities**self._alpha)
 
@@ -128,6 +134,7 @@ class LocalReplayBuffer:
         replay_batch_size: int = 32,
         prioritized_replay_alpha: float = 0.6,
         prioritized_replay_beta: float = 0.4,
+        prioritized_replay_eps: float = LEAST_PRIORITY,
         replay_mode: str = "independent",
         seed: int | None = None,
     ) -> None:
@@ -140,6 +147,7 @@ class LocalReplayBuffer:
             replay_batch_size: rows of a draw.
             prioritized_replay_alpha: exponent of the priorities; 0 draws all alike.
             prioritized_replay_beta: exponent of the correction for that.
+            prioritized_replay_eps: added to each error, so that no row is never drawn.
             replay_mode: ``independent`` draws rows of each policy by itself; ``lockstep`` draws whole stored batches,
                 so that all policies have the same steps.
             seed: of the draws; None for one from the global generator of NumPy, which the seed of a plan has seeded.
@@ -153,6 +161,7 @@ class LocalReplayBuffer:
         if self._size < 1 or replay_batch_size < 1:
             raise ValueError(f"buffer_size={buffer_size} and replay_batch_size={replay_batch_size} must be above 0.")
         self._batch, self._alpha, self._beta = replay_batch_size, prioritized_replay_alpha, prioritized_replay_beta
+        self._least = prioritized_replay_eps
         self._lockstep: list[MultiAgentBatch] | None = [] if replay_mode == "lockstep" else None
         self._random = np.random.default_rng(np.random.randint(2**31) if seed is None else seed)
         self.buffers: dict[str, RowBuffer] = {}
@@ -170,7 +179,7 @@ class LocalReplayBuffer:
             return
         for policy, own in together.policy_batches.items():
             if policy not in self.buffers:
-                self.buffers[policy] = RowBuffer(self._size, self._random, self._alpha)
+                self.buffers[policy] = RowBuffer(self._size, self._random, self._alpha, self._least)
             own.pop("infos", None)
             self.buffers[policy].add(own)
 

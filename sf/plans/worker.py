@@ -189,10 +189,14 @@ class RemoteWorker:
         """What the function returns in that process, where it gets the policies as a `PolicyMap`."""
         return self.sampler.fragments.call([self.index], func)[0]
 
-    def get_weights(self) -> dict[str, Any]:
-        """Of the policies in that process."""
-        weights: dict[str, Any] = self.apply(lambda worker: worker.get_weights())
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
+        """Of all policies in that process, or of some."""
+        weights: dict[str, Any] = self.apply(lambda worker: worker.get_weights(policies))
         return weights
+
+    def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, Any] | None = None) -> None:
+        """Of the policies that are named there, in that process; until weights are pushed to it."""
+        self.apply(lambda worker: worker.set_weights(weights, global_vars))
 
     def __repr__(self) -> str:
         return f"RemoteWorker({self.index})"

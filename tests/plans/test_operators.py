@@ -244,6 +244,22 @@ def test_d30_frequencies_follow_the_priorities() -> None:
     assert np.bincount(drawn["obs"]) / drawn.count == pytest.approx([0.25] * 4, abs=0.01)
 
 
+def test_d30_first_priorities_of_rows_and_the_least_one() -> None:
+    settings: dict[str, Any] = {"learning_starts": 1, "buffer_size": 8, "replay_batch_size": 40_000, "seed": 1}
+    buffer = LocalReplayBuffer(**settings, prioritized_replay_alpha=1.0)
+    buffer.add_batch(rows(2, weights=np.array([3.0, 1.0])))
+    drawn: Any = buffer.replay()
+    assert np.bincount(drawn["obs"]) / drawn.count == pytest.approx([0.75, 0.25], abs=0.01)
+    buffer.add_batch(rows(2))
+    drawn = buffer.replay()
+    assert np.bincount(drawn["batch_indexes"]) / drawn.count == pytest.approx([0.5, 1 / 6, 1 / 6, 1 / 6], abs=0.01)
+    buffer = LocalReplayBuffer(**settings, prioritized_replay_alpha=1.0, prioritized_replay_eps=0.5)
+    buffer.add_batch(rows(2))
+    buffer.update_priorities({"default_policy": (np.arange(2), np.array([0.0, 1.0]))})
+    drawn = buffer.replay()
+    assert np.bincount(drawn["obs"]) / drawn.count == pytest.approx([0.25, 0.75], abs=0.01)
+
+
 def test_d30_oldest_rows_leave_first_and_modes() -> None:
     buffer = LocalReplayBuffer(learning_starts=1, buffer_size=10, replay_batch_size=500, seed=1)
     for start in range(0, 24, 4):

@@ -112,6 +112,18 @@ def test_a_sample_says_how_many_optimizer_steps_led_to_the_policy_that_acted(wor
     assert set(first.sample()["policy_version"]) == {2}
 
 
+def test_d12_weights_of_one_remote_worker_are_set_until_others_are_pushed(workers: WorkerSet) -> None:
+    first, second = workers.remote_workers()
+    first.set_weights({"default_policy": {"w": 6.5}}, {"timestep": 7})
+    assert first.apply(lambda worker: worker.global_vars) == {"timestep": 7}
+    assert first.get_weights(["default_policy"]) == {"default_policy": {"w": 6.5}}
+    for _ in range(2):
+        assert set(first.sample()["some_value"]) == {6.5}
+    assert set(second.sample()["some_value"]) == {1.5}
+    workers.sync_weights()
+    assert set(first.sample()["some_value"]) == {1.5}
+
+
 def test_d20_modes(workers: WorkerSet) -> None:
     bulk = ParallelRollouts(workers, mode="bulk_sync")
     assert [batch.count for batch in bulk.take(2)] == [60, 60]
