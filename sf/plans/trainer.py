@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sf.errors import CheckpointError, ConfigError, UsageError
@@ -16,6 +15,7 @@ from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
 from sf.plans.policy import Policy
 from sf.plans.program import default_mapping
 from sf.plans.rollout_ops import STEPS_SAMPLED
+from sf.plans.saved_state import restored, storable
 from sf.plans.worker_set import SETTINGS, WorkerSet
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -127,7 +127,7 @@ class Trainer:
         path = Path(checkpoint_dir) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         incoming = path.with_name(f".{FILE}.incoming")
-        torch.save(_as_tensors(self.state()), incoming)
+        torch.save(storable(self.state(), "The state of the plan"), incoming)
         incoming.replace(path)
         return str(path)
 
@@ -138,13 +138,12 @@ class Trainer:
             CheckpointError: there is nothing that fits.
         """
         try:
-            state = torch.load(checkpoint_path, weights_only=True)
-            self.load_state(state)
+            self.load_state(restored(torch.load(checkpoint_path, weights_only=True)))
         except Exception as error:  # a damaged file can raise anything
             raise CheckpointError(f"{checkpoint_path} cannot be gone on from: {error}") from error
 
     def state(self) -> dict[str, Any]:
-        """Everything that `load_state` needs, as arrays, numbers and texts in dicts and lists."""
+        """Everything that `load_state` needs: that of the policies, and counters."""
         local = self.workers.local_worker()
         return {
             "policies": {name: policy.get_state() for name, policy in local.policy_map.items()},
@@ -159,7 +158,7 @@ class Trainer:
         self.plan.close()
         self.plan, local = self._built_plan(), self.workers.local_worker()
         for name, own in state["policies"].items():
-            local.get_policy(name).set_state({**own, "weights": _as_arrays(own["weights"])})
+            local.get_policy(name).set_state(own)
         counters = self.plan.shared_metrics.get().counters
         counters.update(state["counters"])
         local.num_steps, self.iteration, self._seconds = state["num_steps"], state["iteration"], state["seconds"]
@@ -255,21 +254,3 @@ def merged(cls: type[Trainer], config: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(config.keys() - known.keys()):
         raise ConfigError([f"{cls.name} has no setting {', '.join(unknown)}. There are {', '.join(sorted(known))}."])
     return {name: copy.deepcopy(config.get(name, value)) for name, value in known.items()}
-
-
-def _as_tensors(state: Any) -> Any:
-    """Arrays as tensors, which load without pickled code."""
-    if isinstance(state, Mapping):
-        return {name: _as_tensors(part) for name, part in state.items()}
-    if isinstance(state, (list, tuple)):
-        return [_as_tensors(part) for part in state]
-    return torch.as_tensor(state) if isinstance(state, (np.ndarray, np.generic)) else state
-
-
-def _as_arrays(state: Any) -> Any:
-    """The inverse for weights."""
-    if isinstance(state, Mapping):
-        return {name: _as_arrays(part) for name, part in state.items()}
-    if isinstance(state, (list, tuple)):
-        return [_as_arrays(part) for part in state]
-    return state.numpy() if isinstance(state, torch.Tensor) else state

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from examples.plans.a2c import A2C, A2CPolicy
 from examples.plans.a3c import A3C
@@ -284,6 +285,33 @@ def test_d46_restore_in_the_middle_goes_back_in_everything(tmp_path: Path, num_w
         with A2C.with_updates(default_policy=CountingPolicy)(settings) as other:
             other.restore(path)
             assert other.train()["timesteps_total"] == 480
+
+
+class Owning(CountingPolicy):
+    """Without weights in its state, which holds everything that a checkpoint takes."""
+
+    kept: Any = None
+
+    def get_state(self) -> dict[str, Any]:
+        table = {(0, 1): np.arange(3), 2: (1, np.float32(0.5)), "seen": {1, "b"}, "nothing": None}
+        random = np.random.default_rng(3).bit_generator.state
+        return {"w": self.w, "table": table, "random": random, "tensor": torch.ones(2), **(self.kept or {})}
+
+    def set_state(self, state: Any) -> None:
+        self.w, self.kept = state["w"], state
+
+
+def test_d46_state_of_a_policy_from_scratch_comes_back_as_it_was(tmp_path: Path) -> None:
+    with A2C.with_updates(default_policy=Owning)({"env": TEN_STEPS}) as trainer:
+        policy = trainer.get_policy()
+        wanted, policy.w = {**policy.get_state(), "w": 7.5}, 7.5
+        trainer.restore(trainer.save(tmp_path))
+        np.testing.assert_equal({**policy.kept, "tensor": 0}, {**wanted, "tensor": 0})
+        assert isinstance(policy.kept["tensor"], torch.Tensor)
+        assert isinstance(policy.kept["table"][2], tuple)
+        policy.kept = {"file": Path()}
+        with pytest.raises(UsageError, match="policies/default_policy/file is a PosixPath"):
+            trainer.save(tmp_path)
 
 
 def test_settings_that_a_trainer_does_not_have_are_named() -> None:
