@@ -33,7 +33,7 @@ class ProbedEnvs:
 
     def __init__(self, envs: EnvBatch, seconds: Array):
         self.envs, self.seconds, self.calls = envs, seconds, 0
-        self.fillers = envs.fillers
+        self.fillers, self.last_rewards = envs.fillers, envs.last_rewards
         self._name = "env" if isinstance(envs, VectorBatch) else "envs"
         self._plain: Any = getattr(envs, self._name)
         several = isinstance(self._plain, list)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
-import pickle
 import re
 import sys
 import warnings
@@ -18,7 +18,8 @@ from typing import Any
 
 from sf.envs.blame import blamed_on
 from sf.envs.source import EnvSource
-from sf.errors import EnvError
+from sf.errors import EnvError, text_of
+from sf.plugins import able_to_travel
 
 Factory = Callable[..., Any]
 
@@ -35,8 +36,8 @@ _registered_vectors: dict[str, Factory] = {}
 def register_env(name: str, make: Factory, make_vec: Factory | None = None) -> None:
     """Make ``--env=name`` mean ``make(**env_kwargs)``.
 
-    Both functions are called in the rollout workers, so they must be functions or classes at the top level of a module.
-    A name that is registered again gets the new functions.
+    Both functions are called in the rollout workers. Those of a notebook, of a function or below a main guard, and
+    lambdas, are sent there with their code. A name that is registered again gets the new functions.
 
     Args:
         name: id of the environment.
@@ -65,11 +66,13 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
         vector_factory = _registered_vectors.get(env_id)
         if env_id not in _registered:
             vector_factory = _offered(env_id, VECTOR_ENTRY_POINT_GROUP)
-        for function in (factory, vector_factory):
-            if function is not None:
-                expect_to_travel(env_id, function)
+        vector_factory = None if vector_factory is None else travelling(env_id, vector_factory)
         return EnvSource(
-            env_id, dict(kwargs), factory, vector_factory=vector_factory, max_episode_steps=max_episode_steps
+            env_id,
+            dict(kwargs),
+            travelling(env_id, factory),
+            vector_factory=vector_factory,
+            max_episode_steps=max_episode_steps,
         )
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ALE/") and importlib.util.find_spec("ale_py"):
@@ -84,7 +87,16 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
         if _is_of_old_gym(name):
             raise EnvError(f"{name} is registered with gym and not with Gymnasium. {OLD_GYM_ID}")
         raise EnvError(_unknown(name, [*_registered, *_tables(), *gymnasium.registry]))
-    return EnvSource(name, dict(kwargs), modules=(module,) if module else (), max_episode_steps=max_episode_steps)
+    if module:
+        return EnvSource(name, dict(kwargs), modules=(module,), max_episode_steps=max_episode_steps)
+    registration = None
+    with contextlib.suppress(Exception):  # then other processes say that they do not know it
+        registration = able_to_travel(partial(_same, gymnasium.registry[name]))
+    return EnvSource(name, dict(kwargs), registration=registration, max_episode_steps=max_episode_steps)
+
+
+def _same(registered: Any) -> Any:
+    return registered
 
 
 def find_pool(source: EnvSource) -> EnvSource:
@@ -153,20 +165,20 @@ def _import(env_id: str, module: str) -> None:
             ) from error
 
 
-def expect_to_travel(env_id: str, factory: Factory) -> None:
-    """Refuse a factory that a spawned process cannot import again."""
+def travelling(env_id: str, factory: Factory) -> Factory:
+    """The factory in a form that goes to other processes, with its code where they cannot import it.
+
+    Raises:
+        EnvError: it holds something that cannot be pickled.
+    """
     try:
-        pickle.dumps(factory)
+        return able_to_travel(factory)
     except Exception as error:
-        reason = f"it cannot be pickled ({error})"
-    else:
-        if getattr(factory, "__module__", None) != "__main__" or hasattr(sys.modules["__main__"], "__file__"):
-            return
-        reason = "it is defined in an interactive session"
-    raise EnvError(
-        f"The function that makes {env_id} cannot be sent to the rollout workers: {reason}. Define it with def or "
-        "class at the top level of a module file."
-    )
+        raise EnvError(
+            f"The function that makes {env_id} cannot be sent to the rollout workers: it cannot be pickled "
+            f"({text_of(error)}). It must not hold locks, open files or processes. Or define it with def or class at "
+            "the top level of a module file."
+        ) from None
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

@@ -46,7 +46,7 @@ class Scores:
         """Reported episodes that spanned several ends."""
 
     def add(self, rewards: Array) -> None:
-        """Takes in one step: [rows] rewards."""
+        """Takes in one step: [rows] float64 rewards, because sums of float32 lose digits."""
         self.returns += rewards
         self.steps += 1
 

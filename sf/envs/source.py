@@ -41,6 +41,8 @@ class EnvSource:
     """Imported before the environment is made, because they register it with Gymnasium."""
     vector_factory: Callable[..., Any] | None = None
     """Makes `num_envs` copies that step at once; None leaves it to Gymnasium's `make_vec`."""
+    registration: Callable[[], Any] | None = None
+    """Gives the `gymnasium.envs.registration.EnvSpec` of the id, for processes in which nothing else registers it."""
     autoreset_mode: str = ""
     """Of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
     worker: int = 0
@@ -167,14 +169,17 @@ class EnvSource:
         return env
 
     def _expect_registered(self) -> None:
-        """Refuse an id that only the process of the look-up knew.
+        """Registers an id that only the process of the look-up knew, such as one of a notebook.
 
         Raises:
-            EnvError: Gymnasium does not know it here.
+            EnvError: its registration could not be sent here.
         """
         import gymnasium
 
         if self.env_id in gymnasium.registry:
+            return
+        if self.registration is not None:
+            gymnasium.registry[self.env_id] = self.registration()
             return
         raise EnvError(
             f"Gymnasium does not know {self.env_id} in the processes of the run, although it does in the program that "

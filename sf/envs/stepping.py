@@ -70,6 +70,8 @@ class EnvBatch(Protocol):
 
     fillers: Array
     """Rows whose last step was no transition: it only reset, see `VectorBatch`, or the agent had ended before."""
+    last_rewards: Array
+    """[rows] float64, those of the last step as the environments gave them."""
 
     @property
     def next_fillers(self) -> Array:
@@ -156,6 +158,7 @@ class _Batch:
         is_repeatable = host.repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
         self.history = History(seeds) if is_repeatable else None
         self.fillers = self.next_fillers = NO_ROWS
+        self.last_rewards = np.zeros(len(self.envs) * info.num_agents)
 
     def reset(self, observations: dict[str, Array]) -> None:
         """Starts the first episode of every environment."""
@@ -314,7 +317,7 @@ class SingleAgentBatch(_Batch):
         except Exception as error:
             self.fail("step", row, error)
         self.check_ranges("step", observations)
-        rewards[:] = received
+        self.last_rewards[:] = rewards[:] = received  # numpy warns of large numbers between arrays only
         return ended
 
     def _end(self, row: int, observation: Any, terminated: bool, truncated: bool, info: Any, ended: list[Ended]) -> Any:
@@ -384,7 +387,7 @@ class MultiAgentBatch(_Batch):
             self.fail("step", index, error)
         self.next_fillers = self._rows_of_gone()
         self.check_ranges("step", observations)
-        rewards[:] = received
+        self.last_rewards[:] = rewards[:] = received  # numpy warns of large numbers between arrays only
         return ended
 
     def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:

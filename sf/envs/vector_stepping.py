@@ -72,6 +72,7 @@ class VectorBatch:
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
         self.check_entries, self.ranges, self.finals = EntryCheck(info), RangeCheck(info), FinalObservations(info)
         self.blanks = blank_observation(info)
+        self.last_rewards = np.zeros(len(seeds))
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
         self.next_fillers = NO_ROWS
@@ -220,8 +221,9 @@ class VectorBatch:
                 f"{self.info.env_id} returned rewards {array.dtype}{list(array.shape)} from step, expected one number "
                 f"for each of {len(rewards)} environments."
             )
-        rewards[...] = array
-        rewards[self.fillers] = 0.0
+        self.last_rewards[...] = array
+        self.last_rewards[self.fillers] = 0.0
+        rewards[...] = self.last_rewards
 
 
 def _with_rows(values: Any, rows: Array, value: Array) -> Any:

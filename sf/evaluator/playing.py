@@ -175,7 +175,7 @@ class Play:
         self._step_types[:] = StepType.MID
         self._step_types[[end.row for end in ended]] = StepType.FIRST
         self._step_types[self._envs.fillers] = StepType.FIRST
-        self.tally.add(self._rewards, ended, self._envs.fillers)
+        self.tally.add(self._envs.last_rewards, ended, self._envs.fillers)
 
     def close(self) -> None:
         """Closes the environments."""

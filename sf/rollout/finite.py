@@ -36,12 +36,17 @@ class FiniteCheck:
         self.float_observations = [(key, x) for key, x in slots.observations.items() if x.dtype.kind == "f"]
         self.console = Console()
 
-    def check_rewards(self, slot: int, t: int) -> None:
-        """Before anything is clipped, which would make an infinity look like a reward."""
+    def check_rewards(self, slot: int, t: int, received: Array) -> None:
+        """Before anything is clipped, which would make an infinity look like a reward.
+
+        Args:
+            slot, t: the step.
+            received: [rows] float64, the same as the environments gave them; dropped ones become 0.
+        """
         rewards = self.slots.rewards[slot, t]
         if not _sum_of_squares(rewards) < LARGEST_SQUARE:
             bad = self._drop_or_refuse("reward", slot, t + 1, rewards)
-            rewards[bad] = 0
+            rewards[bad] = received[bad] = 0
 
     def check_observations(self, slot: int, t: int) -> None:
         for key, array in self.float_observations:

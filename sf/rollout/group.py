@@ -136,8 +136,8 @@ class Group:
         rewards = slots.rewards[slot, t]
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
-        self.finite.check_rewards(slot, t)
-        self.scores.add(rewards)
+        self.finite.check_rewards(slot, t, self.envs.last_rewards)
+        self.scores.add(self.envs.last_rewards)
         self.ended = bool(ended)
         if ended:
             if not all(end.terminated for end in ended):

@@ -26,7 +26,7 @@ from gymnasium.vector.utils import batch_space
 
 from sf.envs import EnvSource, find_env
 from sf.envs.contract import describe
-from sf.envs.registry import expect_to_travel
+from sf.envs.registry import travelling
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.machine.cores import usable_cores
 from sf.processes.callers import expect_place_for_processes
@@ -325,8 +325,7 @@ def _source(env: str | Callable[..., Any], kwargs: Mapping[str, Any], max_episod
     if not callable(env):
         raise UsageError(f"sf.vector_env was given {env!r}, expected an id, a class or a function that makes one.")
     name = getattr(env, "__name__", "the environment")
-    expect_to_travel(name, env)
-    return EnvSource(name, kwargs, env, max_episode_steps=max_episode_steps)
+    return EnvSource(name, kwargs, travelling(name, env), max_episode_steps=max_episode_steps)
 
 
 def _one_for_each(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,19 +194,25 @@ class TestFinding:
             refusal("ALE/Pong-v5") == "The Atari environment 'ALE/Pong-v5' needs an extra: pip install \"sf-rl[atari]\""
         )
 
-    def test_fault_b20_function_that_cannot_travel_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        register_env("Lambda", lambda: Toy())
-        assert refusal("Lambda").startswith(
-            "The function that makes Lambda cannot be sent to the rollout workers: it cannot be pickled ("
+    def test_fault_b20_function_that_cannot_travel_is_refused(self) -> None:
+        lock = threading.Lock()
+        register_env("Locked", lambda: Toy(name=str(lock)))
+        assert refusal("Locked").startswith(
+            "The function that makes Locked cannot be sent to the rollout workers: it cannot be pickled ("
         )
+        assert "It must not hold locks, open files or processes." in refusal("Locked")
+
+    def test_functions_without_a_module_travel_with_their_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        register_env("Lambda", lambda: Toy(), lambda num_envs: ("many", num_envs))
+        source = pickle.loads(pickle.dumps(find_env("Lambda")))
+        assert isinstance(source.make(), Toy)
+        assert source.vector_factory(3) == ("many", 3)
         monkeypatch.setattr(Toy, "__module__", "__main__")
         monkeypatch.setattr(sys.modules["__main__"], "Toy", Toy, raising=False)
-        monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
         register_env("Interactive", Toy)
-        assert refusal("Interactive") == (
-            "The function that makes Interactive cannot be sent to the rollout workers: it is defined in an "
-            "interactive session. Define it with def or class at the top level of a module file."
-        )
+        text = pickle.dumps(find_env("Interactive"))
+        monkeypatch.delattr(sys.modules["__main__"], "Toy")
+        assert type(pickle.loads(text).make()).__name__ == "Toy"
 
 
 class TestProbe:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -413,18 +415,35 @@ def test_environments_that_ask_know_their_place(
         role.close()
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_id_that_workers_do_not_know_is_told_with_the_way_out(many: bool) -> None:
+class Locked(envs.Placed):
+    """Cannot be sent anywhere, neither by name nor with its code."""
+
+    lock = threading.Lock()
+
+
+def test_id_that_only_the_program_knows_is_registered_in_workers() -> None:
     """Found where it is registered, and made by a process that has not run the main guard."""
     gymnasium.register("BelowMain-v0", entry_point="tests.environments.first_contact:Placed")
-    source = find_env("BelowMain-v0")
+    source = pickle.loads(pickle.dumps(find_env("BelowMain-v0")))
     del gymnasium.registry["BelowMain-v0"]
+    env = source.make()
+    assert env.reset()[0] is not None
+    env.close()
+    del gymnasium.registry["BelowMain-v0"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_id_that_workers_cannot_know_is_told_with_the_way_out(many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Locked, "__module__", "__main__")
+    gymnasium.register("Locked-v0", entry_point=Locked)  # type: ignore[arg-type]
+    source = find_env("Locked-v0")
+    del gymnasium.registry["Locked-v0"]
     with pytest.raises(EnvError) as caught:
         source.make_vector(2, seed=0) if many else source.make()
     told = str(caught.value)
-    assert told.startswith("Gymnasium does not know BelowMain-v0 in the processes of the run, although it does in the")
+    assert told.startswith("Gymnasium does not know Locked-v0 in the processes of the run, although it does in the")
     assert 'below if __name__ == "__main__"' in told
-    assert "--env=my_module:BelowMain-v0. Or call sf.register_env('BelowMain-v0', MyEnv)" in told
+    assert "--env=my_module:Locked-v0. Or call sf.register_env('Locked-v0', MyEnv)" in told
 
 
 def test_argument_of_the_user_wins_over_the_place() -> None:

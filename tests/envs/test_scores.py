@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from sf.envs import EnvSource, probe
+from sf.config import ModelConfig
+from sf.envs import EnvSource, find_env, probe
+from sf.envs.registry import register_env
 from sf.envs.scores import Scores
 from sf.envs.stepping import Ended, make_env_batch
 from sf.errors import EnvError
+from sf.evaluator.playing import play
 from sf.monitor.episodes import EpisodeWindows
+from sf.policy import ActorCritic, CollectPolicy
 from sf.shared.records import Episode
 from tests.environments.toys import Toy
+from tests.helpers.lab import RolloutWorker, make_lab, step_until
 
 
 class Unspeakable:
@@ -199,3 +206,61 @@ def test_scores_in_an_info_that_is_used_again_are_those_before_the_reset(kind: s
         ended = batch.step(np.zeros(rows, np.int64), observations, rewards)
         scores.add(rewards)
     assert [scores.end(one) for one in ended] == [(6.0, 3, 30.0)] * rows
+
+
+class Large(gymnasium.Env[Any, Any]):
+    """Pays 16,777,217 and takes 16,777,216 in turns: 1 in two steps, of which float32 keeps nothing."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.zeros(2, np.float32), float(self.reward()), self.t == 8, False, {}
+
+    def reward(self) -> int:
+        return 16_777_217 if self.t % 2 else -16_777_216
+
+
+class LargeTeam:
+    """Two such agents."""
+
+    num_agents, observation_space, action_space = 2, Large.observation_space, Large.action_space
+
+    def __init__(self) -> None:
+        self.env = Large()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[list[Any], list[Any]]:
+        seen, info = self.env.reset(seed=seed)
+        return [seen] * 2, [info] * 2
+
+    def step(self, actions: Any) -> tuple[list[Any], ...]:
+        seen, reward, terminated, truncated, info = self.env.step(0)
+        return [seen] * 2, [reward] * 2, [terminated] * 2, [truncated] * 2, [info] * 2
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("make", "vectorization"), [(Large, "none"), (Large, "native"), (LargeTeam, "none")])
+def test_returns_keep_the_digits_that_float32_loses(make: Any, vectorization: str, tmp_path: Path) -> None:
+    register_env("Large", make, lambda num_envs: gymnasium.vector.SyncVectorEnv([Large] * num_envs))
+    lab = make_lab(tmp_path, "Large", vectorization=vectorization, num_envs_per_worker=2, rollout=16)
+    roles = lab.build_all()
+    episodes: list[Episode] = []
+    worker = next(role for role in roles if isinstance(role, RolloutWorker))
+    for group in worker.groups:
+        group.on_episode = episodes.append
+    step_until(roles, lambda: len(episodes) >= 4)
+    assert {episode.reward for episode in episodes} == {4.0}
+    for role in roles:
+        role.close()
+    source = find_env("Large")
+    info = probe(source)
+    policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
+    (played,) = play([policy], source, info, 3, seed=1)
+    assert set(played.rewards) == {4.0}

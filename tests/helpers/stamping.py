@@ -162,6 +162,9 @@ class FreeEnvs:
     fillers = next_fillers = NO_ROWS
     num_steps = 0
 
+    def __init__(self, rows: int) -> None:
+        self.last_rewards = np.ones(rows)
+
     def reset(self, observations: dict[str, Array]) -> None:
         observations["obs"][:] = OBSERVATION
 
@@ -185,5 +188,5 @@ def worker_with_free_envs(**arguments: Any) -> RolloutWorker:
     worker = RolloutWorker(**arguments)
     for group in worker.groups:
         group.envs.close()
-        group.envs = FreeEnvs()
+        group.envs = FreeEnvs(len(group.policies))
     return worker

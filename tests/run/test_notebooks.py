@@ -18,6 +18,7 @@ from tests.helpers.commands import ROOT, TIMEOUT_S
 
 SCRIPT = """
 import functools
+import gymnasium
 import sf
 
 if __name__ == "__main__":
@@ -29,9 +30,15 @@ if __name__ == "__main__":
         def loss(self, evaluation, minibatch):
             return super().loss(evaluation, minibatch).plus(extra=0.0 * self.scale * evaluation.entropy.mean())
 
+    class Stepping(gymnasium.wrappers.TimeLimit):
+        def __init__(self):
+            super().__init__(gymnasium.make("CartPole-v1").unwrapped, 50)
+
+    sf.register_env("Mine", lambda: Stepping())
+    gymnasium.register("Mine-v0", entry_point=Stepping)
     sf.register_model("small", lambda shapes, config: __import__("torch").nn.Linear(4, 8))
     result = sf.train(
-        "CartPole-v1", algorithm={algorithm}, train_for_env_steps=1500, num_workers=1, seed=1, serial_mode={serial},
+        "{env}", algorithm={algorithm}, train_for_env_steps=1500, num_workers=1, seed=1, serial_mode={serial},
         experiment_summaries_interval=1,
     )
     assert "train/extra" in result.metrics, sorted(result.metrics)
@@ -39,9 +46,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("algorithm", "serial"), [("Guarded", True), ("functools.partial(Guarded, scale=2.0)", False)])
-def test_a_class_below_a_main_guard_trains(algorithm: str, serial: bool, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT.format(algorithm=algorithm, serial=serial))
+@pytest.mark.parametrize(
+    ("env", "algorithm", "serial"),
+    [("Mine", "Guarded", True), ("Mine-v0", "functools.partial(Guarded, scale=2.0)", False)],
+)
+def test_classes_below_a_main_guard_train(env: str, algorithm: str, serial: bool, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT.format(env=env, algorithm=algorithm, serial=serial))
     finished = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S,
         env={"PYTHONPATH": ROOT, "PATH": "/usr/bin:/bin"}, check=False,
