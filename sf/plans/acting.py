@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from sf.config import Config
@@ -284,10 +285,10 @@ class PlanActor:
         """What the orders make of a fragment."""
         filling = int(self.slots.filling[slot])
         try:
-            return Items(slot, filling, self._transforms(batch))
+            return Items(slot, filling, cloudpickle.dumps(self._transforms(batch)))
         except Exception as error:
             text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
-            return Items(slot, filling, [], f"In worker {self.index}: {text}")
+            return Items(slot, filling, b"", f"In worker {self.index}: {text}")
 
     def _rows_of(self, policy: int, slot: int) -> Array:
         """[n] the rows in which a policy has acted in a fragment."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -21,6 +22,7 @@ from sf.plans.local_iterator import OperatorFailed, Transform
 from sf.plans.mailbox import Answer
 from sf.plans.wiring import Wired
 from sf.plans.worker_side import Items
+from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
@@ -215,7 +217,8 @@ class Fragments:
         self._items = {other: later for other, later in self._items.items() if other[0] != slot or other[1] > filling}
         if made.error is not None:
             raise OperatorFailed(made.error)
-        return made.items
+        items: list[Any] = cloudpickle.loads(made.items)
+        return items
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
@@ -314,7 +317,8 @@ class RemoteFragments(Fragments):
         """
         if self.processes is not None:
             return
-        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._fork_server)
+        begin = partial(spawned, imports_script=False)  # functions and classes of the script are sent as they are
+        self.processes = Processes(self.wired.shared, self.wired.config.faults, self._fork_server, begin)
         self.processes.start(self.wired.specs)
         while not self.processes.is_ready:
             self.processes.advance(LOOK_S, self._signals)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
+import gymnasium
 import numpy as np
 
 from sf.errors import UsageError
@@ -45,6 +46,9 @@ class Program:
     postprocesses: bool = True
     """Whether workers postprocess the trajectories of a fragment; the driver does where it wants whole episodes."""
 
+    registered: Any = None
+    """What Gymnasium knows of the environment, where only the program of the driver may have registered it."""
+
     def to_bytes(self) -> bytes:
         """With functions and classes that are defined in a script or in other functions.
 
@@ -70,8 +74,10 @@ def packed(what: str, thing: Any) -> bytes:
 
 
 def unpacked(text: bytes) -> Program:
-    """The inverse of `Program.to_bytes`."""
+    """The inverse of `Program.to_bytes`, in a worker."""
     program: Program = cloudpickle.loads(text)
+    if (spec := program.registered) is not None:
+        gymnasium.registry.setdefault(spec.id, spec)
     return program
 
 

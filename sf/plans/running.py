@@ -13,6 +13,7 @@ from sf.config.plan import PlanConfig
 from sf.console import Console
 from sf.errors import ExitCode, SfError
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
+from sf.plans.environments import env_name
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.trainer import FILE, Trainer
 from sf.processes.signals import Signals, noted_signals, parent
@@ -59,7 +60,8 @@ class PlanRun:
         self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
-        config = Config(run=RunConfig(env=trainer.config["env"], train_for_env_steps=limits.train_for_env_steps))
+        run = RunConfig(env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps)
+        config = Config(run=run)
         rollout = replace(
             config.rollout, num_workers=max(1, trainer.workers.num_workers),
             num_envs_per_worker=trainer.config["num_envs_per_worker"],

@@ -52,7 +52,7 @@ class Trainer:
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
-        env: str | None = None,
+        env: str | Callable[..., Any] | None = None,
         *,
         experiment: Experiment | None = None,
         signals: Signals | None = None,

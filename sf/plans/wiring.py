@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
-from sf.envs import EnvSource, find_env, probe
 from sf.machine.cores import usable_cores
 from sf.plans.columns import columns_of, observation_leaf, stored_fields
+from sf.plans.environments import Look, env_name, registration
 from sf.plans.mailbox import Mailbox
 from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Column, Program
@@ -54,23 +54,6 @@ class Wired:
         return self.shared.slots
 
 
-class Look(NamedTuple):
-    """An environment, looked at once."""
-
-    source: EnvSource
-    info: EnvInfo
-
-
-def look_at(env: str, env_config: Mapping[str, Any]) -> Look:
-    """How to make an environment, and its spaces.
-
-    Raises:
-        EnvError: there is no such environment, or it cannot be used.
-    """
-    source = find_env(env, dict(env_config), None)
-    return Look(source, probe(source))
-
-
 def wire_workers(
     look: Look,
     program: Program,
@@ -105,7 +88,8 @@ def wire_workers(
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
     further: dict[str, Any] = {"columns": columns, "orders": orders, "calls": calls}
-    further |= {"program": program, "worker": local} if in_process else {"program": program.to_bytes()}
+    sent = replace(program, registered=registration(source))
+    further |= {"program": program, "worker": local} if in_process else {"program": sent.to_bytes()}
     workers = [spec.with_factories(ACTOR, **further) for spec in specs if spec.kind == "rollout"]
     bells = [spec.arguments["bells"].own for spec in workers]
     workers = [
@@ -130,7 +114,7 @@ def wire_workers(
 def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num_agents: int) -> Config:
     """A configuration in which one batch is a fragment of every worker."""
     length, envs = settings["rollout_fragment_length"], settings["num_envs_per_worker"]
-    base = Config(run=RunConfig(env=settings["env"]))
+    base = Config(run=RunConfig(env=env_name(settings["env"])))
     return replace(
         base,
         run=replace(base.run, seed=settings["seed"], serial_mode=in_process, async_rl=True, train_for_env_steps=None),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sf.config import FaultConfig
 from sf.errors import ConfigError, UsageError
+from sf.plans.environments import look_at
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
 from sf.plans.generators import seed_generators
 from sf.plans.local_iterator import END, Transform
@@ -16,7 +17,7 @@ from sf.plans.policy import Policy
 from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
-from sf.plans.wiring import experiment_in, look_at, wire_workers
+from sf.plans.wiring import experiment_in, wire_workers
 from sf.plans.worker import PARTS, WHOLE, RemoteWorker, RolloutWorker, Sampler, episodes_of
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -312,6 +313,6 @@ def _check(config: Mapping[str, Any]) -> None:
     if unknown := sorted(set(config["faults"]) - known):
         problems.append(f"faults has no {', '.join(unknown)}. There are {', '.join(sorted(known))}.")
     if not config["env"]:
-        problems.append("env is missing. Give the name of an environment, like 'CartPole-v1'.")
+        problems.append("env is missing. Give the name of an environment, like 'CartPole-v1', or a class.")
     if problems:
         raise ConfigError(problems)

@@ -31,7 +31,8 @@ class Items:
     slot: int
     filling: int
     """How often the slot had been handed out; a successor fills it anew."""
-    items: list[Any]
+    items: bytes
+    """Pickled, with classes of the script."""
     error: str | None = None
     """The exception that a function raised."""
 

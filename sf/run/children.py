@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from typing import Any, get_args
 
@@ -19,10 +19,10 @@ from sf.config import FaultConfig
 from sf.console import Console
 from sf.errors import LearnerLost, ResourceError, RestartsSpent, SfError, WorkerCrashed, sentence
 from sf.machine.memory import MemoryKills
-from sf.processes.child import Child, spawned
+from sf.processes.child import Begun, Child, spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.hangs import HangWatch
-from sf.processes.process import STACKS_SIGNAL, STOPPING, run_role
+from sf.processes.process import STACKS_SIGNAL, STOPPING, Job, run_role
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
@@ -50,8 +50,18 @@ STACKS_GRACE_S = 0.5
 class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
-    def __init__(self, shared: Shared, faults: FaultConfig, fork_server: ForkServer):
-        self.shared, self.faults_config = shared, faults
+    def __init__(
+        self, shared: Shared, faults: FaultConfig, fork_server: ForkServer, begin: Callable[[Job], Begun] = spawned
+    ):
+        """Starts nothing yet.
+
+        Args:
+            shared: by all of them.
+            faults: how often they are replaced.
+            fork_server: of those without environments.
+            begin: starts a process with environments.
+        """
+        self.begin, self.shared, self.faults_config = begin, shared, faults
         self.fork_server = fork_server
         self.console = Console()
         self.places: list[Place] = []
@@ -161,7 +171,7 @@ class Processes:
             simulators=self.simulators,
             incarnation=incarnation,
             leads_group=spec.has_environments,
-            begin=spawned if spec.has_environments else server.begin,
+            begin=self.begin if spec.has_environments else server.begin,
         )
         watch = HangWatch(progress, spec.deadlines_s, time.monotonic())
         place.fill(child, watch, self._work_of(spec))
