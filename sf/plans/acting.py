@@ -20,13 +20,14 @@ from sf.inference.bells import InferenceBells
 from sf.plans.agents import GroupOfAgents
 from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
-from sf.plans.mailbox import Mailbox
+from sf.plans.mailbox import Items, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
-from sf.plans.policy_map import PolicyMap, as_batch
+from sf.plans.policy_map import as_batch
 from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.sample_batch import SampleBatch
-from sf.plans.worker_side import FragmentTransforms, Items, WorkerSide, answer_of
+from sf.plans.worker import RolloutWorker
+from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -56,7 +57,7 @@ class PlanActor:
         columns: Mapping[str, Column],
         orders: Sequence[Mailbox],
         calls: Sequence[Mailbox],
-        worker: PolicyMap | None = None,
+        worker: RolloutWorker | None = None,
         incarnation: int = 0,
     ) -> None:
         """Builds the policies, whose weights come with the first publication, or takes those of a worker.
@@ -85,7 +86,7 @@ class PlanActor:
         self.program = unpacked(program) if isinstance(program, bytes) else program
         self.names = list(self.program.policies)
         self._has_own_policies = worker is None
-        self.index, self.worker = index, worker or WorkerSide(self.program, index)
+        self.index, self.worker = index, worker or WorkerSide(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._look_at_policies()
         self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
@@ -127,7 +128,9 @@ class PlanActor:
         """Never called: the rollout worker of the process waits."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Closes what functions have sampled from."""
+        if self._has_own_policies:
+            self.worker.stop()
 
     def state(self) -> dict[str, Any] | None:
         """None: a plan is not resumed in the middle of episodes."""

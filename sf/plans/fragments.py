@@ -19,9 +19,8 @@ from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import read_fragment
 from sf.plans.flat_weights import num_words, write_weights
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Answer
+from sf.plans.mailbox import Answer, Items
 from sf.plans.wiring import Wired
-from sf.plans.worker_side import Items
 from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals

@@ -35,6 +35,19 @@ class Answer:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Items:
+    """From a worker: what its orders have made of a fragment, told before the slot is full."""
+
+    slot: int
+    filling: int
+    """How often the slot had been handed out; a successor fills it anew."""
+    items: bytes
+    """Pickled, with classes of the script."""
+    error: str | None = None
+    """The exception that a function raised."""
+
+
 class Mailbox:
     """Calls to one worker."""
 

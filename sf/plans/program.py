@@ -46,6 +46,10 @@ class Program:
     postprocesses: bool = True
     """Whether workers postprocess the trajectories of a fragment; the driver does where it wants whole episodes."""
 
+    look: Any = None
+    """How to make the environment, and its spaces."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the workers."""
     registered: Any = None
     """What Gymnasium knows of the environment, where only the program of the driver may have registered it."""
 

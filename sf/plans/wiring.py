@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
 from sf.plans.columns import columns_of, observation_leaf, stored_fields
-from sf.plans.environments import Look, env_name, registration
+from sf.plans.environments import env_name, registration
 from sf.plans.mailbox import Mailbox
 from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Column, Program
@@ -54,8 +55,13 @@ class Wired:
         return self.shared.slots
 
 
+def wire_alone(program: Program, local: PolicyMap, settings: Mapping[str, Any]) -> Wired:
+    """What a worker shares with itself, which samples in its own process; see `wire_workers`."""
+    with temporary_experiment() as experiment:
+        return wire_workers(program, local, settings, 1, experiment, in_process=True)
+
+
 def wire_workers(
-    look: Look,
     program: Program,
     local: PolicyMap,
     settings: Mapping[str, Any],
@@ -66,8 +72,7 @@ def wire_workers(
     """Allocates what workers share with the driver.
 
     Args:
-        look: at the environment.
-        program: that the workers compute.
+        program: that the workers compute, with a look at the environment.
         local: the worker of this process. Its policies say which columns there are, and act for roles that the driver
             steps.
         settings: of the plan: env, env_config, num_envs_per_worker, rollout_fragment_length, normalize_actions,
@@ -79,7 +84,7 @@ def wire_workers(
     Raises:
         SfError: the environment or the settings are refused.
     """
-    source, info = look
+    source, info = program.look
     columns = columns_of(local.policy_map)
     config = _config(settings, num_workers, in_process, info.num_agents)
     config = resolve(config, info, cores=usable_cores())
@@ -132,6 +137,12 @@ def _config(settings: Mapping[str, Any], num_workers: int, in_process: bool, num
     )  # fmt: skip
 
 
-def experiment_in(directory: Path | str, name: str = "plan") -> Experiment:
-    """A directory for what a plan writes; an earlier plan there is gone on from."""
-    return Experiment(str(directory), name, "resume")
+@contextmanager
+def temporary_experiment() -> Iterator[Experiment]:
+    """A directory that the wiring asks for; plans write nothing there."""
+    with TemporaryDirectory(prefix="sf-plan-") as directory:
+        experiment = Experiment(directory, "plan", "resume")
+        try:
+            yield experiment
+        finally:
+            experiment.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -17,7 +16,7 @@ from sf.plans.policy import Policy
 from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
-from sf.plans.wiring import experiment_in, wire_workers
+from sf.plans.wiring import Wired, temporary_experiment, wire_alone, wire_workers
 from sf.plans.worker import PARTS, WHOLE, RemoteWorker, RolloutWorker, Sampler, episodes_of
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -78,8 +77,6 @@ class WorkerSet:
         built = {name: spec.build() for name, spec in self._specs.items()}
         self._local = RolloutWorker(built, self._local_fragments, self.config, policies_to_train)
         self._experiment, self._signals = experiment, signals
-        self._temporary: list[tempfile.TemporaryDirectory[str]] = []
-        self._owned: list[Experiment] = []
         self._fragments: RemoteFragments | None = None
         self._remote: list[RemoteWorker] = []
         self.reader: object = None
@@ -104,7 +101,7 @@ class WorkerSet:
     def fragments(self) -> RemoteFragments:
         """Of the remote workers, whose processes begin with this."""
         if self._fragments is None:
-            self._fragments = RemoteFragments(self._wired(self.num_workers, in_process=False), self._signals)
+            self._fragments = RemoteFragments(self._wired(), self._signals)
             self._publish(self._fragments, None)
             self._fragments.start()
             samplers = [Sampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
@@ -163,13 +160,8 @@ class WorkerSet:
         """Ends the processes and closes the environments."""
         try:
             self._local.stop()
-            self._stop_remote()
         finally:
-            for experiment in self._owned:
-                experiment.close()
-            for directory in self._temporary:
-                directory.cleanup()
-            self._owned, self._temporary = [], []
+            self._stop_remote()
 
     def __enter__(self) -> WorkerSet:
         return self
@@ -183,17 +175,21 @@ class WorkerSet:
             fragments.close()
 
     def _local_fragments(self) -> Fragments:
-        return LocalFragments(self._wired(1, in_process=True))
+        return LocalFragments(wire_alone(self._program(), self._local, self.config))
 
-    def _wired(self, num_workers: int, in_process: bool) -> Any:
-        to_train = self._local.policies_to_train
-        program = Program(self._specs, self._mapping, to_train, postprocesses=self.config["batch_mode"] == PARTS)
-        experiment = self._experiment
-        if experiment is None or in_process:
-            self._temporary.append(tempfile.TemporaryDirectory(prefix="sf-plan-"))
-            experiment = experiment_in(self._temporary[-1].name)
-            self._owned.append(experiment)
-        return wire_workers(self._look, program, self._local, self.config, num_workers, experiment, in_process)
+    def _wired(self) -> Wired:
+        """With all remote workers."""
+        parts = self._program(), self._local, self.config, self.num_workers
+        if self._experiment is not None:
+            return wire_workers(*parts, self._experiment)
+        with temporary_experiment() as experiment:
+            return wire_workers(*parts, experiment)
+
+    def _program(self) -> Program:
+        postprocesses = self.config["batch_mode"] == PARTS
+        return Program(
+            self._specs, self._mapping, self._local.policies_to_train, postprocesses, self._look, self.config
+        )
 
 
 class WorkerShards:

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
+from sf.plans.fragments import LocalFragments
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.mailbox import Answer
 from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Program
+from sf.plans.wiring import wire_alone
+from sf.plans.worker import RolloutWorker
+
+SAMPLING = 0x73616D70
+"""The last word of the entropy of environments that functions sample from."""
 
 
-class WorkerSide(PolicyMap):
-    """What functions of a plan see of the worker that they run in."""
+class WorkerSide(RolloutWorker):
+    """What functions of a plan see of the worker that they run in: its `sample` has environments of its own."""
 
-    def __init__(self, program: Program, index: int) -> None:
-        """Of worker `index`, counted from 0; it has no weights yet."""
+    def __init__(self, program: Program, index: int, seed: int) -> None:
+        """Has no weights yet.
+
+        Args:
+            program: of the worker.
+            index: of it, counted from 0.
+            seed: of all workers.
+        """
+        own_seed = int(np.random.SeedSequence([seed, index, SAMPLING]).generate_state(1)[0])
+        settings = {**program.settings, "seed": own_seed}
         policies = {name: spec.build() for name, spec in program.policies.items()}
-        super().__init__(policies, program.policies_to_train)
+
+        def fragments() -> LocalFragments:
+            return LocalFragments(wire_alone(program, self, settings))
+
+        super().__init__(policies, fragments, settings, program.policies_to_train)
         self.worker_index = index
-
-
-@dataclass(frozen=True)
-class Items:
-    """From a worker: what its orders have made of a fragment, told before the slot is full."""
-
-    slot: int
-    filling: int
-    """How often the slot had been handed out; a successor fills it anew."""
-    items: bytes
-    """Pickled, with classes of the script."""
-    error: str | None = None
-    """The exception that a function raised."""
 
 
 class FragmentTransforms:

@@ -169,3 +169,18 @@ def test_first_local_sample_leaves_threads_and_generators_of_the_program() -> No
         assert (first["actions"] != second["actions"]).any(), "the own generators go on"
     finally:
         torch.set_num_threads(threads)
+
+
+def test_functions_in_workers_may_sample() -> None:
+    settings = {"env": ECHO, "rollout_fragment_length": 5, "num_workers": 1, "answer": 0.25, "num_envs_per_worker": 2}
+
+    def sample(worker: Any) -> Any:
+        first, second = worker.sample(), worker.sample()
+        return first.count, second["t"].tolist(), float(second["actions"].mean())
+
+    with WorkerSet(Answering, settings) as workers:
+        before = workers.remote_workers()[0].sample()
+        assert workers.foreach_worker(sample) == [(10, [5, 6, 7, 8, 9] * 2, 0.25)] * 2
+        after = workers.remote_workers()[0].sample()
+        assert (before["t"].tolist(), after["t"].tolist()) == ([0, 1, 2, 3, 4] * 2, [5, 6, 7, 8, 9] * 2)
+        assert workers.foreach_worker(sample)[1] == (10, [5, 6, 7, 8, 9] * 2, 0.25)
