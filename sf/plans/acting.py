@@ -7,7 +7,6 @@ of a fragment its trajectories are postprocessed, one episode of one agent after
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,24 +17,21 @@ from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.plans.agents import GroupOfAgents
-from sf.plans.columns import POLICY, PREFIX, columns_for, observation_leaf, own_name, read_fragment
+from sf.plans.columns import PREFIX, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
 from sf.plans.mailbox import Items, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
-from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column, Program, unpacked
-from sf.plans.sample_batch import SampleBatch
+from sf.plans.trajectories import Trajectories
 from sf.plans.worker import RolloutWorker
 from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
-from sf.shared.slots import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
-NOTHING = np.zeros(0, np.int64)
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
 """Numbers of episodes that no other worker, successor or group uses."""
 
@@ -96,6 +92,7 @@ class PlanActor:
         """The names and shapes of what is published."""
         self.columns = columns
         self.leaf = observation_leaf(context.info)
+        self._trajectories = Trajectories(self.slots, self.leaf, columns, self.names)
         self.record = inference_record(context.arena, index)
         episode = (index + 1) * EPISODES_OF_A_WORKER + incarnation * EPISODES_OF_AN_INCARNATION
         actions = self.slots.actions[0, 0]
@@ -276,9 +273,8 @@ class PlanActor:
         slots = self.slots
         self._write_outcomes(slot)
         if self.program.postprocesses:
-            for number, policy in enumerate(self._policies):
-                if policy.postprocesses and len(rows := self._rows_of(number, slot)):
-                    self._postprocess_all(group, slot, number, rows)
+            agents = self.groups[group]
+            self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
         if self._transforms.are_some:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
@@ -292,77 +288,3 @@ class PlanActor:
         except Exception as error:
             text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
             return Items(slot, filling, b"", f"In worker {self.index}: {text}")
-
-    def _rows_of(self, policy: int, slot: int) -> Array:
-        """[n] the rows in which a policy has acted in a fragment."""
-        return np.flatnonzero((self.slots[PREFIX + POLICY][slot] == policy).any(0))
-
-    def _cuts(self, slot: int, policy: int) -> Cuts:
-        """Steps of the present fragment that a time limit has ended while this policy acted."""
-        slots = self.slots
-        times = np.concatenate([np.full(np.count_nonzero(cut), t) for t, cut, _ in self._finals] or [NOTHING])
-        rows = np.concatenate([np.flatnonzero(cut) for _, cut, _ in self._finals] or [NOTHING])
-        is_own = slots[PREFIX + POLICY][slot, times, rows] == policy
-        if not is_own.any():
-            return Cuts(NOTHING, NOTHING, {})
-        final = np.concatenate([observations for _, _, observations in self._finals])[is_own]
-        places = slot, times[is_own], rows[is_own]
-        number_of_states = len(self._policies[policy].get_initial_state())
-        states = [slots[PREFIX + own_name(policy, f"state_out_{i}")][places] for i in range(number_of_states)]
-        previous = slots.actions[places], slots.rewards[places]
-        _, _, extra = self._compute(policy, final, states, *previous)
-        return Cuts(*places[1:], extra)
-
-    def _postprocess_all(self, group: int, slot: int, policy: int, rows: Array) -> None:
-        """The trajectories of one policy, one after the other."""
-        last, length = self.slots.observations[self.leaf][slot, self.topology.rollout][rows], self.topology.rollout
-        agents = self.groups[group]
-        states = [state[rows] for state in agents.states[policy]]
-        previous = agents.last_actions[rows], agents.last_rewards[rows]
-        _, _, after = self._compute(policy, last, states, *previous)
-        cuts = self._cuts(slot, policy)
-        if self._postprocess_at_once(slot, policy, after, cuts):
-            return
-        is_followed = {(length - 1, row): (after, index) for index, row in enumerate(rows.tolist())}
-        is_followed |= {
-            place: (cuts.columns, index)
-            for index, place in enumerate(zip(cuts.times.tolist(), cuts.rows.tolist(), strict=True))
-        }
-        is_own = self.slots[PREFIX + POLICY][slot] == policy
-        is_own &= self.slots.policy_id[slot] != NO_POLICY
-        for row in rows.tolist():
-            ends = np.flatnonzero(self.slots[PREFIX + "dones"][slot, :, row]) + 1
-            for start, stop in itertools.pairwise([0, *ends.tolist(), length]):
-                steps = start + np.flatnonzero(is_own[start:stop, row])
-                if len(steps):
-                    extra, index = is_followed.get((stop - 1, row), ({}, 0))
-                    self._postprocess(slot, row, steps, policy, {name: extra[name][index] for name in extra})
-
-    def _postprocess_at_once(self, slot: int, policy: int, after: Mapping[str, Array], cuts: Cuts) -> bool:
-        """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
-        at_once = getattr(self._policies[policy], "postprocess_fragment", None)
-        if at_once is None or len(self.names) > 1:
-            return False
-        columns = columns_for(policy, self.columns)
-        before = {name: self.slots[PREFIX + field][slot] for name, field in columns.items()}
-        before |= {"terminateds": self.slots.terminated[slot], "truncateds": self.slots.truncated[slot]}
-        added = at_once(before, after, cuts)
-        for name, values in (added or {}).items():
-            self.slots[PREFIX + columns[name]][slot] = values
-        return added is not None
-
-    def _postprocess(self, slot: int, row: int, steps: Array, policy: int, following: Mapping[str, Any]) -> None:
-        """Of one trajectory, with the extra columns of the observation after it."""
-        places = slot, steps, row
-        before = {"obs": self.slots.observations[self.leaf][places], "actions": self.slots.actions[places]}
-        before |= {"terminateds": self.slots.terminated[places], "truncateds": self.slots.truncated[places]}
-        columns = columns_for(policy, self.columns)
-        before |= {
-            name: self.columns[field].read(self.slots[PREFIX + field][places]) for name, field in columns.items()
-        }
-        before["infos"] = np.array([{} for _ in steps])
-        trajectory = SampleBatch(before)
-        trajectory.after = following
-        after = self._policies[policy].postprocess_trajectory(trajectory)
-        for name in after.keys() & columns.keys():  # also what was changed in place
-            self.slots[PREFIX + columns[name]][places] = after[name]

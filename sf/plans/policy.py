@@ -68,7 +68,14 @@ class Policy:
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Mapping[Any, Any] | None = None, episode: Any = None
     ) -> SampleBatch:
-        """Works on the steps of one agent in one episode, or the part of it in a fragment, before training."""
+        """Works on the steps of one agent in one episode, or the part of it in a fragment, before training.
+
+        Args:
+            sample_batch: the steps.
+            other_agent_batches: of the other agents of the episode, by agent: their policy and the same steps of
+                theirs. None for the dummy batch.
+            episode: a `PlanEpisode`; None for the dummy batch.
+        """
         return sample_batch
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.plans.episode import PlanEpisode, others
 from sf.plans.fragments import Fragments
 from sf.plans.generators import OwnGenerators
 from sf.plans.policy import Policy
@@ -250,9 +251,23 @@ class WholeEpisodes:
                 if part["dones"][-1]:
                     whole = SampleBatch.concat_samples(self._parts.pop(key))
                     ended = self._ended.setdefault(episode, [])
-                    ended.append((name, self._policies.get_policy(name).postprocess_trajectory(whole)))
+                    ended.append((name, whole))
                     if len(ended) == self._num_agents:
-                        self._whole.append(self._ended.pop(episode))
+                        self._whole.append(self._postprocessed(episode, self._ended.pop(episode)))
+
+    def _postprocessed(
+        self, episode_id: int, ended: Sequence[tuple[str, SampleBatch]]
+    ) -> list[tuple[str, SampleBatch]]:
+        """All agents of an episode, which see the steps of each other."""
+        episode, agents = PlanEpisode(episode_id), {}
+        for name, batch in ended:
+            agent = int(dict.__getitem__(batch, "agent_index")[0])
+            agents[agent] = self._policies.get_policy(name), batch
+            episode.add(agent, name, batch)
+        return [
+            (name, policy.postprocess_trajectory(batch, others(agents, agent), episode))
+            for (name, _), (agent, (policy, batch)) in zip(ended, agents.items(), strict=True)
+        ]
 
     def take(self, steps: int) -> Batch | None:
         """The oldest whole episodes, as many as have so many steps together; None where there are fewer."""
