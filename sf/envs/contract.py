@@ -81,7 +81,7 @@ def nonfinite_observation(observation: Any, info: EnvInfo) -> str:
 def with_place(array: Array) -> str:
     """An array with numbers that are not finite, as text; of a long one also where they are."""
     text = np.array2string(array, threshold=SHOWN)
-    places = np.argwhere(~(np.abs(array) < LARGEST))
+    places = np.argwhere(~(np.abs(array) < np.float64(LARGEST)))
     if array.size <= SHOWN or not len(places):
         return text
     first = ", ".join(map(str, places[0].tolist()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 import time
@@ -30,6 +31,7 @@ from sf.envs.step_time import StepTime, Stopwatch
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.machine.cores import queued_s
 from sf.shared.arena import Array
+from sf.shared.progress import Phase, Progress, unwatched
 from sf.spaces import ACTION_MASK, EnvInfo
 
 NUM_STEPS = 8
@@ -73,6 +75,7 @@ def probe_and_time(
     seconds: float | Callable[[EnvInfo], float],
     drop_nonfinite: bool = False,
     tries_second: bool = False,
+    progress: Progress | None = None,
 ) -> FirstLook:
     """The same, and how long a step takes.
 
@@ -82,12 +85,17 @@ def probe_and_time(
             environment in this time ends the look, no more.
         drop_nonfinite: return values of a step may be non-finite; after such an observation a new episode begins.
         tries_second: make and reset a second one as well, if single ones are what the run would have.
+        progress: says which call of the environment goes on; None where nothing watches it.
     """
+    progress = progress or unwatched()
+    importlib.import_module("gymnasium")  # which takes no time of an environment
+    progress.enter(Phase.INIT)
     env, made_in_s = _timed(source.make)
+    progress.enter(Phase.RESET)
     info, result = _with_agents(env, source.env_id)
     if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
         env, info = _with_mask_from_info(env, info)
-    player, notes = _Player(env, info, drop_nonfinite), []
+    player, notes = _Player(env, info, drop_nonfinite, progress), []
     for _ in range(NUM_STEPS):
         player.step()
     end_s = time.monotonic() + (seconds(info) if callable(seconds) else seconds)
@@ -100,7 +108,8 @@ def probe_and_time(
     second = _Second()
     if not notes:
         if tries_second and not source.offers_vector:
-            second = _try_second(source)
+            second = _try_second(source, progress)
+        progress.enter(Phase.CLOSE)
         with blamed_on(info.env_id, "close"):
             env.close()
     step_time = step_time._replace(start_s=min(made_in_s, second.made_in_s) + player.reset_s)
@@ -117,18 +126,21 @@ class _Second(NamedTuple):
     """As in `FirstLook`; nothing is imported any more."""
 
 
-def _try_second(source: EnvSource) -> _Second:
+def _try_second(source: EnvSource, progress: Progress) -> _Second:
     """Makes and resets another one in a process that has one, which emulators and licences refuse, and closes it."""
+    progress.enter(Phase.INIT, 1)
     try:
         env, made_in_s = _timed(lambda: source.make(index=1))
     except Exception as error:
         return _Second(_shown(error))
     refusal = ""
+    progress.enter(Phase.RESET, 1)
     try:
         env.reset(seed=SEED)
     except Exception as error:
         refusal = _shown(error)
     finally:
+        progress.enter(Phase.CLOSE, 1)
         try:
             env.close()
         except Exception as error:  # a run prints it as well, and goes on
@@ -160,20 +172,22 @@ def crash_note(when: str, crash: EnvCrashed) -> str:
 class _Player:
     """Plays random legal actions, and looks at everything that the environment returns."""
 
-    def __init__(self, env: Any, info: EnvInfo, drop_nonfinite: bool) -> None:
+    def __init__(self, env: Any, info: EnvInfo, drop_nonfinite: bool, progress: Progress) -> None:
         """Begins an episode; its time does not count.
 
         Args:
             env: the environment.
             info: the spaces that it promises.
             drop_nonfinite: return values of a step may be non-finite.
+            progress: says which call goes on.
         """
-        self.env, self.info, self.drop_nonfinite = env, info, drop_nonfinite
+        self.env, self.info, self.drop_nonfinite, self.progress = env, info, drop_nonfinite, progress
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
         self.digits = Digits(info)
         self.observations: list[Any] = []
         self.gone: set[int] = set()
         """Agents that have ended before the others."""
+        self.progress.enter(Phase.RESET)
         _, self.reset_s = _timed(lambda: self._begin_episode(_reset(env, info, seed=SEED)))
         self.watch = Stopwatch()
 
@@ -183,6 +197,7 @@ class _Player:
         seen = [None if agent in self.gone else one for agent, one in enumerate(self.observations)]
         stored = np.stack([random_action(info, observation, self.random) for observation in seen])
         actions = action_converter(env.action_space, "scale")(stored)
+        self.progress.enter(Phase.STEP)
         with blamed_on(info.env_id, "step"), self.watch.step():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
         step = check_step(result, info, self.gone)
@@ -196,6 +211,7 @@ class _Player:
                 raise EnvError(f"{found} {FINITE_OR_DROPPED}")
         self.gone |= ended | cut
         if len(self.gone) == info.num_agents or problem:
+            self.progress.enter(Phase.RESET)
             with self.watch.reset():
                 result = _reset(env, info)
             self._begin_episode(result)

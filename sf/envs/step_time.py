@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from sf.machine.cores import queued_s
@@ -85,15 +85,21 @@ class Stopwatch:
         all_wall_s, all_cpu_s = (sum(call[column] for call in self._steps + self._resets) for column in range(2))
         between_s = wall_s - began_s - all_wall_s - (cpu_s - began_cpu_s - all_cpu_s)
         inside_s = max(0.0, queued - queued_before_s - max(0.0, between_s))
-        own_wall_s = self._typical_s(0) * max(0.0, 1 - inside_s / all_wall_s)
-        own_cpu_s, copies = self._typical_s(1), self.copies
+        own_wall_s = self._typical_s(0, max(0.0, 1 - inside_s / all_wall_s))
+        own_cpu_s, copies = self._typical_s(1, 1.0), self.copies
         computing_s = own_cpu_s + simulators_s / len(self._steps)
         return StepTime(max(own_cpu_s, own_wall_s) / copies, computing_s / copies, copies=copies)
 
-    def _typical_s(self, column: int) -> float:
-        """Of a step, with its share of resets: seconds of wall time in column 0, of CPU time in column 1."""
+    def _typical_s(self, column: int, share: float) -> float:
+        """Of a step, with its part of the resets.
+
+        Args:
+            column: 0 for wall time, 1 for CPU time.
+            share: of all that time in which this thread had its core. The median leaves out those steps already that
+                were kept from it, unless most were.
+        """
         steps, resets = ([call[column] for call in calls] for calls in (self._steps, self._resets))
-        return median(steps) + sum(resets) / len(steps)
+        return min(median(steps), share * fmean(steps)) + share * sum(resets) / len(steps)
 
 
 def _cpu_of_children_s() -> float:

@@ -27,17 +27,12 @@ from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.processes.failures import shortened
 from sf.processes.process import NEVER_STOPPED, Stopped
 from sf.shared.arena import Array
-from sf.shared.progress import Phase, Progress
+from sf.shared.progress import Phase, Progress, unwatched
 from sf.spaces import ActionBounds, EnvInfo
 
 NO_ROWS: Array = np.zeros(0, np.int64)
 FALSE = np.False_
 """The only one that numpy has."""
-
-
-def unwatched() -> Progress:
-    """For environments of a process without a supervisor."""
-    return Progress(np.zeros(1, np.int64), 0)
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from typing import Any, NamedTuple, TypeVar
 
+from sf.console import Console
 from sf.errors import EnvError, UsageError
 from sf.machine.limits import refusals_told
+from sf.processes.calls import Calls
 from sf.processes.child import KILL_GRACE_S, Child
 from sf.processes.failures import as_exception, how_it_ended
-from sf.processes.process import NOT_GUARDED
+from sf.processes.process import NOT_GUARDED, STACKS_SIGNAL
 from sf.processes.simulators import Simulators
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
+
+NOTE_S, NEXT_NOTE_S = 5.0, 30.0
+"""After which a line says what is waited for, first and again."""
+LOOK_S = 0.5
+"""How often the calls of a child are looked at."""
+STACKS_GRACE_S = 0.5
+"""Time for a process that hangs to print the stacks of its threads."""
 
 NOT_GUARDED_TEXT = (
     "The script starts processes when it is imported, and each of them imports it. Put the call of sf below\n"
@@ -58,16 +71,22 @@ class DisposableChild:
         """Readable when there is a result, or never will be."""
         return self._child.waitables()
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: float | None = None, calls: Calls | None = None) -> Any:
         """The value that the function returned.
 
+        Args:
+            timeout_s: longest wait, None for none. With it, a line says what is waited for if that takes a while.
+            calls: of environments, each of which has its own limit.
+
         Raises:
-            EnvError: it took longer than `timeout_s` or the process died.
+            EnvError: it took longer than `timeout_s`, a call took too long, or the process died.
             SfError: the function raised it on purpose.
         """
         child = self._child
-        if not connection.wait(self.waitables(), timeout_s):
-            raise EnvError(f"{self._name} did not finish within {timeout_s:.0f} s. Check it on its own first.")
+        if timeout_s is None:
+            connection.wait(self.waitables())
+        else:
+            self._wait(timeout_s, calls)
         for answer in child.hear():
             return answer.value
         if child.failure is not None:
@@ -79,6 +98,33 @@ class DisposableChild:
         if child.exit_code == NOT_GUARDED:
             raise UsageError(NOT_GUARDED_TEXT)
         raise EnvError(f"{self._name} failed: its process {how_it_ended(child.exit_code)}.")
+
+    def _wait(self, timeout_s: float, calls: Calls | None) -> None:
+        """Until it is readable.
+
+        Raises:
+            EnvError: that takes too long.
+        """
+        now_s = time.monotonic()
+        end_s, next_note_s, look_s = now_s + timeout_s, now_s + NOTE_S, LOOK_S if calls else NOTE_S
+        while not connection.wait(self.waitables(), max(0.0, min(look_s, end_s - now_s))):
+            now_s = time.monotonic()
+            if late := calls.late(now_s) if calls else "":
+                self._show_stacks()
+                raise EnvError(f"{self._name}: {late}")
+            if now_s >= end_s:
+                self._show_stacks()
+                raise EnvError(f"{self._name} did not finish within {timeout_s:.0f} s. Check it on its own first.")
+            if now_s >= next_note_s:
+                doing = f" waits for {calls.doing(now_s)}" if calls else " is not over"
+                Console().line(f"{self._name}{doing}.")
+                next_note_s += NEXT_NOTE_S
+
+    def _show_stacks(self) -> None:
+        """Has it print where its threads are, on standard error."""
+        Console().line(f"{self._name} hangs. Its stacks follow.")
+        self._child.send_signal(STACKS_SIGNAL)
+        self._child.has_ended(STACKS_GRACE_S)
 
     def kill(self) -> None:
         """Ends it, whether it has finished or not, and the processes that it has started."""
@@ -93,16 +139,41 @@ def _answer(tell: Callable[[Any], None], function: Callable[..., Any], *argument
     tell(Answer(function(*arguments)))
 
 
-def in_disposable_child(function: Callable[..., Result], *arguments: Any, timeout_s: float, what: str) -> Result:
+def in_disposable_child(
+    function: Callable[..., Result],
+    *arguments: Any,
+    timeout_s: float = math.inf,
+    what: str,
+    calls: Calls | None = None,
+) -> Result:
     """Calls a function in a process of its own and waits for its result.
 
+    Args:
+        function: at the top level of a module.
+        arguments: of the function.
+        timeout_s: longest wait.
+        what: for messages.
+        calls: of environments in the process, each of which has its own limit.
+
     Raises:
-        EnvError: it took longer than `timeout_s` or the process died.
+        EnvError: it took longer than `timeout_s`, a call took too long, or the process died.
         SfError: the function raised it on purpose.
     """
     child = DisposableChild(what, function, *arguments)
     try:
-        result: Result = child.result(timeout_s)
+        result: Result = child.result(timeout_s, calls)
     finally:
         child.kill()
     return result
+
+
+@contextlib.contextmanager
+def told_if_slow(what: str) -> Iterator[None]:
+    """Around work in this process that may take long: after a while a line says what is waited for."""
+    timer = threading.Timer(NOTE_S, lambda: Console().line(f"Waiting for {what}."))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -7,26 +7,36 @@ and 9 us each on their own.
 
 from __future__ import annotations
 
+import time
+
 from sf.config import Config
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import FirstLook, crash_note
 from sf.envs.stepping import Host
 from sf.envs.vectorization import UnknownMode, Vectorization, choose_vectorization, why_left
 from sf.errors import ConfigError, EnvCrashed, EnvError
+from sf.processes.calls import Calls, Limit
+from sf.processes.disposable import in_disposable_child
 from sf.run.look_at_many import look_at_many
 from sf.run.sizes import DEFAULT_NUM_ENVS, wants_step_time
+from sf.run.wiring import START_S
+from sf.shared.arena import Arena, Field
+from sf.shared.progress import Phase, Progress, unwatched
 from sf.spaces import EnvInfo
 
+PROGRESS = "progress"
+"""Name of the shared word with the call that goes on."""
 CALIBRATION_S = 0.3
 """How long environments play before the sizes of the run are chosen."""
 
 
-def first_look(config: Config, source: EnvSource) -> FirstLook:
+def first_look(config: Config, source: EnvSource, arena: Arena | None = None) -> FirstLook:
     """Looks at the environment, and measures how long a step takes if sizes follow from that.
 
     Args:
         config: with what the user has left open.
         source: of the environment.
+        arena: has the word `PROGRESS`, which says which call goes on; None where nothing watches it.
 
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
@@ -37,18 +47,40 @@ def first_look(config: Config, source: EnvSource) -> FirstLook:
         return CALIBRATION_S if is_timed and _many_as_one(config, source, info) is None else 0.0
 
     tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
-    look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second)
+    progress = unwatched() if arena is None else Progress(arena[PROGRESS], 0)
+    look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second, progress)
     many = _many_as_one(config, source, look.info)
     look = look._replace(is_timed=is_timed)
-    return look if many is None else _with_many(look, many, config)
+    return look if many is None else _with_many(look, many, config, progress)
 
 
-def _with_many(look: FirstLook, many: EnvSource, config: Config) -> FirstLook:
+def look_in_child(config: Config, source: EnvSource) -> FirstLook:
+    """The same in a process of its own, in which no call may take longer than in a run.
+
+    The first constructor may load or fetch what the others use, and so has more time.
+
+    Raises:
+        EnvError: as `first_look`; or a call takes too long.
+    """
+    faults = config.faults
+    limits = {
+        Phase.START: Limit(START_S),
+        Phase.INIT: Limit(3 * faults.env_init_timeout, f"3 times --env_init_timeout={faults.env_init_timeout:g}"),
+        Phase.RESET: Limit(faults.env_reset_timeout, f"--env_reset_timeout={faults.env_reset_timeout:g}"),
+        Phase.STEP: Limit(faults.env_step_timeout, f"--env_step_timeout={faults.env_step_timeout:g}"),
+        Phase.CLOSE: Limit(faults.env_reset_timeout, f"--env_reset_timeout={faults.env_reset_timeout:g}"),
+    }
+    arena = Arena({PROGRESS: Field((1,), "int64")})
+    calls = Calls(Progress(arena[PROGRESS], 0), source.env_id, limits, time.monotonic())
+    return in_disposable_child(first_look, config, source, arena, what=f"A first look at {source.env_id}", calls=calls)
+
+
+def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:
     """The look at one environment, and at many that step as one."""
     rollout, num_envs = config.rollout, _group_size(config)
     try:
         found = look_at_many(
-            many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host()
+            many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host(progress)
         )
     except EnvCrashed as crash:
         note = crash_note(f"while {num_envs} environments stepped as one in a part", crash)

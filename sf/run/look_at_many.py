@@ -19,6 +19,7 @@ from sf.envs.stepping import Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import EnvError
 from sf.shared.arena import Array
+from sf.shared.progress import Phase
 from sf.spaces import ACTION_MASK, ActionBounds, EnvInfo
 
 LEAST_STEPS = 8
@@ -82,6 +83,7 @@ def look_at_many(
         start_s = monotonic() - began_s
         step_time = played.step_time(seconds, LONGEST_TRIAL_S if declared is None else 0.0)._replace(start_s=start_s)
     finally:
+        host.progress.enter(Phase.CLOSE)
         batch.close()
     return _judged(info.env_id, declared, played.watch, step_time)
 

@@ -23,18 +23,15 @@ from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals
 from sf.machine.rank import ALONE, Rank
 from sf.monitor.expected_lag import forecast
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
-from sf.processes.disposable import in_disposable_child
+from sf.processes.disposable import in_disposable_child, told_if_slow
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
-from sf.run.first_look import first_look, note_on_single, vectorization_of
+from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
 from sf.tracking.beside import wanted_trackers
-
-PROBE_GRACE_S = 30.0
-"""For a first look at an environment, in addition to what its calls may take."""
 
 SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
 """Fields that follow from the environment and the machine where the user has left them open."""
@@ -83,15 +80,14 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         ensure_store_order()
         ensure_shared_memory()
     early = early_signals()  # until there is something to save
-    source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
+    with told_if_slow(f"the import of what makes {config.run.env}"):
+        source = find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps)
     if config.run.serial_mode:
         _expect_float32()
     has_core_left = usable_cores() > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
-    what, faults = f"A first look at {source.env_id}", config.faults
-    timeout_s = PROBE_GRACE_S + 3 * (faults.env_init_timeout + faults.env_reset_timeout) + faults.env_step_timeout
-    look = in_disposable_child(first_look, config, source, timeout_s=timeout_s, what=what)
+    look = look_in_child(config, source)
     info = look.info
     console = Console() if rank.is_first else WarningsOnly()
     if config.run.device == "gpu":

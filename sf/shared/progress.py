@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import enum
 
+import numpy as np
+
 from sf.shared.arena import Array
 
 
@@ -23,6 +25,8 @@ class Phase(enum.IntEnum):
     """Anything else but waiting. For a rollout worker it is `step` of an environment; the rest, even acting for itself,
     takes no time worth a limit of its own."""
     WAIT = 4
+    CLOSE = 5
+    """In `close` of an environment, where it is looked at before a run."""
 
 
 _ENVIRONMENT_BITS, _PHASE_BITS = 16, 3
@@ -50,3 +54,8 @@ class Progress:
 def phase_of(word: int) -> tuple[Phase, int]:
     """The phase, and the index of the environment."""
     return Phase(word % _COUNT // _ENVIRONMENTS), word % _ENVIRONMENTS
+
+
+def unwatched() -> Progress:
+    """For environments of a process without a supervisor."""
+    return Progress(np.zeros(1, np.int64), 0)

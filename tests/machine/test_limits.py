@@ -239,7 +239,7 @@ def test_processors_that_reorder_stores_are_refused_before_processes_start(
 ) -> None:
     """One process sees its own stores in order, so serial mode goes on."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(preparation, "in_disposable_child", _no_process)
+    monkeypatch.setattr(preparation, "look_in_child", _no_process)
     expected = f"needs an x86-64 processor, and this one is {machine or 'unknown'}\\. .* Use --serial_mode=True"
     with pytest.raises(ResourceError, match=expected):
         prepare(make_config("CartPole-v1", train_dir=str(tmp_path)))
