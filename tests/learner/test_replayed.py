@@ -25,6 +25,7 @@ from sf.replay import ReplayBuffer
 from sf.replay.storage import leaves
 from sf.spaces import ActionColumn, ActionSpec
 from tests.helpers.commands import run
+from tests.helpers.handed_over import arrays_in, overwrite
 from tests.helpers.lab import make_config, make_lab, step_until
 from tests.helpers.updates import DISCRETE, act, learner_config, make_policy, one_thread_and_seed
 
@@ -165,6 +166,9 @@ def test_values_follow_the_scale_of_the_value_head() -> None:
     update = make_update()
     normalizer = update.policy.return_normalizer
     assert normalizer is not None
+    with torch.no_grad():
+        normalizer.mean.fill_(-2.0)
+        normalizer.std.fill_(4.0)
     batch, seen = act(update.policy), Seen(update)
     values = dict(zip(fingerprints(batch.observations["obs"][:-1]), batch.values.flatten().tolist(), strict=True))
     seen.train(batch)
@@ -220,6 +224,35 @@ def test_recurrent_trajectories_go_on_from_their_state_over_ends_and_train_the_s
     ((evaluation, rows),) = found
     torch.testing.assert_close(evaluation.log_probs, rows.behavior_log_probs, atol=1e-5, rtol=0)
     assert set(fingerprints(rows.observations["obs"])) <= set(fingerprints(observations[valid]))
+
+
+def test_a_recurrent_trajectory_is_as_old_as_its_oldest_step_that_trains() -> None:
+    """And it keeps its own recurrent state where trajectories before it are left out."""
+    policy = make_policy(use_rnn=True, rnn_size=8)
+    update = make_update(policy)
+    update.version = 9
+    batch = act(policy, num_steps=4, num_trajectories=4)
+    states = torch.arange(4.0).unsqueeze(1).expand(4, policy.state_size)
+    batch = Batch(batch.by_step, {**batch.by_trajectory, "initial_memory": states.clone()})
+    versions = torch.tensor([[9, 3, 7, 2], [9, 4, 8, 9], [9, 5, 9, 9], [9, 6, 9, 9]])
+    valid = torch.ones(4, 4, dtype=torch.bool)
+    valid[:, 0] = False
+    valid[0, 3] = False  # of which the oldest step belongs to another policy
+    next(iter(update.steps(batch.with_columns(valid=valid, policy_version=versions))))
+    kept = buffer_of(update).storage.read(torch.arange(3))
+    assert kept["policy_version"].tolist() == [3, 7, 9]
+    assert kept["initial_state"][:, 0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_what_a_buffer_was_given_may_change() -> None:
+    for policy in (make_policy(), make_policy(use_rnn=True, rnn_size=8)):
+        update, batch = make_update(policy), act(policy)
+        next(iter(update.steps(batch)))
+        before = buffer_of(update).storage.read(torch.arange(2))
+        overwrite([batch.by_step, batch.by_trajectory])
+        after = buffer_of(update).storage.read(torch.arange(2))
+        for was, now in zip(arrays_in(before), arrays_in(after), strict=True):
+            assert torch.equal(torch.as_tensor(was), torch.as_tensor(now))
 
 
 def test_an_entry_is_stored_without_doubles() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sf.replay import ListStorage, PolicyVersion, ReplayBuffer, StalenessAwareSampler, TensorStorage
+from tests.helpers.handed_over import Kept, overwrite
 
 
 def rows(*numbers: int) -> dict[str, Any]:
@@ -38,6 +39,21 @@ def test_a_single_row_is_added() -> None:
     buffer = ReplayBuffer(TensorStorage(3), StalenessAwareSampler(), batch_size=1)
     assert buffer.add({"policy_version": torch.tensor(0), "x": torch.tensor([1.0, 2.0])}) == 0
     assert buffer.sample()[0]["x"].tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("kind", [TensorStorage, ListStorage])
+def test_nothing_that_goes_in_or_out_is_shared(kind: Any) -> None:
+    """Rows that were given, rows that were drawn, and states, in both directions."""
+    buffer, given = ReplayBuffer(kind(5), StalenessAwareSampler(), 3), rows(1, 2, 3)
+    buffer.extend(given)
+    before = Kept(buffer.storage.read(torch.arange(3)))
+    for thing in (given, buffer.sample(), buffer.state_dict()):
+        overwrite(thing)
+        before.expect_equal(buffer.storage.read(torch.arange(3)))
+    state, other = buffer.state_dict(), ReplayBuffer(kind(5), StalenessAwareSampler(), 3)
+    other.load_state_dict(state)
+    overwrite(state)
+    before.expect_equal(other.storage.read(torch.arange(3)))
 
 
 def test_what_is_read_is_a_copy() -> None:

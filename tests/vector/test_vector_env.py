@@ -25,6 +25,7 @@ from sf.envs import EnvSource, probe
 from sf.envs.stepping import Host
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.vector.worker import Batch, Start
+from tests.helpers.handed_over import Kept
 
 NESTED = spaces.Dict({"b": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)))), "a": spaces.MultiBinary(4)})
 CHOICES = spaces.MultiDiscrete([3, 5])
@@ -295,6 +296,56 @@ def test_an_environment_that_is_not_closed_ends_when_nothing_refers_to_it() -> N
     assert not [one for one in psutil.Process().children() if one.name().startswith("sf-envs")]
 
 
+class Remembering(gymnasium.Env[Any, Any]):
+    """Keeps the action that it is given, and shows the one before; every third step ends an episode."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (2,)), spaces.Box(-9, 9, (2,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if options is not None:
+            options["seen"] = options.get("seen", 0) + 1  # which no other environment may see
+        self.t, self.kept = 0, np.zeros(2, np.float32)
+        return np.zeros(2, np.float32), {"options": dict(options or {})}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        before, self.kept = self.kept, action
+        self.t += 1
+        return np.array(before, np.float32), float(before[0]), self.t == 3, self.t == 6, {}
+
+
+def test_results_and_actions_belong_to_those_who_have_them() -> None:
+    """Nothing that a program or an environment keeps changes with a later step."""
+    ours = sf.vector_env(Remembering, num_envs=3, num_workers=2)
+    try:
+        ours.reset()
+        results: list[Kept] = []
+        given: list[Any] = []
+        for t in range(7):
+            actions = np.full((3, 2), t + 1, np.float32) + np.arange(3, dtype=np.float32)[:, None] / 4
+            given.append(actions.copy())
+            result = ours.step(actions)
+            actions[:] = 77
+            results.append(Kept(*result[:4], *(infos for infos in result[4].get("final_obs", ()))))
+            if t % 3:
+                np.testing.assert_array_equal(result[1], given[t - 1][:, 0])
+            if t % 3 == 2:
+                assert result[2].all()
+                np.testing.assert_array_equal(np.stack(list(result[4]["final_obs"])), given[t - 1])
+        for kept in results:
+            kept.expect_same()
+    finally:
+        ours.close()
+
+
+def test_each_environment_has_options_of_its_own() -> None:
+    ours = sf.vector_env(Remembering, num_envs=3, num_workers=1)
+    try:
+        _, infos = ours.reset(options={"level": 1})
+        assert list(infos["options"]["seen"]) == [1, 1, 1]
+    finally:
+        ours.close()
+
+
 class Secretive(Breaking):
     """Its info is for its own process."""
 
@@ -318,7 +369,7 @@ def test_what_does_not_fit_is_refused() -> None:
         sf.vector_env(None)  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(EnvError, match="It must not hold locks, open files or processes"):
-        sf.vector_env(lambda: Counting(lock=lock))
+        sf.vector_env(lambda: (Counting(), lock)[0])
     with pytest.raises(EnvError, match="CartPole-v1"):
         sf.vector_env("CartPol-v1")
     with pytest.raises(EnvError, match=r"has actions Dict.*Flatten them"):
