@@ -4,6 +4,7 @@ The concepts and names are those of RLlib 1.x; workers are the rollout processes
 """
 
 from sf.plans.actor_critic import KLCoefficient, ValueNetwork, build_actor_critic
+from sf.plans.actors import Actor, ParallelIteratorWorker, from_actors
 from sf.plans.concurrency import Concurrently, Dequeue, Enqueue
 from sf.plans.distributions import ActionDistribution, TorchCategorical, TorchDiagGaussian
 from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady, OperatorFailed
@@ -35,6 +36,7 @@ from sf.plans.worker_set import WorkerSet
 __all__ = [
     "NOT_READY",
     "ActionDistribution",
+    "Actor",
     "ApplyGradients",
     "AsyncGradients",
     "AverageGradients",
@@ -52,6 +54,7 @@ __all__ = [
     "NotReady",
     "OperatorFailed",
     "ParallelIterator",
+    "ParallelIteratorWorker",
     "ParallelRollouts",
     "Policy",
     "PolicySpec",
@@ -82,6 +85,7 @@ __all__ = [
     "build_torch_policy",
     "build_trainer",
     "compute_advantages",
+    "from_actors",
     "from_items",
     "from_iterators",
     "from_range",

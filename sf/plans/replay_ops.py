@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 
-from sf.plans.local_iterator import NOT_READY, LocalIterator
+from sf.plans.actors import Actor, from_actors
+from sf.plans.local_iterator import NOT_READY, LocalIterator, Transform
 from sf.plans.metrics import SharedMetrics
 from sf.plans.policy_map import Batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.shared.arena import Array
 
 LEAST_PRIORITY = 1e-6
+MOST_UNDER_WAY = 4
+"""Batches that are on the way to a buffer in another process."""
 ROWS_OF_A_BLOCK = 256
 BELOW_ONE = 1.0 - 1e-12
 
@@ -167,6 +172,18 @@ class LocalReplayBuffer:
         self.buffers: dict[str, RowBuffer] = {}
         self.num_added = 0
         """Steps so far."""
+        self._draws: Iterator[Any] = iter(())
+
+    def par_iter_init(self, transforms: Sequence[Transform]) -> None:
+        """As an actor: draws go through transforms of an iterator to an iterator."""
+        draws: Iterator[Any] = iter(self.replay, object())
+        for transform in transforms:
+            draws = transform(draws)
+        self._draws = draws
+
+    def par_iter_next(self) -> Any:
+        """The next draw; None while there are too few rows."""
+        return next(self._draws)
 
     def add_batch(self, batch: Batch) -> None:
         """See `Buffer`."""
@@ -204,37 +221,64 @@ class LocalReplayBuffer:
 class StoreToReplayBuffer:
     """Stores each batch, and gives it on."""
 
-    def __init__(self, *, local_buffer: Buffer | None = None, actors: Sequence[Buffer] | None = None) -> None:
+    def __init__(self, *, local_buffer: Buffer | None = None, actors: Sequence[Any] | None = None) -> None:
         """Into a buffer, or into one of several at random.
+
+        Args:
+            local_buffer: see above.
+            actors: buffers of this process, or each an `Actor` that holds one.
 
         Raises:
             ValueError: none is given, or both kinds are.
         """
         self._buffers = _buffers(local_buffer, actors)
+        self._stored: collections.deque[Future[None]] = collections.deque()
 
     def __call__(self, batch: Batch) -> Batch:
-        random.choice(self._buffers).add_batch(batch)
+        buffer = random.choice(self._buffers)
+        if not isinstance(buffer, Actor):
+            buffer.add_batch(batch)
+            return batch
+        self._stored.append(buffer.call("add_batch", batch))
+        if len(self._stored) > MOST_UNDER_WAY * len(self._buffers):
+            self._stored.popleft().result()
         return batch
 
 
-def Replay(*, local_buffer: Buffer | None = None, actors: Sequence[Buffer] | None = None) -> LocalIterator:
-    """Batches that are drawn from a buffer, or from several in turn; not ready while it has too few.
+def Replay(
+    *, local_buffer: Buffer | None = None, actors: Sequence[Any] | None = None, num_async: int = 4
+) -> LocalIterator:
+    """Batches that are drawn from a buffer, or from several; not ready while it has too few; sets ``current_actor``.
+
+    Args:
+        local_buffer: of this process.
+        actors: buffers of this process, which are read in turn, or each an `Actor` that holds one.
+        num_async: draws of each `Actor` under way.
 
     Raises:
         ValueError: none is given, or both kinds are.
     """
     buffers = _buffers(local_buffer, actors)
+    if all(isinstance(buffer, Actor) for buffer in buffers):
+        return from_actors(buffers).gather_async(num_async).transform(_ready)
+    metrics = SharedMetrics()
 
     def source(_: float | None) -> Iterator[Any]:
         while True:
             for buffer in buffers:
                 batch = buffer.replay()
+                metrics.get().current_actor = buffer
                 yield NOT_READY if batch is None else batch
 
-    return LocalIterator(source, SharedMetrics(), name="Replay")
+    return LocalIterator(source, metrics, name="Replay")
 
 
-def _buffers(local_buffer: Buffer | None, actors: Sequence[Buffer] | None) -> list[Buffer]:
+def _ready(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield NOT_READY if batch is None else batch
+
+
+def _buffers(local_buffer: Any, actors: Sequence[Any] | None) -> list[Any]:
     if (local_buffer is None) == (actors is None):
         raise ValueError("Give either local_buffer or actors.")
     if actors is not None and not actors:
@@ -245,8 +289,8 @@ def _buffers(local_buffer: Buffer | None, actors: Sequence[Buffer] | None) -> li
 class UpdatePriorities:
     """After training on a draw: priorities follow the statistic ``td_error`` [n] of each policy."""
 
-    def __init__(self, buffer: LocalReplayBuffer) -> None:
-        """Of this buffer."""
+    def __init__(self, buffer: LocalReplayBuffer | None = None) -> None:
+        """Of this buffer; None for the one that the draw comes from."""
         self._buffer = buffer
 
     def __call__(self, item: tuple[Batch, dict[str, Any]]) -> tuple[Batch, dict[str, Any]]:
@@ -262,5 +306,9 @@ class UpdatePriorities:
                     f"Policy {name!r} has {len(own)} td_error for {len(rows)} rows. Priorities need one for each, so "
                     "train once on the whole batch."
                 )
-        self._buffer.update_priorities(errors)
+        buffer: Any = self._buffer or LocalIterator.get_metrics().current_actor
+        if isinstance(buffer, Actor):
+            buffer.call("update_priorities", errors)
+        else:
+            buffer.update_priorities(errors)
         return item

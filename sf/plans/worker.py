@@ -176,9 +176,9 @@ def episodes_of(samplers: Sequence[Sampler]) -> list[Episode | TeamEpisode]:
 class RemoteWorker:
     """One of the worker processes."""
 
-    def __init__(self, sampler: Sampler) -> None:
-        """Of a sampler of remote fragments."""
-        self.sampler, self.index = sampler, sampler.worker
+    def __init__(self, sampler: Sampler, workers: Any) -> None:
+        """Of a sampler of remote fragments, and of a `WorkerSet`."""
+        self.sampler, self.index, self.workers = sampler, sampler.worker, workers
         self.remote = Remote(sampler)
         """Methods that return at once."""
 

@@ -105,7 +105,7 @@ class WorkerSet:
             self._publish(self._fragments, None)
             self._fragments.start()
             samplers = [Sampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
-            self._remote = [RemoteWorker(sampler) for sampler in samplers]
+            self._remote = [RemoteWorker(sampler, self) for sampler in samplers]
         return self._fragments
 
     def local_worker(self) -> RolloutWorker:

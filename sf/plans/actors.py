@@ -1,0 +1,271 @@
+"""Objects in processes of their own, and parallel iterators over the items that they make."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from sf.errors import UsageError, WorkerCrashed
+from sf.plans.local_iterator import END, OperatorFailed, Transform
+from sf.plans.parallel_iterator import ParallelIterator
+from sf.plans.program import packed
+from sf.plans.worker import RemoteWorker
+from sf.plans.worker_set import WorkerShards
+from sf.processes.child import KILL_GRACE_S, Child, spawned
+from sf.processes.process import Ready
+from sf.processes.simulators import Simulators
+
+RETURNED, ENDED, RAISED = range(3)
+"""How a call came back: with a result, with `StopIteration`, or with an exception."""
+
+
+class Actor:
+    """An object in a process of its own, which begins with the first call.
+
+    ``actor.remote.method(...)`` calls a method there and returns a future. Calls are carried out in their order.
+    """
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        """Starts nothing yet.
+
+        Args:
+            make: class or function that makes the object there.
+            arguments: of it.
+            named: further ones.
+        """
+        self.name = getattr(make, "__name__", "actor")
+        self._recipe = packed(f"The actor {self.name}", (make, arguments, named))
+        self._line: Line | None = None
+        self._end: Callable[[], Any] | None = None
+        self.remote = RemoteMethods(self)
+        """Its methods."""
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Future[Any]:
+        """Has it carry out a method; ``apply`` calls a function with the object instead.
+
+        Raises:
+            UsageError: it was stopped, or an argument cannot be sent.
+        """
+        call = packed(f"A call of {self.name}.{method}", (method, arguments, named))
+        if self._end is None:
+            self._begin()
+        assert self._line is not None
+        return self._line.send(call)
+
+    def stop(self) -> None:
+        """Ends the process; calls that are under way fail."""
+        if self._end is None:
+            self._end = _nothing
+        self._end()
+
+    def _begin(self) -> None:
+        simulators = Simulators()
+        here, there = Pipe()
+        begin = partial(spawned, imports_script=False)
+        with there:
+            try:
+                child = Child(f"actor-{self.name}", serve, there, self._recipe, simulators=simulators, begin=begin)
+            except BaseException:
+                simulators.close()
+                raise
+        self._line = Line(self.name, here)
+        self._end = weakref.finalize(self, _end, child, simulators, here)
+
+    def __repr__(self) -> str:
+        return f"Actor({self.name})"
+
+
+class RemoteMethods:
+    """Methods of an actor that return futures."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = weakref.proxy(actor)
+
+    def __getattr__(self, method: str) -> Callable[..., Future[Any]]:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        return partial(self._actor.call, method)
+
+
+class Line:
+    """Sends calls, and reads what comes back in a thread, so that neither side waits for the other to read."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        """Begins to read."""
+        self._name, self._connection, self._lock = name, connection, threading.Lock()
+        self._pending: collections.deque[Future[Any]] = collections.deque()
+        self._is_over = False
+        threading.Thread(target=self._read, name=f"answers of {name}", daemon=True).start()
+
+    def send(self, call: bytes) -> Future[Any]:
+        """Returns what will come back."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._is_over:
+                raise UsageError(f"The actor {self._name} has ended. Make a new one.")
+            self._pending.append(future)
+            with contextlib.suppress(OSError):  # its end is seen by the thread
+                self._connection.send_bytes(call)
+        return future
+
+    def _read(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                how, result = cloudpickle.loads(self._connection.recv_bytes())
+                future = self._pending.popleft()
+                if how == RAISED:
+                    future.set_exception(OperatorFailed(f"The actor {self._name} raised {result}"))
+                else:
+                    future.set_result(END if how == ENDED else result)
+        with self._lock:
+            self._is_over = True
+        for future in self._pending:
+            future.set_exception(WorkerCrashed(f"The process of the actor {self._name} has ended."))
+
+
+def serve(tell: Callable[[Any], None], connection: Connection, recipe: bytes) -> None:
+    """Makes the object, in its process, and carries out calls until there are no more."""
+    make, arguments, named = cloudpickle.loads(recipe)
+    found: list[Any] = []
+    tell(Ready())
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            call = connection.recv_bytes()
+            try:
+                if not found:  # so that the caller hears of an exception in the constructor
+                    found.append(make(*arguments, **named))
+                answer = cloudpickle.dumps((RETURNED, _carried_out(found[0], *cloudpickle.loads(call))))
+            except StopIteration:
+                answer = cloudpickle.dumps((ENDED, None))
+            except Exception as error:
+                answer = cloudpickle.dumps((RAISED, f"{type(error).__name__}: {error}"))
+            connection.send_bytes(answer)
+
+
+def _carried_out(thing: Any, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    if method == "apply" and not hasattr(thing, "apply"):
+        function, *others = arguments
+        return function(thing, *others, **named)
+    return getattr(thing, method)(*arguments, **named)
+
+
+def _end(child: Child, simulators: Simulators, connection: Connection) -> None:
+    child.kill()
+    child.reap(KILL_GRACE_S)
+    simulators.close()
+    connection.close()
+
+
+def _nothing() -> None:
+    """Of an actor that was stopped before its first call."""
+
+
+class ParallelIteratorWorker:
+    """A base for actors of `from_actors`: gives its items one by one."""
+
+    def __init__(self, item_generator: Any, repeat: bool = False) -> None:
+        """Begins with the first item.
+
+        Args:
+            item_generator: items, or a function that returns them.
+            repeat: whether they begin anew when there are no more.
+        """
+        self._item_generator, self._repeat = item_generator, repeat
+        self._items: Iterator[Any] = iter(())
+
+    def par_iter_init(self, transforms: Sequence[Transform]) -> None:
+        """Begins anew, with transforms of an iterator to an iterator."""
+        items: Iterator[Any] = self._all_items()
+        for transform in transforms:
+            items = transform(items)
+        self._items = items
+
+    def par_iter_next(self) -> Any:
+        """The next item; raises `StopIteration` where there are no more."""
+        return next(self._items)
+
+    def _all_items(self) -> Iterator[Any]:
+        while True:
+            yield from self._item_generator() if callable(self._item_generator) else self._item_generator
+            if not self._repeat:
+                return
+
+
+class ActorShards:
+    """Actors as the shards of a parallel iterator."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        """Calls nothing yet."""
+        self.actors = list(actors)
+        self._threads = [None if isinstance(actor, Actor) else ThreadPoolExecutor(1) for actor in self.actors]
+        self._asked: list[list[Future[Any]]] = [[] for _ in self.actors]
+
+    def begin(self, transforms: Sequence[Transform]) -> None:
+        """See `Shards`."""
+        self.end()
+        for begun in [self._call(shard, "par_iter_init", list(transforms)) for shard in range(len(self.actors))]:
+            begun.result()
+
+    def ask(self, shard: int) -> None:
+        """See `Shards`."""
+        self._asked[shard].append(self._call(shard, "par_iter_next"))
+
+    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
+        """See `Shards`."""
+        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
+        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
+        return [shard for future, shard in first.items() if future in done]
+
+    def take(self, shard: int) -> Any:
+        """See `Shards`."""
+        return self._asked[shard].pop(0).result()
+
+    def end(self) -> None:
+        """See `Shards`."""
+        self._asked = [[] for _ in self.actors]
+
+    def _call(self, shard: int, method: str, *arguments: Any) -> Future[Any]:
+        actor, thread = self.actors[shard], self._threads[shard]
+        if thread is None:
+            called: Future[Any] = actor.call(method, *arguments)
+            return called
+        return thread.submit(_with_end, getattr(actor, method), *arguments)
+
+
+def _with_end(method: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return method(*arguments)
+    except StopIteration:
+        return END
+
+
+def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelIterator:
+    """The items of actors, which work at the same time.
+
+    Args:
+        actors: with the methods of `ParallelIteratorWorker`: each is an `Actor`, or an object of this process, which
+            works in a thread of its own. Or all remote workers of a plan, whose items are the batches that they sample.
+        name: ignored.
+
+    Raises:
+        UsageError: there are none, or only some of the remote workers.
+    """
+    if not actors:
+        raise UsageError("from_actors needs one actor at least.")
+    if isinstance(actors[0], RemoteWorker):
+        if list(actors) != actors[0].workers.remote_workers():
+            raise UsageError(
+                "from_actors takes all remote workers of a plan, in their order: workers.remote_workers()."
+            )
+        return ParallelIterator(WorkerShards(actors[0].workers))
+    return ParallelIterator(ActorShards(actors))
