@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sf.cli.command import run_command
 from sf.config.plan import PlanConfig
-from sf.errors import ConfigError, UsageError
+from sf.errors import ConfigError, SfError, UsageError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -40,10 +40,25 @@ def _plan(arguments: Sequence[str]) -> int:
     config = parse(PlanConfig, own, f"sf-plan {arguments[0]}", DESCRIPTION, ())
     if problems := range_problems(config):
         raise ConfigError(problems)
-    trainer_class = trainer_in(import_file(Path(arguments[0])), config.trainer)
-    from sf.plans.running import run_plan
+    try:
+        trainer_class = trainer_in(import_file(Path(arguments[0])), config.trainer)
+        from sf.plans.running import run_plan
 
-    return run_plan(trainer_class, settings_of(others), config)
+        return run_plan(trainer_class, settings_of(others), config)
+    except Exception as error:
+        if (told := _told(error)) is None:
+            raise
+        raise told from error
+
+
+def _told(error: Exception) -> SfError | None:
+    """With the line of the plan that it comes from, if there is one."""
+    from sf.plans.blame import blamed_on_plan
+    from sf.plans.local_iterator import OperatorFailed
+
+    if isinstance(error, SfError) and not isinstance(error, OperatorFailed):
+        return None
+    return blamed_on_plan(error, "The plan")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

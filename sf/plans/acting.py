@@ -17,6 +17,7 @@ from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.plans.agents import GroupOfAgents
+from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import PREFIX, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
 from sf.plans.mailbox import Items, Mailbox
@@ -108,6 +109,16 @@ class PlanActor:
     def step(self) -> bool:
         """Serves every group that waits; False if none does."""
         self._look_at_mail()
+        try:
+            return self._serve_all()
+        except SfError:
+            raise
+        except Exception as error:
+            if (told := blamed_on_plan(error, f"In worker {self.index} the plan")) is None:
+                raise
+            raise told from error
+
+    def _serve_all(self) -> bool:
         waiting = [g for g in self.groups if self.requests.request[g] != self.requests.answered[g, 0]]
         if not waiting or self.weights.version == NOTHING_PUBLISHED:
             return False

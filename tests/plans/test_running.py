@@ -92,6 +92,61 @@ def test_operator_that_fails_is_named_and_ends_the_plan(tmp_path: Path) -> None:
     assert "The operator divides raised ZeroDivisionError: division by zero" in found.stderr + found.stdout
 
 
+TYPED = {
+    "loss": ("distribution = dist_class(outputs, model)", "distribution = dist_clas(outputs, model)"),
+    "plan": ("rollouts = Parallel", "rollouts = Paralel"),
+    "file": ("A2C = build_trainer", "A2C = build_trainr"),
+    "later": ("    policy.terms = {", "    policy.terms = typo if policy.global_timestep else {"),
+}
+
+
+@pytest.mark.parametrize("place", TYPED)
+def test_typo_is_blamed_on_the_plan_with_its_line(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(A2C).read_text()
+    assert TYPED[place][0] in text
+    path = tmp_path / f"typo_{place}.py"
+    path.write_text(text.replace(*TYPED[place]))
+    arguments = [str(path), *SMALL, "--num_workers=0", f"--train_dir={tmp_path}", "--train_for_env_steps=500"]
+    assert main(arguments) != ExitCode.FINISHED
+    told = capsys.readouterr().err
+    (line,) = [number for number, line in enumerate(path.read_text().splitlines(), 1) if TYPED[place][1] in line]
+    assert "raised NameError: name " in told
+    assert f"{path}, line {line}, in " in told
+    assert "fault of sf" not in told
+
+
+ONLY_IN_WORKERS = """
+import os
+
+from examples.plans.a2c import A2C
+from sf.plans import build_torch_policy
+
+DRIVER = os.getpid()
+
+def loss(policy, model, dist_class, batch):
+    return model.from_batch(batch)[0].mean()
+
+def extra(policy, columns, *others):
+    is_dummy = not columns["obs"].any()
+    return {"x": columns["obs"][:, 0]} if is_dummy or os.getpid() == DRIVER else typo
+
+Mine = A2C.with_updates(default_policy=build_torch_policy("Mine", loss_fn=loss, extra_action_out_fn=extra))
+"""
+
+
+def test_typo_that_only_workers_see_ends_the_plan_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "typo_in_worker.py"
+    path.write_text(ONLY_IN_WORKERS)
+    arguments = [str(path), *SMALL, "--trainer=Mine", "--num_workers=1", f"--train_dir={tmp_path}"]
+    assert main(arguments) == ExitCode.INTERNAL
+    told = capsys.readouterr()
+    assert "In worker 0 the plan raised NameError: name 'typo' is not defined" in told.err
+    assert f"{path}, line 14, in extra: return" in told.err
+    assert "Restart" not in told.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
