@@ -7,7 +7,7 @@ of a fragment its trajectories are postprocessed, one episode of one agent after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
@@ -52,8 +52,8 @@ class PlanActor:
         bells: InferenceBells,
         program: bytes | Program,
         columns: Mapping[str, Column],
-        orders: Sequence[Mailbox],
-        calls: Sequence[Mailbox],
+        orders: Mailbox,
+        calls: Mailbox,
         worker: RolloutWorker | None = None,
         incarnation: int = 0,
     ) -> None:
@@ -68,8 +68,8 @@ class PlanActor:
             bells: that it hears or rings.
             program: see `Program.to_bytes`; as it is in the process of the driver.
             columns: of fragments, beside those that all slots have.
-            orders: of each worker: what to do with each fragment.
-            calls: of each worker: what to do once.
+            orders: what to do with each fragment.
+            calls: what to do once.
             worker: of the same process, whose policies act; None in a process of its own.
             incarnation: how many workers have had this place before.
         """
@@ -86,7 +86,7 @@ class PlanActor:
         self.index, self.worker = index, worker or WorkerSide(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._look_at_policies()
-        self._orders, self._calls, self._transforms = orders[index], calls[index], FragmentTransforms()
+        self._orders, self._calls, self._transforms = orders, calls, FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
         self._like: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ Any call, an empty one too, tells the worker to take the newest weights before i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from sf.errors import UsageError
 from sf.plans.program import packed
-from sf.shared.arena import Array
+from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
-MOST_BYTES = 16 << 20
-"""Of a call; the kernel gives memory to the part that is used."""
-LENGTH_BYTES = 8
+HEAD_WORDS = 4
+"""Of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -49,50 +48,60 @@ class Items:
 
 
 class Mailbox:
-    """Calls to one worker."""
+    """Calls to one worker. The texts of the last two lie in blocks that are as long as they are."""
 
     def __init__(self) -> None:
         """Holds nothing."""
-        self._block = PublishedWeights()
+        self._heads, self._texts = PublishedWeights(), (SharedBlock(), SharedBlock())
 
     def allocate(self) -> None:
-        """Driver: makes room."""
-        self._block.allocate((MOST_BYTES + LENGTH_BYTES) // 4)
+        """Driver: makes room for a number and the length of a text."""
+        self._heads.allocate(HEAD_WORDS)
 
     def send(self, function: Callable[[Any], Any] | None) -> int:
         """Driver: the newest call, or none; returns its number.
 
         Raises:
-            UsageError: it cannot be sent, or is too large.
+            UsageError: it cannot be sent.
+            OSError: there is no memory for it.
         """
         text = b"" if function is None else packed("A function", function)
-        if len(text) > MOST_BYTES:
-            raise UsageError(f"A function for workers takes {len(text)} bytes, {MOST_BYTES} at most.")
-        number = self._block.version + 1
+        number = self._heads.version + 1
+        block = self._texts[number % 2].fd
 
         def write(vector: Array) -> None:
-            room = vector.view(np.uint8)
-            room[:LENGTH_BYTES] = np.array([len(text)], np.int64).view(np.uint8)
-            room[LENGTH_BYTES : LENGTH_BYTES + len(text)] = np.frombuffer(text, np.uint8)
+            os.ftruncate(block, 0)
+            written = 0
+            while written < len(text):
+                written += os.pwrite(block, memoryview(text)[written:], written)
+            vector.view(np.int64)[:] = number, len(text)
 
-        self._block.publish(number, write)
+        self._heads.publish(number, write)
         return number
 
     @property
     def number(self) -> int:
         """Worker: of the newest call, -1 for none."""
-        return self._block.version
+        return self._heads.version
 
     def read(self) -> tuple[int, Callable[[Any], Any] | None]:
         """Worker: the newest call and its number; None for an empty one."""
-        if self._block.version == NOTHING_PUBLISHED:
+        if self.number == NOTHING_PUBLISHED:
             return NOTHING_PUBLISHED, None
         found: list[bytes] = []
 
         def take(vector: Array) -> None:
-            room = vector.view(np.uint8)
-            (length,) = room[:LENGTH_BYTES].view(np.int64)
-            found[:] = [room[LENGTH_BYTES : LENGTH_BYTES + length].tobytes()]
+            own, length = vector.view(np.int64).tolist()
+            found[:] = [_read(self._texts[own % 2].fd, length)]
 
-        number = self._block.read(take)
+        number = self._heads.read(take)
         return number, cloudpickle.loads(found[0]) if found[0] else None
+
+
+def _read(block: int, length: int) -> bytes:
+    """As many bytes; fewer where the driver writes the next but one text meanwhile, which the caller finds out."""
+    parts: list[bytes] = []
+    while length > 0 and (part := os.pread(block, length, sum(map(len, parts)))):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)

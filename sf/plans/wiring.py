@@ -92,10 +92,14 @@ def wire_workers(
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
-    further: dict[str, Any] = {"columns": columns, "orders": orders, "calls": calls}
+    further: dict[str, Any] = {"columns": columns}
     sent = replace(program, registered=registration(source))
     further |= {"program": program, "worker": local} if in_process else {"program": sent.to_bytes()}
-    workers = [spec.with_factories(ACTOR, **further) for spec in specs if spec.kind == "rollout"]
+    workers = [
+        spec.with_factories(ACTOR, **further, orders=orders[spec.index], calls=calls[spec.index])
+        for spec in specs
+        if spec.kind == "rollout"
+    ]
     bells = [spec.arguments["bells"].own for spec in workers]
     workers = [
         replace(spec, arguments=spec.arguments | {"bells": RolloutBells(bell, [], [shared.supervisor_bell])})
