@@ -104,11 +104,14 @@ def ensure_shared_memory() -> None:
         )
 
 
-def ensure_store_order() -> None:
+def ensure_store_order(instead: str = "--serial_mode=True") -> None:
     """Looks whether the stores of one process become visible to the others in their order.
 
     The words in shared memory that pass on slots, records, gradients and weights rest on it, and Python has no cheap
     barrier. A single process sees its own stores in order everywhere.
+
+    Args:
+        instead: what works on such a machine.
 
     Raises:
         ResourceError: the processor may reorder stores.
@@ -116,8 +119,8 @@ def ensure_store_order() -> None:
     if (machine := platform.machine()) not in IN_STORE_ORDER:
         raise ResourceError(
             f"A run of several processes needs an x86-64 processor, and this one is {machine or 'unknown'}. Words in "
-            "shared memory have to become visible in the order in which they are written. Use --serial_mode=True, or "
-            "another machine."
+            "shared memory have to become visible in the order in which they are written. "
+            f"Use {instead}, or another machine."
         )
 
 

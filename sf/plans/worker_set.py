@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sf.config import FaultConfig
 from sf.errors import ConfigError, UsageError
+from sf.machine.limits import ensure_store_order
 from sf.plans.environments import look_at
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
 from sf.plans.generators import seed_generators
@@ -66,9 +67,11 @@ class WorkerSet:
         Raises:
             ConfigError: a setting has a value that no worker can have.
             EnvError: there is no such environment.
+            ResourceError: the processor is not for several processes.
         """
         self.config = {**SETTINGS, **config}
         _check(self.config)
+        self._expect_processor()
         self._look = look_at(self.config["env"], self.config["env_config"])
         self._specs = _specs(policies, self._look.info, self.config)
         self._mapping = policy_mapping_fn
@@ -151,6 +154,7 @@ class WorkerSet:
         """Has so many remote workers more; all of them begin anew, with new episodes."""
         self._stop_remote()
         self.config["num_workers"] = self.num_workers + num_workers
+        self._expect_processor()
 
     def new_episodes(self) -> list[Any]:
         """Those that have ended since the last call: `Episode`, or `TeamEpisode` where there are several agents."""
@@ -168,6 +172,15 @@ class WorkerSet:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _expect_processor(self) -> None:
+        """Without remote workers any processor will do.
+
+        Raises:
+            ResourceError: words in shared memory may become visible in another order.
+        """
+        if self.num_workers:
+            ensure_store_order("num_workers=0")
 
     def _stop_remote(self) -> None:
         fragments, self._fragments, self._remote = self._fragments, None, []

@@ -15,6 +15,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
+import sf
 from sf.errors import ResourceError
 from sf.machine.cores import asked_s, usable_cores
 from sf.machine.limits import (
@@ -246,6 +247,22 @@ def test_processors_that_reorder_stores_are_refused_before_processes_start(
     monkeypatch.undo()
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert prepare(make_config("CartPole-v1", train_dir=str(tmp_path), serial_mode=True)).info.env_id == "CartPole-v1"
+
+
+def test_plans_and_vector_envs_need_the_same_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan without remote workers does without."""
+    from sf.plans import WorkerSet
+    from tests.helpers.planned import TEN_STEPS, CountingPolicy
+
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(ResourceError, match=r"this one is aarch64\. .* Use num_workers=0"):
+        WorkerSet(CountingPolicy, {"env": TEN_STEPS, "num_workers": 1})
+    with WorkerSet(CountingPolicy, {"env": TEN_STEPS}) as workers:
+        assert workers.local_worker().sample().count == 200
+        with pytest.raises(ResourceError, match=r"this one is aarch64\. .* Use num_workers=0"):
+            workers.add_workers(1)
+    with pytest.raises(ResourceError, match=r"this one is aarch64\. .* Use gymnasium.vector.SyncVectorEnv"):
+        sf.vector_env("CartPole-v1", 2)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "AMD64"])
