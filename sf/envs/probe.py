@@ -28,6 +28,7 @@ from sf.envs.contract import (
 from sf.envs.digits import Digits
 from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch
+from sf.envs.wrappers import note_on_statistics
 from sf.errors import EnvCrashed, EnvError, text_of
 from sf.machine.cores import queued_s
 from sf.shared.arena import Array
@@ -113,7 +114,8 @@ def probe_and_time(
         with blamed_on(info.env_id, "close"):
             env.close()
     step_time = step_time._replace(start_s=min(made_in_s, second.made_in_s) + player.reset_s)
-    notes = player.bounds.notes(info.env_id) + notes
+    statistics = note_on_statistics(env, info.env_id)
+    notes = player.bounds.notes(info.env_id) + notes + [statistics] * bool(statistics)
     return FirstLook(info, step_time, notes, player.digits.coarse(), made_in_s, refuses_second=second.refusal)
 
 

@@ -86,9 +86,11 @@ def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progr
         note = crash_note(f"while {num_envs} environments stepped as one in a part", crash)
         return look._replace(notes=[*look.notes, note], refutes_vectorization=rollout.vectorization == "auto")
     if found.is_unusable and rollout.vectorization != "auto":
-        raise UnknownMode(found.note)
-    note = f"{found.note} Single ones step here." if found.is_unusable else found.note
-    notes = [*look.notes, note] if note else look.notes
+        raise UnknownMode(found.notes[0])
+    more = [note for note in found.notes if note not in look.notes]
+    if found.is_unusable:
+        more[0] += " Single ones step here."
+    notes = [*look.notes, *more]
     look = look._replace(notes=notes, autoreset_mode=found.autoreset_mode, refutes_vectorization=found.is_unusable)
     if look.is_timed and found.step_time is not None and not found.is_unusable:
         return look._replace(step_time=found.step_time)

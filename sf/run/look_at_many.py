@@ -17,6 +17,7 @@ from sf.envs.probe import SEED, random_action
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.stepping import Host
 from sf.envs.vector_stepping import VectorBatch
+from sf.envs.wrappers import note_on_statistics
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.shared.progress import Phase
@@ -35,8 +36,8 @@ class ManyLook(NamedTuple):
     """Of one of them; None if they have not played."""
     autoreset_mode: str = ""
     """Found by playing; "" if their metadata name it, or nothing has shown it."""
-    note: str = ""
-    """A sentence about a mode that their metadata do not name."""
+    notes: tuple[str, ...] = ()
+    """Sentences about a mode that their metadata do not name, and about wrappers."""
     is_unusable: bool = False
     """Whether their metadata name no mode, and nothing has shown one with which they can train."""
 
@@ -77,15 +78,18 @@ def look_at_many(
     batch = VectorBatch(replace(source, autoreset_mode=ON_TRIAL), info, seeds, *rooms, action_bounds, host)
     try:
         declared = declared_mode(batch.env.metadata, info.env_id)
+        statistics = note_on_statistics(batch.env, info.env_id)
+        more_notes = (statistics,) if statistics else ()
         if declared is not None and not seconds:
-            return ManyLook(None)
+            return ManyLook(None, notes=more_notes)
         played = _Trial(batch, info, num_envs)
         start_s = monotonic() - began_s
         step_time = played.step_time(seconds, LONGEST_TRIAL_S if declared is None else 0.0)._replace(start_s=start_s)
     finally:
         host.progress.enter(Phase.CLOSE)
         batch.close()
-    return _judged(info.env_id, declared, played.watch, step_time)
+    found = _judged(info.env_id, declared, played.watch, step_time)
+    return found._replace(notes=found.notes + more_notes)
 
 
 def _judged(env_id: str, declared: AutoresetMode | None, watch: Watch, step_time: StepTime) -> ManyLook:
@@ -103,19 +107,19 @@ def _judged(env_id: str, declared: AutoresetMode | None, watch: Watch, step_time
             )
         return ManyLook(step_time)
     if found is None:
-        return ManyLook(step_time, note=unknown(env_id), is_unusable=True)
+        return ManyLook(step_time, notes=(unknown(env_id),), is_unusable=True)
     if found.mode == AutoresetMode.SAME_STEP and watch.lacks_final:
         note = (
             f"The vectorized {env_id} names no autoreset mode in its metadata, and seems to reset in the same step, "
             f"because {found.sign}. But it truncates episodes without 'final_obs' in infos. Put the final observation "
             "there, or use --vectorization=none."
         )
-        return ManyLook(step_time, note=note, is_unusable=True)
+        return ManyLook(step_time, notes=(note,), is_unusable=True)
     note = (
         f"The vectorized {env_id} names no autoreset mode in its metadata. It is taken for AutoresetMode."
         f"{found.mode.name}, because {found.sign}. Name the mode there if that is wrong."
     )
-    return ManyLook(step_time, found.mode.value, note)
+    return ManyLook(step_time, found.mode.value, (note,))
 
 
 class _Trial:

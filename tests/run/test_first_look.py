@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, vector
 
 from sf.config import Config
 from sf.envs import EnvSource, find_env, probe
@@ -185,3 +186,40 @@ def test_a_reason_is_given_where_single_ones_step(flags: dict[str, Any], reason:
     config = make_config(**{"num_envs_per_worker": 64, "worker_num_splits": 1} | flags)
     note = note_on_single(config, cart, probe(cart), config.rollout.num_envs_per_worker or 0)
     assert (f"single ones step here: {reason}." in note) if reason else not note
+
+
+def normalized() -> Any:
+    return NormalizeReward(NormalizeObservation(gymnasium.make("CartPole-v1")))
+
+
+def normalized_many(num_envs: int) -> Any:
+    many = gymnasium.make_vec("CartPole-v1", num_envs, gymnasium.VectorizeMode.VECTOR_ENTRY_POINT)
+    return vector.NormalizeObservation(many)
+
+
+def plain() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("make", "make_vec", "told", "flags"),
+    [
+        (
+            normalized,
+            None,
+            "NormalizeObservation and NormalizeReward",
+            "--normalize_input=True --normalize_rewards=True",
+        ),
+        (plain, normalized_many, "NormalizeObservation", "--normalize_input=True"),
+        (plain, None, "", ""),
+    ],
+)
+def test_wrappers_with_statistics_of_their_own_are_named(make: Any, make_vec: Any, told: str, flags: str) -> None:
+    """Those of Gymnasium, around one environment and around many."""
+    sizes = open_sizes(num_workers=1, num_envs_per_worker=32)
+    notes = first_look(sizes, EnvSource("Wrapped", {}, make, vector_factory=make_vec)).notes
+    found = [note for note in notes if "has the wrapper" in note]
+    assert len(found) == bool(told)
+    assert not told or (
+        f"has the wrapper{'s' * (' and ' in told)} {told}. " in found[0] and f"use {flags}," in found[0]
+    )
