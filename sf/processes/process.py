@@ -127,6 +127,7 @@ def run_role(tell: Callable[[Any], None], spec: RoleSpec, arena: Arena) -> None:
         gc.freeze()  # what was built stays, so that later collections need not look at it
         tell(Ready())
         began_s = time.process_time() + queued_s()  # what it took to begin is no training
+        role.record.begin()
         run_state, progress = arena["run_state"], role.record.progress
         with contextlib.suppress(Stopped):
             while run_state[0] == RUNNING:

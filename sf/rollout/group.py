@@ -67,6 +67,7 @@ class Group:
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
         self.scores = Scores(topology.rows)
+        self._take_step = self._first_step
 
     def advance(self) -> bool:
         """Takes the next step if it can be taken now; says whether anything was done."""
@@ -80,7 +81,7 @@ class Group:
             self._finish_slot()
             self._start_slot()
         else:
-            self._step(self.slot, self.t)
+            self._take_step(self.slot, self.t)
         return True
 
     def _start_slot(self) -> bool:
@@ -129,6 +130,11 @@ class Group:
         if memory.size:
             memory[ended] = 0
             self.slots.initial_memory[slot] = memory
+
+    def _first_step(self, slot: int, t: int) -> None:
+        self.record.begin_steps()
+        self._take_step = self._step
+        self._step(slot, t)
 
     def _step(self, slot: int, t: int) -> None:
         slots = self.slots

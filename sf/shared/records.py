@@ -6,8 +6,10 @@ maximum of another. No writer ever waits for a reader: a late reader sees the ne
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +56,9 @@ lag in an optimizer step; the last column is for larger ones."""
 LAGS_COUNTED = 1024
 BEGAN_S = "run_state/began_s"
 """Name of the shared word [1] with the moment when all roles were ready, by the monotonic clock; nan until then."""
+FIRST_STEP_S = "records/first_step_s"
+"""Name of the shared word [1] with the moment when the first step of the run began, by `perf_counter`; nan until then.
+Before it no time is accounted for: environments are made, and networks are compiled."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 
@@ -74,6 +79,7 @@ def record_fields(
         fields[f"records/{kind}/sequence"] = Field((count,), "int64")
         fields[f"records/{kind}/progress"] = Field((count,), "int64")
     return fields | {
+        FIRST_STEP_S: Field((1,), "float64", math.nan),
         LAG_COUNTS: Field((learners_per_policy, num_policies, LAGS_COUNTED + 1), "int64"),
         "episodes": Field((num_workers, EPISODES_KEPT, len(Episode._fields)), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
@@ -89,8 +95,8 @@ def mark_lag_unknown(arena: Arena) -> None:
 class Record:
     """The counters of one process. The writer changes `local` and publishes; a reader takes a consistent copy.
 
-    `lap(name)` adds the time since the previous lap to the counter of that name, so that all time is accounted for. The
-    successor of a process that was killed counts on from what it had published.
+    `lap(name)` adds the time since the previous lap to the counter of that name, so that all time since the first step
+    of the run is accounted for. The successor of a process that was killed counts on from what it had published.
     """
 
     def __init__(self, arena: Arena, kind: str, index: int, names: tuple[str, ...]):
@@ -104,6 +110,9 @@ class Record:
         self.local: array[float] = array("d", self._shared)
         self._last_good = self._shared.tolist()
         self._last_lap = time.perf_counter()
+        self._first_step_s: memoryview[float] = arena[FIRST_STEP_S].data  # type: ignore[assignment]  # of float64
+        self.lap: Callable[[str], None] = self._lap_before
+        """Ends a stretch of time, whose activity has this name."""
 
     def __setitem__(self, name: str, value: float) -> None:
         self.local[self.column[name]] = value
@@ -111,7 +120,26 @@ class Record:
     def __getitem__(self, name: str) -> float:
         return self.local[self.column[name]]
 
-    def lap(self, name: str) -> None:
+    def begin(self) -> None:
+        """What is built was built: no time before this moment is accounted for."""
+        self._last_lap = time.perf_counter()
+
+    def begin_steps(self) -> None:
+        """Says for all processes that a first step begins, if none has said so."""
+        if math.isnan(self._first_step_s[0]):
+            self._first_step_s[0] = time.perf_counter()
+
+    def _lap_before(self, name: str) -> None:
+        """Of the time before the first step of the run nothing is added."""
+        first_step_s = self._first_step_s[0]
+        if math.isnan(first_step_s):
+            self.begin()
+            return
+        self._last_lap = max(self._last_lap, first_step_s)
+        self.lap = self._lap
+        self.lap(name)
+
+    def _lap(self, name: str) -> None:
         now = time.perf_counter()
         self.local[self.column[name]] += now - self._last_lap
         self._last_lap = now

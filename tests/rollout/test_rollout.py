@@ -19,6 +19,7 @@ from sf.envs import register_env
 from sf.errors import EnvError
 from sf.learner.returns import gae, values_after
 from sf.rollout.worker import RolloutWorker
+from sf.shared.records import INFERENCE_ACTIVITIES, LEARNER_ACTIVITIES, ROLLOUT_ACTIVITIES
 from sf.shared.slots import Requests, SlotState
 from tests.environments.fault import Unpicklable
 from tests.environments.toys import Toy
@@ -452,3 +453,22 @@ def test_fault_b5_second_try_of_a_reset_has_the_seed_of_the_first(
 
 def _raise(error: BaseException) -> Any:
     raise error
+
+
+def test_no_process_accounts_for_time_before_the_first_step(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, eval_every_steps=8)
+    roles = lab.build_all()
+    (worker,) = (role for role in roles if isinstance(role, RolloutWorker))
+    activities = {name for names in (ROLLOUT_ACTIVITIES, INFERENCE_ACTIVITIES, LEARNER_ACTIVITIES) for name in names}
+    for _ in range(1000):
+        if worker.record["env_steps"]:
+            break
+        for role in roles:
+            assert not any(role.record[name] for name in activities & set(role.record.names))
+            role.step()
+            if role is not worker:
+                role.record.lap("wait")
+    assert worker.record["step"] > 0
+    assert worker.record["write"] > 0
+    for role in roles:
+        role.close()
