@@ -115,7 +115,8 @@ class Play:
         self._envs: EnvBatch
         try:
             self._envs = (VectorBatch if as_one else make_env_batch)(*arguments)
-        except UnknownMode:
+        except UnknownMode as error:
+            Console().line(f"{error} Single ones play here.")
             self._envs = make_env_batch(*arguments)
         self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs

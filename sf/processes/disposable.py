@@ -22,7 +22,7 @@ from sf.processes.simulators import Simulators
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
 
-NOTE_S, NEXT_NOTE_S = 5.0, 30.0
+NOTE_S, NEXT_NOTE_S = 4.0, 30.0
 """After which a line says what is waited for, first and again."""
 LOOK_S = 0.5
 """How often the calls of a child are looked at."""

@@ -220,13 +220,14 @@ def test_a_run_takes_what_its_look_has_found(tmp_path: Path, capsys: pytest.Capt
     assert "names no autoreset mode" in capsys.readouterr().out
 
 
-def test_an_evaluation_without_a_look_plays_single_ones() -> None:
+def test_an_evaluation_without_a_look_plays_single_ones(capsys: pytest.CaptureFixture[str]) -> None:
     register_env("odd/silent", One, make_vec=Many)
     wanted = find_env("odd/silent")
     info = probe(wanted)
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
     playing = Play([policy], wanted, info, num_episodes=20, seed=0)
     assert isinstance(playing._envs, SingleAgentBatch)
+    assert "Single ones play here." in capsys.readouterr().out
     playing.start()
     while not playing.tally.is_complete:
         playing.step()
