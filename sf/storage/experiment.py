@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from sf.errors import CheckpointError, ExperimentError
 from sf.machine.limits import as_refusal
+from sf.storage import sealed
 
 MARKER = ".sf-experiment"
 MOST_NAMED = 5
@@ -110,8 +111,13 @@ class Experiment:
         return _lines(self._lock)
 
     def make_checkpoints(self, num_policies: int) -> None:
-        """Makes the directories of the checkpoints that are not there."""
+        """Makes the directories of the checkpoints that are not there, and tries what the first save will need.
+
+        Raises:
+            ExperimentError: the file system refuses it.
+        """
         with errors_told(self.path):
+            sealed.try_writing(self.path)
             for policy_id in range(num_policies):
                 self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 

@@ -28,6 +28,10 @@ SMALL = 1 << 20
 """Bytes of text that are parsed in any case."""
 CANNOT_EXCHANGE = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP
 """Errors of `exchange` where the file system or the C library does not support it."""
+CANNOT_SYNC_DIRECTORIES = errno.EINVAL, errno.ENOSYS, errno.ENOTSUP
+"""Errors of fsync of a directory where the file system has none, as some of networks and FUSE; others ignore it too."""
+TRIAL = ".trial"
+"""Name of a file that shows what a file system can."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -99,12 +103,28 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable."""
+    """Makes the names in a directory durable, where the file system can."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC_DIRECTORIES:
+            raise
     finally:
         os.close(descriptor)
+
+
+def try_writing(directory: Path) -> None:
+    """Writes a file as those of a sealed folder and removes it.
+
+    Raises:
+        OSError: the file system refuses a part of that.
+    """
+    path = directory / TRIAL
+    path.unlink(missing_ok=True)
+    _write_durably(path, b"durable")
+    sync_directory(directory)
+    path.unlink()
 
 
 def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from sf.errors import CheckpointError
+from sf.errors import CheckpointError, ExperimentError
 from sf.storage import checkpoint, sealed
 from sf.storage.checkpoint import list_checkpoints, load, load_newest, save
+from sf.storage.experiment import Experiment
 from tests.helpers.checkpoints import DATA, flip_bit, save_some, snapshot, tensors_of, version_of
 
 
@@ -35,6 +37,33 @@ def test_round_trip(tmp_path: Path) -> None:
         for name, tensor in tensors.items():
             assert found.tensors[name].dtype == tensor.dtype
             assert torch.equal(found.tensors[name], tensor), name
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
+def test_directories_that_cannot_be_synced(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems of networks refuse that; the files are durable all the same."""
+    refuse_sync_of_directories(number, monkeypatch)
+    save(tmp_path, 1, 10, {}, DATA)
+    assert len(list_checkpoints(tmp_path)) == 1
+    Experiment(str(tmp_path), "run", "resume").make_checkpoints(1)
+    assert not list((tmp_path / "run").glob(".trial*"))
+
+
+def test_what_a_save_needs_is_tried_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_sync_of_directories(errno.EIO, monkeypatch)
+    with pytest.raises(ExperimentError, match=r"run cannot be used: Input/output error\. Choose another --train_dir"):
+        Experiment(str(tmp_path), "run", "resume").make_checkpoints(1)
+
+
+def refuse_sync_of_directories(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
 
 def test_views_of_one_memory_are_saved_apart(tmp_path: Path) -> None:
