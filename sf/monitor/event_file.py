@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class EventFile:
         # The name holds seconds and host; the rest keeps quick starts apart, also those of one program, in their order.
         suffix = f".{os.getpid()}.{next(_serial_numbers):06d}"
         self._writer: Any = EventsWriter(str(directory / "events"), filename_suffix=suffix)
+        self._path = Path(self._writer._file_name)
         # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))
@@ -93,6 +94,16 @@ class EventFile:
     def close(self) -> None:
         """Flushes and closes the file."""
         self._writer.close()
+
+    def leave(self) -> None:
+        """Closes the file after an error, and removes it if nothing of it was written."""
+        with suppress(OSError):
+            self.close()
+        with suppress(OSError):
+            self._writer._py_recordio_writer.close()
+        with suppress(OSError):
+            if not self._path.stat().st_size:
+                self._path.unlink()
 
 
 @contextmanager

@@ -5,13 +5,16 @@
 
 Histograms are lists in metrics.jsonl: how often each of the whole numbers 0, 1, 2, ... occurred since the last point.
 
-A disk that fails costs the curves, never the run.
+A disk that fails costs points of the curves, never the run. The next point begins new files, and a line that was
+written in part is taken back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +38,10 @@ class ScalarLog:
         self._lines: IO[str] | None = None
         self._first_frames: dict[int, int] = {}
         self._newest_frames: dict[int, int] = {}
-        self._works = True
+        self._whole = 0
+        """Bytes of metrics.jsonl with whole lines."""
+        self._num_lost = 0
+        """Points that could not be written."""
 
     def begin(self, frames: Sequence[int]) -> None:
         """Says where the curves of each policy go on; points that a killed run wrote beyond that are forgotten."""
@@ -58,7 +64,7 @@ class ScalarLog:
             scalars: tag to value.
             histograms: tag to counts [n] of the whole numbers 0 to n - 1; those that have counted nothing are left out.
         """
-        if not scalars or not self._works:
+        if not scalars:
             return
         frames = max(frames, self._newest_frames.get(policy_id, 0))
         self._newest_frames[policy_id] = frames
@@ -68,8 +74,13 @@ class ScalarLog:
             self._events[policy_id].write(frames, scalars, counted)
             self._write_line(policy_id, frames, scalars, counted)
         except OSError as error:
-            self._works = False
-            self._warn(f"Warning: curves are no longer written to {self._directory}: {error}. Training goes on.")
+            self._leave_files()
+            self._num_lost += 1
+            if self._num_lost.bit_count() == 1:  # ever more rarely
+                self._warn(
+                    f"Warning: a point of the curves was not written to {self._directory}: {error} (point "
+                    f"{self._num_lost} of this kind). The next one begins new files. Training goes on."
+                )
 
     def close(self) -> None:
         """Closes all files."""
@@ -81,9 +92,22 @@ class ScalarLog:
         except OSError as error:
             self._warn(f"Warning: the last curves in {self._directory} may be lost: {error}")
 
+    def _leave_files(self) -> None:
+        """After an error. What is buffered would only be refused again."""
+        for events in self._events.values():
+            events.leave()
+        if self._lines is not None:
+            with contextlib.suppress(OSError):
+                self._lines.close()
+            with contextlib.suppress(OSError):
+                os.truncate(self._directory / METRICS, self._whole)
+        self._events, self._lines = {}, None
+        self._first_frames |= self._newest_frames  # earlier points stay
+
     def _open(self, policy_id: int, frames: int) -> None:
         if self._lines is None:
             self._lines = (self._directory / METRICS).open("a", encoding="utf-8")
+            self._whole = os.fstat(self._lines.fileno()).st_size
         if policy_id not in self._events:
             first = self._first_frames.get(policy_id, frames - 1) + 1  # the last point of a run that ended well stays
             self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), first)
@@ -98,6 +122,7 @@ class ScalarLog:
         head = {"time_s": round(time.time(), 3), "policy_id": policy_id, "frames": frames}
         self._lines.write(json.dumps(head | values) + "\n")
         self._lines.flush()
+        self._whole = os.fstat(self._lines.fileno()).st_size
 
 
 def forget_points(path: Path, first_frames: Mapping[int, int]) -> None:

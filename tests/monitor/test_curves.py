@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -192,16 +195,51 @@ def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(s
     assert (summary["new_frames"], summary["fps"]) == (1900, 100.0)
 
 
-def test_fault_d2_disk_that_fails_costs_the_curves_and_one_warning(tmp_path: Path) -> None:
+def test_fault_d2_disk_that_fails_costs_points_and_warnings_ever_more_rarely(tmp_path: Path) -> None:
     warnings: list[str] = []
     log = ScalarLog(tmp_path / "gone", warnings.append)
-    for frames in range(3):
+    for frames in range(7):
         log.write(0, frames, {"a/b": 1.0})
     log.close()
-    (warning,) = warnings
+    assert len(warnings) == 3
     assert re.fullmatch(
-        r"Warning: curves are no longer written to .*gone: .*No such file.*\. Training goes on\.", warning
+        r"Warning: a point of the curves was not written to .*gone: .*No such file.* \(point 1 .*Training goes on\.",
+        warnings[0],
     )
+
+
+@contextlib.contextmanager
+def files_limited(num_bytes: int) -> Iterator[None]:
+    """As on a full disk: a write beyond so many bytes is cut, and the next one refused."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [10, None], ids=["events", "lines"])
+def test_curves_go_on_in_new_files_after_a_disk_was_full(room: int | None, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    path, log = tmp_path / "metrics.jsonl", ScalarLog(tmp_path, warnings.append)
+    for frames in range(200):  # until the lines are the longer file
+        log.write(0, frames, {"a/b": 0.5, "c": math.nan})
+    log.close()
+    log = ScalarLog(tmp_path, warnings.append)
+    log.write(0, 200, {"a/b": 0.5})
+    with files_limited(room or path.stat().st_size + 30):
+        for frames in (201, 202):
+            log.write(0, frames, {"a/b": 1.5})
+    log.write(0, 203, {"a/b": 2.5})
+    log.write(1, 204, {"a/b": 2.5})
+    log.close()
+    assert [frames for frames in frames_in(path) if frames > 199] == [200, 203, 204]
+    assert len(warnings) == 2
+    shown = [frames for frames, _ in read_events(tmp_path / ".summary" / "0")["a/b"]]
+    assert {200, 203} <= set(shown)
+    assert 0 in shown, "earlier points stay"
+    assert all(file.stat().st_size for file in (tmp_path / ".summary" / "0").iterdir())
 
 
 def test_curves_of_runs_that_follow_each_other_within_a_second_are_kept(tmp_path: Path) -> None:
