@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,7 +48,7 @@ class EventFile:
     semaphores in /dev/shm, and a summary per scalar.
     """
 
-    def __init__(self, directory: Path, first_frames: int) -> None:
+    def __init__(self, directory: Path, time_s: float, first_frames: int) -> None:
         with torch_hidden():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
@@ -64,12 +63,14 @@ class EventFile:
         self._path = Path(self._writer._file_name)
         # TensorBoard forgets points of an earlier run from here on, which a resumed run makes again.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, session_log=start))
-        self._writer.write_event(self._event(wall_time=time.time(), step=first_frames, summary=custom_scalars(LAYOUT)))
+        self._writer.write_event(self._event(wall_time=time_s, step=first_frames, session_log=start))
+        self._writer.write_event(self._event(wall_time=time_s, step=first_frames, summary=custom_scalars(LAYOUT)))
         self._faults: set[str] = set()
         """Those that have happened."""
 
-    def write(self, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array] = NONE) -> None:
+    def write(
+        self, time_s: float, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array] = NONE
+    ) -> None:
         """Adds one point to each curve that is shown; see `ScalarLog.write`."""
         self._faults.update(tag for tag, value in scalars.items() if value and tag.startswith(FAULTS))
         shown = {tag: value for tag, value in scalars.items() if not tag.startswith(FAULTS) or tag in self._faults}
@@ -77,7 +78,7 @@ class EventFile:
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in shown.items()]
         values += [self._summary.Value(tag=tag, histo=self._bars(counts)) for tag, counts in histograms.items()]
         self._writer.write_event(
-            self._event(wall_time=time.time(), step=frames, summary=self._summary(value=values)),
+            self._event(wall_time=time_s, step=frames, summary=self._summary(value=values)),
         )
         self._writer.flush()
 

@@ -3,6 +3,8 @@
     <experiment>/.summary/<policy id>/events.out.tfevents...
     <experiment>/metrics.jsonl      {"time_s": unix time, "policy_id": 0, "frames": 1024, "reward/reward": 21.5, ...}
 
+`time_s` tells the points of a run apart and measures it, so it never goes back: see `PointClock`.
+
 Histograms are lists in metrics.jsonl: how often each of the whole numbers 0, 1, 2, ... occurred since the last point.
 
 A disk that fails costs points of the curves, never the run. The next point begins new files, and a line that was
@@ -38,6 +40,7 @@ class ScalarLog:
         self._lines: IO[str] | None = None
         self._first_frames: dict[int, int] = {}
         self._newest_frames: dict[int, int] = {}
+        self._clock = PointClock()
         self._whole = 0
         """Bytes of metrics.jsonl with whole lines."""
         self._num_lost = 0
@@ -49,7 +52,7 @@ class ScalarLog:
         path = self._directory / METRICS
         try:
             if path.exists():
-                forget_points(path, self._first_frames)
+                self._clock.go_on_after(forget_points(path, self._first_frames))
         except OSError as error:
             self._warn(f"Warning: {path} may hold points of a run that was killed twice: {error}")
 
@@ -69,10 +72,11 @@ class ScalarLog:
         frames = max(frames, self._newest_frames.get(policy_id, 0))
         self._newest_frames[policy_id] = frames
         try:
-            self._open(policy_id, frames)
+            time_s = self._clock.next_s()
+            self._open(policy_id, frames, time_s)
             counted = {tag: counts for tag, counts in histograms.items() if counts.any()}
-            self._events[policy_id].write(frames, scalars, counted)
-            self._write_line(policy_id, frames, scalars, counted)
+            self._events[policy_id].write(time_s, frames, scalars, counted)
+            self._write_line({"time_s": time_s, "policy_id": policy_id, "frames": frames}, scalars, counted)
         except OSError as error:
             self._leave_files()
             self._num_lost += 1
@@ -104,35 +108,71 @@ class ScalarLog:
         self._events, self._lines = {}, None
         self._first_frames |= self._newest_frames  # earlier points stay
 
-    def _open(self, policy_id: int, frames: int) -> None:
+    def _open(self, policy_id: int, frames: int, time_s: float) -> None:
         if self._lines is None:
             self._lines = (self._directory / METRICS).open("a", encoding="utf-8")
             self._whole = os.fstat(self._lines.fileno()).st_size
         if policy_id not in self._events:
             first = self._first_frames.get(policy_id, frames - 1) + 1  # the last point of a run that ended well stays
-            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), first)
+            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), time_s, first)
 
     def _write_line(
-        self, policy_id: int, frames: int, scalars: Mapping[str, float], histograms: Mapping[str, Array]
+        self, head: Mapping[str, float], scalars: Mapping[str, float], histograms: Mapping[str, Array]
     ) -> None:
         assert self._lines is not None
         # JSON has no NaN and no infinity.
         values: dict[str, Any] = {tag: value if math.isfinite(value) else None for tag, value in scalars.items()}
         values |= {tag: np.trim_zeros(counts, "b").tolist() for tag, counts in histograms.items()}
-        head = {"time_s": round(time.time(), 3), "policy_id": policy_id, "frames": frames}
-        self._lines.write(json.dumps(head | values) + "\n")
+        self._lines.write(json.dumps({**head, **values}) + "\n")
         self._lines.flush()
         self._whole = os.fstat(self._lines.fileno()).st_size
 
 
-def forget_points(path: Path, first_frames: Mapping[int, int]) -> None:
-    """Removes lines of policies beyond the frames that they go on from, and one that was never finished."""
+class PointClock:
+    """Unix time as it was when a run began, and from then on by the monotonic clock.
+
+    The wall clock may be set back, and another node may have another one. The points of a run that goes on come after
+    all that it has had, in milliseconds, and no two of them have the same time.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()
+        self._last_s = -math.inf
+
+    def go_on_after(self, time_s: float) -> None:
+        """Puts the next points behind this time."""
+        self._last_s = max(self._last_s, time_s)
+        self._offset_s = max(self._offset_s, time_s - time.monotonic())
+
+    def next_s(self) -> float:
+        """Of a point that is made now."""
+        now_s = round(time.monotonic() + self._offset_s, 3)
+        self._last_s = now_s if now_s > self._last_s else round(self._last_s + 0.001, 3)
+        return self._last_s
+
+
+def forget_points(path: Path, first_frames: Mapping[int, int]) -> float:
+    """Removes lines of policies beyond the frames that they go on from, and one that was never finished.
+
+    Returns:
+        The time of the newest point before, removed ones included; minus infinity if there was none.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     kept = [line for line in lines if _is_before(line, first_frames)]
     if kept != lines:
         incoming = path.with_name(f".{path.name}")
         incoming.write_text("".join(kept), encoding="utf-8")
         incoming.replace(path)
+    return max(map(_time_of, lines), default=-math.inf)
+
+
+def _time_of(line: str) -> float:
+    """Of a point; minus infinity of a line that is none."""
+    try:
+        time_s = json.loads(line)["time_s"]
+        return float(time_s) if math.isfinite(time_s) else -math.inf
+    except (ValueError, KeyError, TypeError):
+        return -math.inf
 
 
 def _is_before(line: str, first_frames: Mapping[int, int]) -> bool:

@@ -94,7 +94,8 @@ class RunFiles:
         for point in self.points[1:]:
             now = point["time_s"]
             begun = [start for start in self.starts if before < start < now]
-            seconds.append(seconds[-1] + now - (begun[-1] if begun else before))
+            # Files of earlier versions may go back, where the wall clock did.
+            seconds.append(seconds[-1] + max(0.0, now - (begun[-1] if begun else before)))
             before = now
         return np.array(seconds)
 
