@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
+from collections import deque
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from sf.config import Config, RunConfig
 from sf.config.plan import PlanConfig
 from sf.console import Console
-from sf.errors import ExitCode, SfError
+from sf.errors import CheckpointError, ExitCode, SfError
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
+from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.trainer import FILE, Trainer
+from sf.plans.saved_state import CHECKPOINTS
+from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.session import ExitReason
 from sf.shared.ledger import Ledger
@@ -52,14 +55,21 @@ class PlanRun:
     def __init__(self, trainer: Trainer, experiment: Experiment, limits: PlanConfig, signals: Signals) -> None:
         """Goes on from the checkpoint of an earlier start, if there is one."""
         self.trainer, self.limits, self.signals = trainer, limits, signals
-        self._checkpoint = experiment.path / FILE
-        if self._checkpoint.exists():
-            trainer.restore(self._checkpoint)
-            Console().line(f"Goes on from {self._checkpoint} (iteration {trainer.iteration}).")
+        self._checkpoints = experiment.path / CHECKPOINTS
+        if (old := experiment.path / "plan.pt").exists():
+            raise CheckpointError(
+                f"{old} was written by an earlier version of sf, which kept plans in one file. Use that version, or "
+                "start anew with --restart_behavior=restart or another --experiment."
+            )
+        if self._checkpoints.exists():
+            trainer.restore(self._checkpoints)
+            Console().line(f"Goes on from {self._checkpoints} (iteration {trainer.iteration}).")
         trainer.workers.remote_workers()  # starting them is not training
         self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
+        self._rewards = deque[float](maxlen=REWARD_EPISODES)
+        """Of the newest episodes; fewer of them do not end the run."""
         run = RunConfig(env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps)
         config = Config(run=run)
         rollout = replace(
@@ -99,7 +109,9 @@ class PlanRun:
             return ExitReason.ENV_STEPS
         if limits.train_for_seconds is not None and time.monotonic() - self._began_s >= limits.train_for_seconds:
             return ExitReason.SECONDS
-        if wanted is not None and result.get("episode_reward_mean", -math.inf) >= wanted:
+        self._rewards += result.get("hist_stats", {}).get("episode_reward", ())
+        is_known = len(self._rewards) == self._rewards.maxlen
+        if wanted is not None and is_known and fmean(self._rewards) >= wanted:
             return ExitReason.REWARD
         return None
 
@@ -116,8 +128,8 @@ class PlanRun:
 
     def _save(self) -> None:
         self._saved_s = time.monotonic()
-        self.trainer.save(self._checkpoint.parent)
-        Console().line(f"Saved {self._checkpoint} (iteration {self.trainer.iteration})")
+        path = self.trainer.save(self._checkpoints)
+        Console().line(f"Saved {path} (iteration {self.trainer.iteration})")
 
     def _finish(self, reason: str, code: int) -> None:
         self._faults()

@@ -1,18 +1,64 @@
-"""The state of policies in a checkpoint, which loads without code: arrays as tensors, with a mark."""
+"""The state of a plan in checkpoints, which load without code: arrays as tensors, with a mark.
+
+A checkpoint is a folder as `sf-train` writes it (`sf.storage.checkpoint`): complete or absent, and verified before it
+is read. The state of a plan is one tensor of bytes in it.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from sf.errors import UsageError
+from sf.errors import CheckpointError, UsageError
+from sf.storage import checkpoint
 
 ARRAY = "numpy array"
 """The only key of a mapping that stands for an array."""
 PLAIN = bool, int, float, complex, str, bytes, torch.Tensor, type(None)
+
+
+CHECKPOINTS = "checkpoints"
+"""Folder of the checkpoints of a plan in the directory of its run."""
+PLAN = "plan"
+KEPT = 2
+
+
+def save(directory: Path, num_steps: int, frames: int, state: Any) -> Path:
+    """Writes a checkpoint beside the one before, which stays; older ones go.
+
+    Args:
+        directory: of the checkpoints.
+        num_steps: optimizer steps.
+        frames: that were sampled.
+        state: of the plan.
+
+    Raises:
+        UsageError: it holds something that no checkpoint takes.
+        CheckpointError: it could not be written; earlier ones are as they were.
+    """
+    file = io.BytesIO()
+    torch.save(storable(state, "The state of the plan"), file)
+    content = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+    directory.mkdir(parents=True, exist_ok=True)
+    return checkpoint.save(directory, num_steps, frames, {PLAN: content}, {}, KEPT, replace=True)
+
+
+def load(path: Path) -> Any:
+    """The state in a checkpoint, or in the newest whole one of a directory.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    is_one = path.name.startswith(checkpoint.BEGINNING) and path.is_dir()
+    found = checkpoint.load(path) if is_one else checkpoint.load_newest(path)
+    if found is None or PLAN not in found.tensors:
+        raise CheckpointError(f"There is no checkpoint of a plan in {path}.")
+    return restored(torch.load(io.BytesIO(found.tensors[PLAN].numpy().tobytes()), weights_only=True))
 
 
 def storable(state: Any, where: str) -> Any:

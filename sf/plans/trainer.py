@@ -15,7 +15,7 @@ from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
 from sf.plans.policy import Policy
 from sf.plans.program import default_mapping
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.saved_state import restored, storable
+from sf.plans.saved_state import load, save
 from sf.plans.worker_set import SETTINGS, WorkerSet
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
@@ -34,7 +34,6 @@ COMMON: dict[str, Any] = {
 }
 """Settings of every plan, in the names of RLlib."""
 ExecutionPlan = Callable[[WorkerSet, Mapping[str, Any]], LocalIterator]
-FILE = "plan.pt"
 
 
 class Trainer:
@@ -123,22 +122,26 @@ class Trainer:
         return self.get_policy(policy_id).compute_single_action(obs)
 
     def save(self, checkpoint_dir: str | Path) -> str:
-        """Writes policies, optimizers and counters; returns the path for `restore`."""
-        path = Path(checkpoint_dir) / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        incoming = path.with_name(f".{FILE}.incoming")
-        torch.save(storable(self.state(), "The state of the plan"), incoming)
-        incoming.replace(path)
-        return str(path)
+        """Writes policies, optimizers and counters into a folder of their own; returns its path, for `restore`.
+
+        Raises:
+            UsageError: the state of a policy holds something that no checkpoint takes.
+            CheckpointError: it could not be written; the one before is as it was.
+        """
+        state = self.state()
+        return str(save(Path(checkpoint_dir), state["num_steps"], int(state["counters"].get(STEPS_SAMPLED, 0)), state))
 
     def restore(self, checkpoint_path: str | Path) -> None:
         """Goes on from what `save` has written; episodes that are under way go on.
+
+        Args:
+            checkpoint_path: that `save` returned, or the directory that it was given, whose newest one is taken.
 
         Raises:
             CheckpointError: there is nothing that fits.
         """
         try:
-            self.load_state(restored(torch.load(checkpoint_path, weights_only=True)))
+            self.load_state(load(Path(checkpoint_path)))
         except Exception as error:  # a damaged file can raise anything
             raise CheckpointError(f"{checkpoint_path} cannot be gone on from: {error}") from error
 

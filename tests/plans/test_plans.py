@@ -261,6 +261,23 @@ def test_d46_iterations_and_restored_counters(tmp_path: Path) -> None:
         third.restore(tmp_path / "nothing.pt")
 
 
+def test_d46_a_damaged_checkpoint_leaves_the_one_before(tmp_path: Path) -> None:
+    """As a power failure would leave it; two are kept, and a path of `save` names one of them."""
+    settings = {**CARTPOLE, "rollout_fragment_length": 50, "train_batch_size": 50}
+    with A2C(settings) as trainer:
+        paths = []
+        for _ in range(3):
+            trainer.train()
+            paths.append(Path(trainer.save(tmp_path)))
+        assert [path.exists() for path in paths] == [False, True, True]
+    (paths[2] / "tensors.safetensors").write_bytes(b"")
+    with A2C(settings) as other:
+        with pytest.raises(CheckpointError, match="cannot be gone on from"):
+            other.restore(paths[2])
+        other.restore(tmp_path)
+        assert other.iteration == 2
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_d46_restore_in_the_middle_goes_back_in_everything(tmp_path: Path, num_workers: int) -> None:
     settings = {

@@ -66,7 +66,24 @@ def test_signal_saves_and_ends_in_order(tmp_path: Path, number: signal.Signals, 
     assert process.returncode == code, out + rest
     assert "Saved" in rest
     assert f"stopped by {number.name}" in rest
-    assert (tmp_path / "default_plan" / "plan.pt").exists()
+    assert list((tmp_path / "default_plan" / "checkpoints").glob("checkpoint_*"))
+
+
+def test_a_plan_of_an_earlier_version_is_not_begun_at_zero(tmp_path: Path) -> None:
+    assert run(tmp_path, A2C, *SMALL, "--train_for_env_steps=200").returncode == ExitCode.FINISHED
+    (tmp_path / "default_plan" / "plan.pt").write_bytes(b"old")
+    refused = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=400")
+    assert refused.returncode == ExitCode.CHECKPOINT, refused.stderr
+    assert "plan.pt was written by an earlier version of sf" in refused.stderr
+
+
+def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
+    """CartPole returns more than 5 in any episode, so the first 100 of them end the plan, and not the first one."""
+    found = run(tmp_path, A2C, *SMALL, "--stop_at_reward=5", "--seed=1")
+    assert found.returncode == ExitCode.FINISHED, found.stderr
+    assert "stop_at_reward reached" in found.stdout
+    summary = json.loads((tmp_path / "default_plan" / "summary.json").read_text())
+    assert summary["policies"][0]["episodes"] >= 100
 
 
 def test_plan_of_a_file_that_no_module_name_leads_to(tmp_path: Path) -> None:
