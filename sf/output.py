@@ -58,6 +58,21 @@ class BoundedStream:
         return getattr(self._stream, name)
 
 
+def open_closed_streams() -> None:
+    """Gives a program that was started without standard streams, as by ``>&-``, streams that lead nowhere.
+
+    Files that are opened later would take their numbers, and what is printed would go into them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # it stays open
+
+
 def unbounded(stream: TextIO) -> TextIO:
     """For what the process itself has to say."""
     return stream._stream if isinstance(stream, BoundedStream) else stream

@@ -67,7 +67,7 @@ class Plugins:
         """
         module, _, attribute = name.rpartition(":")
         if module and name not in self.registered:
-            with blamed_on(f"{self.kind}={name}", f"the import of {module}"):
+            with blamed_on(f"{self.kind}={name}", f"the import of {module}"), without_arguments():
                 return self._imported(name, module, attribute)
         self.check(name)
         return self.registered[name]
@@ -164,13 +164,23 @@ MAIN = b"__main__"
 
 
 @contextmanager
+def without_arguments() -> Iterator[None]:
+    """Hides the arguments of this program from a module of the user's, which may read its own on import."""
+    before, sys.argv = sys.argv, sys.argv[:1]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
 def blamed_on(plugin: str, call: str) -> Iterator[None]:
     """Turns an exception in the code of a plugin into a ConfigError that holds its traceback."""
     try:
         yield
     except SfError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         stack = "".join(traceback.format_exception(error)).rstrip()
         raise ConfigError([f"{plugin} raised {type(error).__name__} in {call}. Its traceback:\n{stack}"]) from error
 

@@ -11,10 +11,12 @@ from typing import TextIO
 
 from sf.errors import ExitCode, InternalError, SfError, WorkerCrashed
 from sf.machine.limits import one_thread_each
+from sf.output import open_closed_streams
 
 
 def run_command(command: Callable[[], int]) -> int:
     """Runs a command and returns its exit code, also after an exception or when the reader of its output has gone."""
+    open_closed_streams()
     try:
         try:
             return _run(command)

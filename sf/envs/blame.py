@@ -19,7 +19,7 @@ def blamed_on(env_id: str, call: str) -> Iterator[None]:
         yield
     except SfError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
             frames = frames.tb_next  # the way from here to the environment explains nothing

@@ -19,7 +19,7 @@ from typing import Any
 from sf.envs.blame import blamed_on
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
-from sf.plugins import able_to_travel
+from sf.plugins import able_to_travel, without_arguments
 
 Factory = Callable[..., Any]
 
@@ -151,7 +151,7 @@ def _imported(env_id: str, target: str | Factory) -> Factory:
 
 
 def _import(env_id: str, module: str) -> None:
-    with blamed_on(env_id, f"the import of {module}"):
+    with blamed_on(env_id, f"the import of {module}"), without_arguments():
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:

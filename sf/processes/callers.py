@@ -7,6 +7,7 @@ import sys
 import threading
 
 from sf.errors import UsageError
+from sf.output import open_closed_streams
 
 
 def expect_place_for_processes(caller: str) -> None:
@@ -23,6 +24,7 @@ def expect_place_for_processes(caller: str) -> None:
 
         # A process of the run imports the script. Its parent is told by the exit code and says what to change.
         sys.exit(NOT_GUARDED)
+    open_closed_streams()
     if multiprocessing.current_process().daemon:
         raise UsageError(
             f"{caller} was called in a daemonic process, which may not have processes of its own. Start that process "

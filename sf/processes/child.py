@@ -12,6 +12,7 @@ import io
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from multiprocessing import (
     connection,
@@ -75,8 +76,11 @@ class Packed:
         self.descriptors: list[int] = []
         self._is_forked = is_forked
         self.DupFd = popen_forkserver._DupFd if is_forked else popen_spawn_posix._DupFd
-        preparation = spawn.get_preparation_data(job.name) | {"start_method": "spawn"}
-        if not imports_script:
+        # The arguments of the program are for the program alone; modules of users may read theirs on import.
+        changed = {"start_method": "spawn", "sys_argv": sys.argv[:1]}
+        preparation = spawn.get_preparation_data(job.name) | changed
+        path = preparation.get("init_main_from_path")
+        if not imports_script or (path is not None and not os.path.exists(path)):  # as of a program from standard input
             preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}
         text = io.BytesIO()
         context.set_spawning_popen(self)  # type: ignore[arg-type]  # asks no more of it than what is here

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 from sf.errors import ExitCode
 
@@ -32,9 +33,15 @@ class Signals:
         self.second_one_exits, self._has_launcher = second_one_exits, has_launcher
         self.received: list[int] = []
         self._parent = parent
+        self._noted: Sequence[signal.Signals] = ()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+
+    def begin(self) -> dict[signal.Signals, Any]:
+        """Installs the handlers; returns those that were there."""
+        self._noted = _wanted()
+        return {number: signal.signal(number, self.note) for number in self._noted}
 
     @property
     def first(self) -> signal.Signals | None:
@@ -53,6 +60,15 @@ class Signals:
         self._parent = None
         self.received.append(signal.SIGHUP)
         return True
+
+    def take_back(self) -> bool:
+        """Puts back handlers that another package of this process has replaced; whether there were some."""
+        taken = [number for number in self._noted if signal.getsignal(number) != self.note]
+        for number in taken:
+            signal.signal(number, self.note)
+        if taken:
+            signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        return bool(taken)
 
     def fileno(self) -> int:
         """Readable when a signal has arrived."""
@@ -134,7 +150,7 @@ def noted_signals(
     signals.received += earlier
     if getattr(sys.unraisablehook, "__module__", "") == __name__:
         sys.unraisablehook = sys.__unraisablehook__  # nothing is raised from here on
-    before = {number: signal.signal(number, signals.note) for number in _wanted()}
+    before = signals.begin()
     wakeup = signal.set_wakeup_fd(signals._writer.fileno(), warn_on_full_buffer=False)
     try:
         yield signals

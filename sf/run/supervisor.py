@@ -216,8 +216,11 @@ def _watch(
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = time.monotonic()
     next_told_s = next_poll + REPORT_INTERVAL_S
-    has_begun = False
+    has_begun = has_told_of_handlers = False
     while True:
+        if signals.take_back() and not has_told_of_handlers:
+            has_told_of_handlers = True
+            Console().line("A package in this process has taken the signals that stop a run. They are taken back.")
         roles.advance(next_poll - time.monotonic() if roles.is_ready else POLL_S, signals)
         if signals.look_for_parent():
             Console().line(

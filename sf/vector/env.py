@@ -46,6 +46,8 @@ BEGIN_S = 300.0
 """For all workers to start and to make their environments."""
 END_S = 5.0
 """For a worker to close its environments."""
+REAP_S = 2.0
+"""Between two looks for processes that environments have left behind and that have ended; a look takes some ms."""
 ACTIONS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
@@ -174,7 +176,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
     def _begin(self, source: EnvSource) -> None:
         self._bells = [Doorbell() for _ in range(self.num_workers)]
         self._starts: list[Connection] = []
-        self._simulators = Simulators()
+        self._simulators, self._next_reap_s = Simulators(), 0.0
         try:
             for index, (first, stop) in enumerate(self._shares()):
                 theirs, ours = Pipe(duplex=False)
@@ -215,6 +217,9 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             self._end(0.0)
             raise
         self._wait(lambda: not orders.any(), self._timeout_s, infos)
+        if (now_s := time.monotonic()) > self._next_reap_s:
+            self._next_reap_s = now_s + REAP_S
+            self._simulators.reap()
         for child, has_told in zip(self._children, told.tolist(), strict=True):
             if has_told:  # before it was done, but perhaps after the last look
                 self._hear(child, infos)

@@ -6,6 +6,7 @@ Without torch, since every process that has one of them imports this module.
 from __future__ import annotations
 
 import random
+import signal
 import time
 from typing import Any
 
@@ -122,6 +123,20 @@ class GlobalRandom(Toy):
 
 
 gymnasium.register("GlobalRandom-v0", entry_point="tests.environments.toys:GlobalRandom")
+
+
+class Grabbing(Toy):
+    """Takes the handlers of stop signals for itself when it begins."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if not hasattr(self, "has_begun"):
+            self.has_begun = True
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: None)
+        return super().reset(**arguments)
+
+
+gymnasium.register("Grabbing-v0", entry_point="tests.environments.toys:Grabbing")
 
 
 BAD = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "large": 3e38}

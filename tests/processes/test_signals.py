@@ -266,6 +266,18 @@ def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert run(tmp_path, *CARTPOLE, *large, "--train_for_env_steps=1").code == 0, "the checkpoint is as good as any"
 
 
+def test_fault_e1_a_package_that_takes_the_handlers_of_a_serial_run(tmp_path: Path) -> None:
+    """An environment installs its own in every reset; Ctrl-C saves all the same, and a line says so once."""
+    flags = "--env=tests.environments.toys:Grabbing-v0", "--serial_mode=True", "--train_for_env_steps=100000000"
+    with running(tmp_path, *flags) as command:
+        wait_for_first_step(command)
+        command.process.send_signal(signal.SIGINT)
+        finished = command.finish(20)
+    assert finished.code == 130, finished.err
+    assert newest_version(tmp_path) == summary_of(tmp_path)["policies"][0]["policy_version"]
+    assert finished.out.count("has taken the signals that stop a run") == 1
+
+
 def test_cx2_a_launcher_that_repeats_a_signal_does_not_kill_a_run_that_saves() -> None:
     signals = Signals(second_one_exits=False, parent=None, has_launcher=True)
     for _ in range(3):

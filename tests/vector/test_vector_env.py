@@ -24,6 +24,7 @@ import sf
 from sf.envs import EnvSource, probe
 from sf.envs.stepping import Host
 from sf.errors import EnvCrashed, EnvError, UsageError
+from sf.vector import env as vector_env
 from sf.vector.worker import Batch, Start
 from tests.helpers.handed_over import Kept
 
@@ -399,3 +400,33 @@ def test_a_script_without_main_guard_is_told(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert 'if __name__ == "__main__":' in done.stderr
+
+
+class Forgetful(Breaking):
+    """Starts a program that ends soon, and whose parent has ended before."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action:
+            subprocess.run(["sh", "-c", "sleep 0.1 &"], check=True)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_fault_a14_what_environments_leave_behind_is_reaped_while_they_are_stepped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vector_env, "REAP_S", 0.05)
+    ours = sf.vector_env(Forgetful, num_envs=2, num_workers=1)
+    try:
+        ours.reset()
+        ours.step(np.ones(2, int))
+        deadline_s = time.monotonic() + 20
+
+        def left() -> list[psutil.Process]:
+            return [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
+
+        time.sleep(0.3)  # until both have ended
+        while left():
+            assert time.monotonic() < deadline_s, left()
+            ours.step(np.zeros(2, int))
+    finally:
+        ours.close()
