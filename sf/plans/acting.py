@@ -20,7 +20,7 @@ from sf.plans.agents import GroupOfAgents
 from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import PREFIX, observation_leaf, own_name, read_fragment
 from sf.plans.flat_weights import read_weights
-from sf.plans.mailbox import Items, Mailbox
+from sf.plans.mailbox import Items, Mailbox, OrdersTaken
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
@@ -88,7 +88,11 @@ class PlanActor:
         self._look_at_policies()
         self._orders, self._calls, self._transforms = orders, calls, FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
+        self._num_begun = self._num_untouched = 0
+        """Fragments so far with the present one, and those of which the orders make nothing."""
         self._is_told_of_weights = True
+        self._num_steps = 0
+        """Optimizer steps that had led to the weights."""
         self._like: dict[str, Any] | None = None
         """The names and shapes of what is published."""
         self.columns = columns
@@ -150,6 +154,7 @@ class PlanActor:
     def _serve(self, group: int, slot: int, t: int) -> None:
         agents = self.groups[group]
         if t == 0:
+            self._num_begun = int(self.slots.filling[self.topology.slots_of_group(group)].sum())
             if self._is_told_of_weights:
                 self._take_weights()
             self._look_at_policies()
@@ -172,8 +177,10 @@ class PlanActor:
     def _look_at_mail(self) -> None:
         """Takes new orders, and does what it is called for."""
         if self._orders.number != self._orders_done:
-            self._orders_done, begin = self._orders.read()
-            self._transforms = FragmentTransforms() if begin is None else FragmentTransforms(begin(self.worker))
+            self._orders_done, orders = self._orders.read()
+            self._transforms = FragmentTransforms(() if orders is None else orders.transforms(self.worker))
+            self._num_untouched = 0 if orders is None else orders.after
+            self.tell(OrdersTaken(self.index, self._orders_done))
         if self._calls.number != self._calls_done:
             self._calls_done, function = self._calls.read()
             self._is_told_of_weights = True
@@ -199,20 +206,19 @@ class PlanActor:
         newest, self._is_told_of_weights = self.weights.version, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
-        if not self._has_own_policies:
-            self.version = newest
-            return
         if self._like is None:
-            self._like = {"weights": self.worker.get_weights(), "timestep": 0}
+            weights = self.worker.get_weights() if self._has_own_policies else {}
+            self._like = {"weights": weights, "timestep": 0, "steps": 0}
         found: list[Any] = []
 
         def take(vector: Array) -> None:
             found[:] = [read_weights(self._like, vector)]
 
         self.version = self.weights.read(take)
-        self.worker.set_weights(found[0]["weights"])
-        self.worker.set_global_vars({"timestep": int(found[0]["timestep"])})
-        self.worker.weights_version = self.version
+        self._num_steps = int(found[0]["steps"])
+        if self._has_own_policies:
+            self.worker.set_weights(found[0]["weights"], {"timestep": int(found[0]["timestep"])})
+            self.worker.num_steps = self._num_steps
         self.record["refreshes"] += 1
         self.record["weights_version"] = self.version
         self.record.lap("weights")
@@ -243,7 +249,7 @@ class PlanActor:
                     raise self._changed(number, column, values) from error
         for column, values in agents.columns(len(self.names)).items():
             slots[PREFIX + column][slot, t] = values
-        slots.policy_version[slot, t] = self.version
+        slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]
         self.record["samples"] += self.topology.rows
 
@@ -286,7 +292,7 @@ class PlanActor:
         if self.program.postprocesses:
             agents = self.groups[group]
             self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
-        if self._transforms.are_some:
+        if self._transforms.are_some and self._num_begun > self._num_untouched:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
             self.tell(self._made_of(batch, slot))

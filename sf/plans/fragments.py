@@ -19,7 +19,7 @@ from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import read_fragment
 from sf.plans.flat_weights import num_words, write_weights
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Answer, Items
+from sf.plans.mailbox import Answer, Items, Orders, OrdersTaken
 from sf.plans.wiring import Wired
 from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
@@ -34,8 +34,8 @@ LOOK_S = 0.1
 """Longest sleep of a driver that waits for a fragment."""
 SUPERVISE_S = 0.01
 """Longest time without a look at the workers, where fragments are always there."""
-WITHDRAWAL_S = 1e-3
-"""In which a worker that has seen a permission uses it."""
+ALL_OF_THEM = 2**62
+"""Fragments of a worker that has not said yet how many it had begun."""
 ALONE = 0
 """The only learner's number, and that of its policy: to the slots all policies of a plan are one."""
 
@@ -53,6 +53,10 @@ class Fragments:
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
         self._stale = np.zeros(self.num_workers, np.int64)
         """Fragments that were begun before they were cancelled, and not filled yet."""
+        self._withdrawn = np.full(self.num_workers, NOTHING_PUBLISHED)
+        """Number of the orders that followed the last withdrawal of permissions, of workers that may not know of it."""
+        self._noted = np.full(self.num_workers, NOTHING_PUBLISHED)
+        """Number of the last orders that a worker has taken."""
         self.is_closed = False
         self._advanced_s = 0.0
         self._items: dict[tuple[int, int], Items] = {}
@@ -60,8 +64,6 @@ class Fragments:
         self._last_taken: dict[int, tuple[int, int]] = {}
         """The same of the last fragment of each worker."""
         self._answers: dict[int, Answer] = {}
-        self._steps: list[int] = []
-        """By published version."""
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls):
             mailbox.allocate()
@@ -78,29 +80,24 @@ class Fragments:
 
         Args:
             weights: by policy.
-            steps: optimizer steps that led to them.
+            steps: optimizer steps that led to them, which fragments have as the version of the policy that acted.
             workers: that take them before their next fragment; None for all.
             timestep: of the plan, which the policies are told.
         """
-        message = {"weights": dict(weights), "timestep": timestep}
+        message = {"weights": dict(weights), "timestep": timestep, "steps": steps}
         published = self.wired.weights
         if published.version == NOTHING_PUBLISHED:
             published.allocate(num_words(message))
         version = published.version + 1
         published.publish(version, lambda vector: write_weights(message, vector))
-        self._steps.append(steps)
         for worker in range(self.num_workers) if workers is None else workers:
             self.wired.calls[worker].send(None)
         return version
 
-    def steps_of(self, versions: Any) -> Any:
-        """Optimizer steps that had led to a published version, or to each of an array of them."""
-        distinct, places = np.unique(versions, return_inverse=True)
-        return np.array([self._steps[version] for version in distinct.tolist()], np.int64)[places]
-
     def ask(self, worker: int) -> None:
-        """Has a worker collect one fragment more."""
+        """Has a worker collect one fragment more; waits until it knows of the last withdrawal."""
         self._expect_open()
+        self._settle(worker)
         self._asked[worker] += 1
         self._permit(worker)
         self.wake(worker)
@@ -113,16 +110,12 @@ class Fragments:
         return list(dict.fromkeys(workers))
 
     def take(self, worker: int) -> dict[str, Array]:
-        """The columns of the oldest full fragment of a worker; copies.
-
-        A column ``policy_version`` has the optimizer steps that had led to the policy that acted.
-        """
+        """The columns of the oldest full fragment of a worker; copies."""
         (group,) = self.wired.shared.topology.groups_of_worker(worker)
         slot = next(slot for slot in self.slots.waiting_for(ALONE).tolist() if self._group_of(slot) == group)
         self.slots.take(slot, ALONE)
         self._last_taken[worker] = slot, int(self.slots.filling[slot])
         columns = read_fragment(self.slots, slot, self.wired.leaf, self.wired.columns)
-        columns["policy_version"] = self.steps_of(columns["policy_version"])
         self.slots.release(slot, ALONE)
         self._taken[worker] += 1
         self.wake(worker)
@@ -140,14 +133,15 @@ class Fragments:
             self.advance(min(LOOK_S, left_s))
         return ready
 
-    def order(self, transforms: Callable[[Any], Sequence[Transform]] | None) -> None:
-        """Has all workers make items of their fragments from now on, or leave them as they are.
+    def order(self, transforms: Callable[[Any], Sequence[Transform]]) -> None:
+        """Has all workers make items of the fragments that they begin from now on.
 
         Args:
             transforms: called in each worker, with its policies; returns transforms of an iterator over batches.
         """
         for worker, mailbox in enumerate(self.wired.orders):
-            mailbox.send(transforms)
+            self._settle(worker)
+            mailbox.send(Orders(int(self.slots.filling[self._slots_of(worker)].sum()), transforms))
             self.wake(worker)
 
     def call(self, workers: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
@@ -170,16 +164,30 @@ class Fragments:
         return [cloudpickle.loads(self._answers[worker].result) for worker in workers]
 
     def cancel(self, worker: int) -> None:
-        """Wants nothing more of what a worker was asked for; what it has begun is dropped when it is full."""
+        """Wants nothing more of what a worker was asked for, and has it make no items; never waits.
+
+        The worker may be about to begin a fragment with a permission that is taken back here. It takes new orders
+        before it looks at permissions again. So once it has told that it took them, all that it had begun before is
+        counted.
+        """
         if self.is_closed:
             return
-        for _ in range(2):  # it may have begun between two looks
-            self._asked[worker] = self._num_begun(worker)
-            self._permit(worker)
-            time.sleep(WITHDRAWAL_S)
+        self._asked[worker], self._stale[worker] = self._num_begun(worker), ALL_OF_THEM
+        self._permit(worker)
+        self._withdrawn[worker] = self.wired.orders[worker].send(None)
+        self.wake(worker)
+        self._drop_stale()
+
+    def _settle(self, worker: int) -> None:
+        """After a withdrawal: waits until the worker knows of it, and counts what it had begun."""
+        if self._withdrawn[worker] == NOTHING_PUBLISHED:
+            return
+        while self._noted[worker] < self._withdrawn[worker]:
+            self.advance(LOOK_S)
+        self._drop_stale()
         self._asked[worker] = self._num_begun(worker)
         self._stale[worker] = self._asked[worker] - self._taken[worker]
-        self._drop_stale()
+        self._withdrawn[worker] = NOTHING_PUBLISHED
 
     def _num_begun(self, worker: int) -> int:
         """Fragments that are not lost."""
@@ -222,7 +230,9 @@ class Fragments:
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
         for message in messages:
-            if isinstance(message, Answer):
+            if isinstance(message, OrdersTaken):
+                self._noted[message.worker] = message.number
+            elif isinstance(message, Answer):
                 self._answers[message.worker] = message
             elif isinstance(message, Items):
                 self._items[message.slot, message.filling] = message

@@ -9,13 +9,14 @@ Any call, an empty one too, tells the worker to take the newest weights before i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from sf.plans.local_iterator import Transform
 from sf.plans.program import packed
 from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
@@ -32,6 +33,24 @@ class Answer:
     number: int
     result: bytes
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Orders:
+    """To a worker: the items to make of its fragments."""
+
+    after: int
+    """Fragments that were begun before, for which it makes none."""
+    transforms: Callable[[Any], Sequence[Transform]]
+    """Called with the policies there; returns transforms of an iterator over batches."""
+
+
+@dataclass(frozen=True)
+class OrdersTaken:
+    """From a worker: it has these orders, and looks at permissions that are no older before it begins a fragment."""
+
+    worker: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -58,14 +77,14 @@ class Mailbox:
         """Driver: makes room for a number and the length of a text."""
         self._heads.allocate(HEAD_WORDS)
 
-    def send(self, function: Callable[[Any], Any] | None) -> int:
-        """Driver: the newest call, or none; returns its number.
+    def send(self, function: Any) -> int:
+        """Driver: the newest function or orders, or None for none; returns the number.
 
         Raises:
             UsageError: it cannot be sent.
             OSError: there is no memory for it.
         """
-        text = b"" if function is None else packed("A function", function)
+        text = b"" if function is None else packed("A function for workers", function)
         number = self._heads.version + 1
         block = self._texts[number % 2].fd
 
@@ -84,8 +103,8 @@ class Mailbox:
         """Worker: of the newest call, -1 for none."""
         return self._heads.version
 
-    def read(self) -> tuple[int, Callable[[Any], Any] | None]:
-        """Worker: the newest call and its number; None for an empty one."""
+    def read(self) -> tuple[int, Any]:
+        """Worker: the number of what was sent last, and what it was."""
         if self.number == NOTHING_PUBLISHED:
             return NOTHING_PUBLISHED, None
         found: list[bytes] = []

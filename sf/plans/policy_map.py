@@ -14,7 +14,6 @@ from sf.plans.policy import Policy
 from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
 from sf.plans.step_lags import StepLags
 from sf.shared.arena import Array
-from sf.shared.weights import NOTHING_PUBLISHED
 
 T = TypeVar("T")
 Batch = SampleBatch | MultiAgentBatch
@@ -36,10 +35,8 @@ class PolicyMap:
             self.get_policy(name)
         self.global_vars: dict[str, Any] = {"timestep": 0}
         self.num_steps = 0
-        """Optimizer steps that were taken here, of any policy."""
+        """Optimizer steps that have led to the weights, of any policy."""
         self.lags = StepLags()
-        self.weights_version = NOTHING_PUBLISHED
-        """Of the weights that act here, where others have published them."""
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """One of them, a `Policy`.

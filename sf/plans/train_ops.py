@@ -172,11 +172,8 @@ def AsyncGradients(workers: WorkerSet) -> LocalIterator:
         return LocalIterator(source, metrics, name="AsyncGradients").for_each(_note_gradients)
     shards = WorkerShards(workers, make=_gradients_of)
 
-    def with_steps(item: Computed) -> Computed:
-        return (*item[:4], int(workers.fragments.steps_of(item[4])))
-
     gradients = ParallelIterator(shards).gather_async(ask_before=False)  # with weights that are no older than need be
-    return gradients.for_each(with_steps).for_each(_note_gradients)
+    return gradients.for_each(_note_gradients)
 
 
 def _gradients_of(worker: Any) -> Any:
@@ -187,7 +184,7 @@ def _gradients_of(worker: Any) -> Any:
             if not hasattr(batch, "count"):
                 yield batch  # nothing yet
                 continue
-            yield *_computed(worker, batch), worker.weights_version
+            yield *_computed(worker, batch), worker.num_steps
 
     return [compute]
 

@@ -35,19 +35,30 @@ class TeamEpisodes:
         self._ended: list[TeamEpisode] = []
 
     def add(self, batch: Batch) -> None:
-        """Takes in the trajectories of a fragment."""
+        """Takes in the trajectories of a fragment; see `WholeEpisodes.add` for those that are forgotten."""
+        seen = set()
         for name, own in batch.policy_batches.items():
             starts = trajectory_starts(own)
             sums = np.add.reduceat(np.asarray(own["rewards"], np.float64), starts)
             ends = [*(starts[1:] - 1), own.count - 1]
             for start, end, total in zip(starts.tolist(), ends, sums.tolist(), strict=True):
                 key = int(own["eps_id"][start]), int(own["agent_index"][start])
+                seen.add(key[0])
                 before, length = self._sums.pop(key, (0.0, 0))
+                if length != own["t"][start]:
+                    continue
                 so_far = before + total, length + int(end) - start + 1
                 if own["dones"][end]:
                     self._end(key[0], name, *so_far)
                 else:
                     self._sums[key] = so_far
+        self._sums = {key: so_far for key, so_far in self._sums.items() if key[0] in seen}
+        self._over = {episode: over for episode, over in self._over.items() if episode in seen}
+
+    @property
+    def num_unfinished(self) -> int:
+        """Agents and episodes of which something is kept."""
+        return len(self._sums) + len(self._over)
 
     def take(self) -> list[TeamEpisode]:
         """Those that have ended since the last call."""
@@ -90,7 +101,7 @@ class Sampler:
         self.fragments, self.worker, self._names = fragments, worker, list(policies.policy_map)
         self._rows = settings["rollout_fragment_length"] * settings["num_envs_per_worker"]
         num_agents = fragments.wired.info.num_agents
-        self._episodes = WholeEpisodes(policies, num_agents) if settings["batch_mode"] == WHOLE else None
+        self.episodes = WholeEpisodes(policies, num_agents) if settings["batch_mode"] == WHOLE else None
         self.team = TeamEpisodes(num_agents) if num_agents > 1 else None
 
     def ask(self) -> None:
@@ -104,9 +115,9 @@ class Sampler:
         assert batch is not None
         if self.team is not None:
             self.team.add(batch)
-        if self._episodes is not None:
-            self._episodes.add(batch)
-            if (batch := self._episodes.take(self._rows)) is None:
+        if self.episodes is not None:
+            self.episodes.add(batch)
+            if (batch := self.episodes.take(self._rows)) is None:
                 self.ask()
         return batch
 
@@ -242,18 +253,35 @@ class WholeEpisodes:
         self._whole: list[list[tuple[str, SampleBatch]]] = []
 
     def add(self, fragment: Batch) -> None:
-        """Takes in the trajectories of a fragment, of which some end."""
+        """Takes in the trajectories of a fragment, of which some end.
+
+        An episode that goes on is in each fragment. So those that are not in this one belong to a worker that has died,
+        and one of which a part is missing went on in a fragment that was dropped. Both are forgotten.
+        """
+        seen = set()
         for name, batch in fragment.policy_batches.items():
             for part in _trajectories(batch):
                 episode = int(part["eps_id"][0])
                 key = name, episode, int(part["agent_index"][0])
-                self._parts.setdefault(key, []).append(part)
-                if part["dones"][-1]:
-                    whole = SampleBatch.concat_samples(self._parts.pop(key))
-                    ended = self._ended.setdefault(episode, [])
-                    ended.append((name, whole))
-                    if len(ended) == self._num_agents:
-                        self._whole.append(self._postprocessed(episode, self._ended.pop(episode)))
+                seen.add(episode)
+                parts = self._parts.pop(key, [])
+                if sum(each.count for each in parts) != part["t"][0]:
+                    continue
+                parts.append(part)
+                if not part["dones"][-1]:
+                    self._parts[key] = parts
+                    continue
+                ended = self._ended.setdefault(episode, [])
+                ended.append((name, SampleBatch.concat_samples(parts)))
+                if len(ended) == self._num_agents:
+                    self._whole.append(self._postprocessed(episode, self._ended.pop(episode)))
+        self._parts = {key: parts for key, parts in self._parts.items() if key[1] in seen}
+        self._ended = {episode: ended for episode, ended in self._ended.items() if episode in seen}
+
+    @property
+    def num_unfinished(self) -> int:
+        """Agents and episodes of which something is kept."""
+        return len(self._parts) + len(self._ended)
 
     def _postprocessed(
         self, episode_id: int, ended: Sequence[tuple[str, SampleBatch]]
@@ -282,7 +310,7 @@ class WholeEpisodes:
                 batches.setdefault(name, []).append(batch)
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
         env_steps = sum(lengths[: enough[0] + 1])
-        return MultiAgentBatch.wrap_as_needed(together, env_steps)
+        return MultiAgentBatch.wrap_as_needed(together, env_steps, self._policies.policy_map)
 
 
 def _trajectories(batch: SampleBatch) -> list[SampleBatch]:

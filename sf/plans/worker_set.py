@@ -71,7 +71,7 @@ class WorkerSet:
         """
         self.config = {**SETTINGS, **config}
         _check(self.config)
-        self._expect_processor()
+        _expect_processor(self.num_workers)
         self._look = look_at(self.config["env"], self.config["env_config"])
         self._specs = _specs(policies, self._look.info, self.config)
         self._mapping = policy_mapping_fn
@@ -152,9 +152,9 @@ class WorkerSet:
 
     def add_workers(self, num_workers: int) -> None:
         """Has so many remote workers more; all of them begin anew, with new episodes."""
+        _expect_processor(num_workers)
         self._stop_remote()
         self.config["num_workers"] = self.num_workers + num_workers
-        self._expect_processor()
 
     def new_episodes(self) -> list[Any]:
         """Those that have ended since the last call: `Episode`, or `TeamEpisode` where there are several agents."""
@@ -172,15 +172,6 @@ class WorkerSet:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _expect_processor(self) -> None:
-        """Without remote workers any processor will do.
-
-        Raises:
-            ResourceError: words in shared memory may become visible in another order.
-        """
-        if self.num_workers:
-            ensure_store_order("num_workers=0")
 
     def _stop_remote(self) -> None:
         fragments, self._fragments, self._remote = self._fragments, None, []
@@ -279,8 +270,6 @@ class WorkerShards:
         fragments = self._workers.fragments
         for shard in range(self._workers.num_workers):
             fragments.cancel(shard)
-        if self._transforms:
-            fragments.order(None)
 
     def _look(self, shard: int) -> None:
         """At a fragment that is full."""
@@ -308,6 +297,16 @@ def _specs(policies: Policies, info: Any, config: Mapping[str, Any]) -> dict[str
             {**config, **spec.config},
         )
     return specs
+
+
+def _expect_processor(num_workers: int) -> None:
+    """Without remote workers any processor will do.
+
+    Raises:
+        ResourceError: words in shared memory may become visible in another order.
+    """
+    if num_workers:
+        ensure_store_order("num_workers=0")
 
 
 def _check(config: Mapping[str, Any]) -> None:
