@@ -77,7 +77,7 @@ def look_in_child(config: Config, source: EnvSource) -> FirstLook:
 
 def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:
     """The look at one environment, and at many that step as one."""
-    rollout, num_envs = config.rollout, _group_size(config)
+    rollout, num_envs = config.rollout, min(_group_size(config), DEFAULT_NUM_ENVS)
     try:
         found = look_at_many(
             many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host(progress)

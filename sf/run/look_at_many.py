@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from sf.envs import EnvSource
 from sf.envs.autoreset import ON_TRIAL, Watch, declared_mode, unknown
-from sf.envs.contract import leaf_value
+from sf.envs.contract import any_array, first_choices, leaf_value
 from sf.envs.probe import SEED, random_action
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.stepping import Host
@@ -65,7 +65,7 @@ def look_at_many(
         source: of the vectorized environment.
         info: of a single one.
         num_envs: that step as one.
-        seconds: for which they play random legal actions; 0 plays only to find out a mode that they do not name.
+        seconds: for which they play random legal actions; 0 plays only for signs of the mode.
         action_bounds: see `sf.config.RolloutConfig`.
         host: this process.
 
@@ -80,7 +80,7 @@ def look_at_many(
         declared = declared_mode(batch.env.metadata, info.env_id)
         statistics = note_on_statistics(batch.env, info.env_id)
         more_notes = (statistics,) if statistics else ()
-        if declared is not None and not seconds:
+        if declared not in (None, AutoresetMode.NEXT_STEP) and not seconds:
             return ManyLook(None, notes=more_notes)
         played = _Trial(batch, info, num_envs)
         start_s = monotonic() - began_s
@@ -105,6 +105,12 @@ def _judged(env_id: str, declared: AutoresetMode | None, watch: Watch, step_time
                 f"The vectorized {env_id} has the autoreset mode NEXT_STEP in its metadata, but {found.sign}, as with "
                 "SAME_STEP. Correct the metadata, or use --vectorization=none."
             )
+        if declared == AutoresetMode.NEXT_STEP and found and found.mode == AutoresetMode.SAME_STEP:
+            note = (
+                f"Warning: the vectorized {env_id} has the autoreset mode NEXT_STEP in its metadata, but {found.sign}. "
+                "That counts for nothing. If it resets in the same step, name AutoresetMode.SAME_STEP there."
+            )
+            return ManyLook(step_time, notes=(note,))
         return ManyLook(step_time)
     if found is None:
         return ManyLook(step_time, notes=(unknown(env_id),), is_unusable=True)
@@ -157,13 +163,19 @@ class _Trial:
         result: Any = self._recorder.last
         observation, rewards, terminated, truncated, infos = result
         # Those of the batch are blank where an episode is over.
-        seen = {
-            name: np.asarray(leaf_value(observation, leaf))
-            for name, leaf in self._info.observations.items()
-            if name != ACTION_MASK
-        }
+        leaves = {name: leaf_value(observation, leaf) for name, leaf in self._info.observations.items()}
+        self._take_masks(leaves.pop(ACTION_MASK, None))
+        seen = {name: np.asarray(values, self._info.observations[name].dtype) for name, values in leaves.items()}
         flags = np.asarray(terminated, bool), np.asarray(truncated, bool)
         self.watch.look(seen, np.asarray(rewards), *flags, infos)
+
+    def _take_masks(self, masks: Any) -> None:
+        """Those that were returned, also where an episode is over, unless they allow nothing."""
+        array = None if masks is None else any_array(masks)
+        own = self._observations.get(ACTION_MASK)
+        if array is not None and own is not None and array.shape == own.shape:
+            is_legal = np.logical_or.reduceat(array, first_choices(self._info.action), axis=1).all(axis=1)
+            own[is_legal] = array[is_legal]
 
 
 def _rooms(info: EnvInfo, num_envs: int) -> dict[str, Array]:

@@ -35,7 +35,8 @@ ODD_INFOS: tuple[dict[Any, Any], ...] = ({"mean": np.array(3.0)}, {0: 1}, {"x": 
 class One(gymnasium.Env[Any, Any]):
     """Pays in its first step, and shows how many steps were taken."""
 
-    observation_space, action_space = BOX, CHOICE
+    observation_space: Any = BOX
+    action_space: Any = CHOICE
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -62,7 +63,8 @@ class Many(VectorEnv[Any, Any, Any]):
         odd: adds one of the odd infos.
     """
 
-    single_observation_space, single_action_space = BOX, CHOICE
+    single_observation_space: Any = BOX
+    single_action_space: Any = CHOICE
 
     def __init__(
         self,
@@ -187,6 +189,48 @@ def test_a_wrong_declaration_is_refused() -> None:
         first_look(open_sizes(), source(metadata=declared))
     with pytest.raises(EnvError, match=r"but infos has 'final_obs' at the end of an episode"):
         first_look(open_sizes(), source(metadata=declared, key="final_obs"))
+
+
+def test_a_reward_after_an_end_is_told_where_the_next_step_should_reset() -> None:
+    declared = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    (note,) = first_look(open_sizes(num_envs_per_worker=32), source(metadata=declared, stays=True)).notes
+    assert "NEXT_STEP in its metadata, but the step after an end pays a reward. That counts for nothing." in note
+
+
+class MaskedMany(Many):
+    """Only the first step may do anything but 0, and the single observation space has a mask."""
+
+    single_observation_space = spaces.Dict({"seen": BOX, "action_mask": spaces.MultiBinary(2)})
+
+    def seen(self) -> Any:
+        return {
+            "seen": super().seen(),
+            "action_mask": np.stack([np.ones(self.num_envs), self.t == 0], 1).astype(np.int8),
+        }
+
+    def step(self, actions: Any) -> Any:
+        assert not actions[self.t > 0].any(), "an illegal action"
+        return super().step(actions)
+
+
+class Masked(One):
+    observation_space = MaskedMany.single_observation_space
+
+    def reset(self, **_: Any) -> Any:
+        self.t = 0
+        return self.seen(), {}
+
+    def seen(self) -> Any:
+        return {"seen": np.full(1, self.t, np.float32), "action_mask": np.array([1, self.t == 0], np.int8)}
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return self.seen(), *rest
+
+
+def test_actions_stay_legal_while_the_mode_is_not_known() -> None:
+    look = first_look(open_sizes(), EnvSource("Masked", {}, Masked, vector_factory=MaskedMany))
+    assert look.autoreset_mode == AutoresetMode.SAME_STEP.value
 
 
 @pytest.mark.parametrize("odd", [None, *range(len(ODD_INFOS))])
