@@ -16,8 +16,15 @@ class BatchSource(Protocol):
     def num_used(self) -> int:
         """Trajectories that were handed out so far, those before a resume included."""
 
-    def next(self) -> Batch | None:
+    @property
+    def rows_waiting(self) -> int:
+        """Trajectories that are complete and not yet in a batch."""
+
+    def next(self, at_least: int | None = None) -> Batch | None:
         """The next batch, or None while there is not enough; never waits.
+
+        Args:
+            at_least: trajectories that are enough, of which it takes all there are; None for a whole batch.
 
         The batch is valid until `release`, which must be called before the next one is asked for.
         """
@@ -54,9 +61,14 @@ class ReleasedAtOnce:
         """See `BatchSource`."""
         return self._source.num_used
 
-    def next(self) -> Batch | None:
+    @property
+    def rows_waiting(self) -> int:
         """See `BatchSource`."""
-        batch = self._source.next()
+        return self._source.rows_waiting
+
+    def next(self, at_least: int | None = None) -> Batch | None:
+        """See `BatchSource`."""
+        batch = self._source.next(at_least)
         if batch is not None and self._source.release():
             self._wake_workers()
         return batch

@@ -43,6 +43,8 @@ from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LAG_COUNTS, learner_record
 from sf.storage.experiment import Owner
 
+LOOK_AT_OTHERS_S = 0.05
+"""Between two looks of a late rank whether most others have their share of a dataset; a look takes some 0.2 ms."""
 LATEST = 1 - 1e-3
 """Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""
 
@@ -205,14 +207,19 @@ class Learner:
         """A dataset, or a part of one where most other ranks have theirs (DD-PPO, arXiv:1911.00357, section 3)."""
         batch = self.source.next()
         self._is_cut_short = False
-        if batch is None and 0 < self._least <= self._batcher.rows_waiting and self.peers.others_wait():
-            batch = self._batcher.next(self._least)
+        if batch is None and self._may_cut_short() and self.peers.others_wait():
+            batch = self.source.next(self._least)
             self._is_cut_short = batch is not None
         return batch
 
+    def _may_cut_short(self) -> bool:
+        """Whether there is enough to go on with as soon as most other ranks have their share."""
+        return 0 < self._least <= self.source.rows_waiting
+
     def wait(self, timeout_s: float) -> None:
-        """Sleeps until a slot is full or the supervisor wants something."""
-        self.doorbell.wait(timeout_s)
+        """Sleeps until a slot is full or the supervisor wants something, or most other ranks may wait for this one."""
+        looks = self._batch is None and self._may_cut_short()  # they ring no bell of this rank
+        self.doorbell.wait(min(timeout_s, LOOK_AT_OTHERS_S) if looks else timeout_s)
         self.record.lap("wait")
 
     def close(self) -> None:

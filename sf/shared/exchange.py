@@ -13,6 +13,7 @@ waiting.
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,6 +64,8 @@ class Exchange:
         self._round = 0
         self._progress = progress
         self._pids[index] = os.getpid()
+        self._ends: dict[int, select.poll] = {}
+        """By process: says whether it has ended; made when it is waited for the first time, and kept open."""
 
     def __len__(self) -> int:
         """How many processes take part."""
@@ -87,7 +90,7 @@ class Exchange:
             PeerLost: one that has not is dead.
         """
         for index in np.flatnonzero(self._rounds < self._round):
-            lives = _is_alive(int(self._pids[index]))
+            lives = self._is_alive(int(index))
             if self._rounds[index] >= self._round:  # meanwhile, and perhaps as its last act
                 continue
             if not lives:
@@ -101,6 +104,24 @@ class Exchange:
             self._bells[self.index].wait(LOOK_AGAIN_S)
             if self._progress is not None:
                 self._progress.enter(Phase.STEP)
+
+    def _is_alive(self, index: int) -> bool:
+        """Whether a process lives, or has not begun yet (pid 0).
+
+        A process that has ended is known by its pidfd, whether or not its parent has taken note of that. A process that
+        was forked is a child of the fork server and not of the supervisor, and another one may get its pid.
+        """
+        pid = int(self._pids[index])
+        if pid == 0:
+            return True
+        if index not in self._ends:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return False
+            self._ends[index] = select.poll()
+            self._ends[index].register(pidfd, select.POLLIN)
+        return not self._ends[index].poll(0)
 
     def read(self, dtype: npt.DTypeLike, size: int) -> list[Array]:
         """The array that each process has posted in this complete round, good until the next one."""
@@ -131,18 +152,3 @@ def exchange_fields(num_teams: int, team_size: int) -> dict[str, Field]:
         "exchange/weight": Field((*each, 2), "float64"),
         "exchange/outbox": Field((*each, 2, OUTBOX_BYTES), "uint8"),
     }
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process lives, or has not begun yet (pid 0).
-
-    A dead one exists until the supervisor, its parent, has taken note of its end. So a process that finds a peer dead
-    need not explain it to the user: the supervisor has found it first.
-    """
-    if pid == 0:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -21,7 +21,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Experiment:
             CheckpointError: another program has taken it away meanwhile.
         """
         self.path = Path(train_dir).absolute() / name
+        self.owner: Owner
         self.set_aside = ""
         """The fate of an earlier run, if it is not continued; a sentence."""
         with errors_told(self.path):
@@ -69,6 +70,7 @@ class Experiment:
             self.num_earlier_starts = len(self._starts())
             """Runs that this one continues; it must not repeat their random numbers."""
             self._sign()
+            self.owner = replace(self.owner, starts=tuple(self._starts()))
 
     def _open_and_lock(self) -> None:
         with errors_told(self.path):
@@ -246,6 +248,8 @@ class Owner:
     """Of the experiment."""
     marker: tuple[int, int]
     """The identity of its marker for the kernel, under any name."""
+    starts: tuple[str, ...] = ()
+    """Its lines, of which the last one is that of this start; () before it is written."""
 
     def checkpoints(self, policy_id: int) -> Path:
         """The directory of the checkpoints of a policy."""
@@ -257,14 +261,22 @@ class Owner:
         Raises:
             CheckpointError: with what happened and what to do.
         """
+        starts: tuple[str, ...] = ()
         try:
             is_there = _identity((self.path / MARKER).stat()) == self.marker
+            starts = tuple((self.path / MARKER).read_text(errors="replace").splitlines())
         except OSError:
             is_there = False
         if not is_there:
             raise CheckpointError(
                 f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
                 "Stop this run, and start it again under another name."
+            )
+        if self.starts and starts != self.starts:  # a file system whose locks exclude nobody, as between some hosts
+            raise CheckpointError(
+                f"{self.path} is used by another run as well ({(starts or ('unknown',))[-1]}): its file system locks "
+                "nothing for other machines. So nothing is saved there. Stop one of the two runs, and start it again "
+                "under another name."
             )
 
 

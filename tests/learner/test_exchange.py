@@ -67,14 +67,26 @@ def test_who_is_told_to_end_first_trains_on_what_the_others_have_begun() -> None
     assert not b.leave()
 
 
-def test_peer_that_died_is_named_instead_of_waited_for() -> None:
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_peer_that_died_is_named_instead_of_waited_for(is_reaped: bool) -> None:
+    """Also where its parent, such as a fork server that stands still, has not taken note of its end."""
     arena, (a, _) = in_this_process()
     ended = subprocess.Popen(["true"])
-    ended.wait()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
     arena["exchange/pid"][0, 1] = ended.pid
     with pytest.raises(PeerLost, match=rf"learner 0 of policy 0 waited for learner 1 \(pid {ended.pid}\), which has"):
         a.sum(1.0)
     assert not a.leave(), "no learner is left to agree with"
+    ended.wait()
+
+
+def test_peer_that_dies_while_it_is_waited_for_is_named() -> None:
+    arena, (a, _) = in_this_process()
+    peer = subprocess.Popen(["sleep", "0.2"])
+    arena["exchange/pid"][0, 1] = peer.pid
+    with pytest.raises(PeerLost, match=f"pid {peer.pid}"):
+        a.sum(1.0)
+    peer.wait()
 
 
 def test_what_a_dead_peer_has_said_counts() -> None:

@@ -17,6 +17,7 @@ from sf.config.replaying import bytes_of_replayed_transition
 from sf.errors import ExitCode
 from sf.learner.batch import Batch
 from sf.learner.dealing import Minibatch
+from sf.learner.peers import Peers
 from sf.learner.replayed import ReplayedMinibatches, weight_function
 from sf.learner.source import ReleasedAtOnce
 from sf.learner.update import Update
@@ -376,6 +377,31 @@ def test_memory_is_that_of_the_columns(action: ActionSpec, flags: dict[str, Any]
 
 
 @pytest.mark.parametrize("async_rl", [True, False])
+class OthersWait(Peers):
+    """Most other ranks always have their share."""
+
+    def others_wait(self) -> bool:
+        return True
+
+
+def test_a_late_rank_gives_back_the_slots_of_a_part_of_its_share(tmp_path: Path) -> None:
+    """They go back at once where the batch is copied into a buffer, as those of a whole share do."""
+    lab = make_lab(tmp_path, async_rl=True, replay="staleness", rollout=8, num_envs_per_worker=8, worker_num_splits=2)
+    roles = lab.build_all()
+    learner, workers = roles[0], roles[1:]
+    learner.peers, learner._least = OthersWait(), 1
+    seen: list[int] = []
+    for _ in range(3):
+        step_until(workers, lambda: len(lab.slots.waiting_for(0)) > 0)
+        batch = learner._next_batch()
+        assert batch is not None
+        seen.append(batch.rewards.shape[1])
+        assert learner._is_cut_short == (seen[-1] < learner._batcher.trajectories)
+        assert isinstance(learner.source, ReleasedAtOnce)
+        learner.source.release()
+    assert len(seen) == 3
+
+
 def test_slots_are_free_before_training_where_sampling_goes_on(tmp_path: Path, async_rl: bool) -> None:
     lab = make_lab(tmp_path, replay="staleness", async_rl=async_rl)
     roles = lab.build_all()

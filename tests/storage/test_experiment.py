@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from sf.errors import ExperimentError
+from sf.errors import CheckpointError, ExperimentError
 from sf.storage.experiment import MARKER, Experiment, expect_free
 from tests.helpers.commands import CARTPOLE, run
 
@@ -141,3 +141,23 @@ def test_the_directory_of_another_user_is_refused_in_one_sentence(module: str, t
         f"ExperimentError: The directory {path} cannot be used: Permission denied. Choose another --train_dir, make "
         "room, or change its permissions.\n"
     )
+
+
+def test_fault_d3_two_runs_where_locks_exclude_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between two machines with local locks: the run that began first is told, and saves nothing over the other."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    first = Experiment(str(tmp_path), "shared", "resume")
+    first.begin()  # again, as after a lost learner
+    first.owner.expect_unchanged()
+    second = Experiment(str(tmp_path), "shared", "resume")
+    second.owner.expect_unchanged()
+    with pytest.raises(CheckpointError, match=rf"used by another run as well \(pid {os.getpid()} on .*Stop one of the"):
+        first.owner.expect_unchanged()
+    with pytest.raises(CheckpointError, match="used by another run as well"):
+        first.begin()
+    third = Experiment(str(tmp_path), "shared", "overwrite")
+    third.owner.expect_unchanged()
+    with pytest.raises(CheckpointError, match="used by another run as well"):
+        second.owner.expect_unchanged()
+    for experiment in (first, second, third):
+        experiment.close()
