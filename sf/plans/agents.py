@@ -30,7 +30,8 @@ class GroupOfAgents:
         self._initial: list[list[Array]] = []
         self._policies, self._next_episode = np.zeros(rows, np.int64), first_episode
         self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self._fragment = first_episode
+        self._parts, self._next_part = np.zeros(rows, np.int64), first_episode
+        """Of each agent: the number of its part of an episode in the present fragment."""
         self._is_over = np.ones(rows, bool)
         """Whether the episode of an agent has ended; that of the environment ends with the last one."""
 
@@ -41,7 +42,7 @@ class GroupOfAgents:
             rows = len(self._steps)
             self.states = [[np.repeat(state[None], rows, 0) for state in initial] for initial in self._initial]
         self._policy_of = policy_of
-        self._fragment += 1
+        self._begin_parts(np.arange(len(self._steps)))
         self._begin_episodes()
 
     def rows_of(self, policy: int) -> Array:
@@ -58,13 +59,13 @@ class GroupOfAgents:
 
     def columns(self, num_policies: int) -> dict[str, Array]:
         """Columns of a step that all policies have, [rows] each."""
-        columns = {"eps_id": self._episodes, "t": self._steps}
+        columns = {"eps_id": self._episodes, "unroll_id": self._parts, "t": self._steps}
         return columns if num_policies == 1 else columns | {POLICY: self._policies}
 
     def constant_columns(self) -> dict[str, Any]:
         """Those that are the same in all steps of a fragment; the policies where there is one."""
         agents = np.arange(len(self._steps)) % self._agents_per_env
-        return {POLICY: 0, "agent_index": agents, "unroll_id": self._fragment}
+        return {POLICY: 0, "agent_index": agents}
 
     def note_step(self, rewards: Array, ended: Array) -> None:
         """After a step of all agents."""
@@ -72,6 +73,11 @@ class GroupOfAgents:
         self._steps += 1
         self._is_over |= ended
         self._begin_episodes()
+
+    def _begin_parts(self, rows: Array) -> None:
+        """Numbers that no other part has, as those of RLlib."""
+        self._parts[rows] = self._next_part + np.arange(len(rows))
+        self._next_part += len(rows)
 
     def _begin_episodes(self) -> None:
         """In environments of which every agent has ended."""
@@ -82,6 +88,7 @@ class GroupOfAgents:
             self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
             self._policies[rows] = [self._policy_of(agent) for agent in range(self._agents_per_env)]
             self._is_over[rows] = False
+            self._begin_parts(rows)
             for states, initial in zip(self.states, self._initial, strict=True):
                 for state, first in zip(states, initial, strict=True):
                     state[rows] = first

@@ -125,6 +125,7 @@ class TorchPolicy(Policy):
         self._call("before_init", *spaces)
         self.global_timestep = 0
         self.model, self.dist_class = self._model_and_distribution()
+        self.model.eval()  # as in `sf-train`, so that the policy that trains is the one that acted
         self._call("before_loss_init", *spaces)
         made = hooks.optimizer_fn(self, self.config) if hooks.optimizer_fn else None
         self.optimizer = made or torch.optim.Adam(self.model.parameters(), lr=self.config.get("lr", 5e-4), fused=True)

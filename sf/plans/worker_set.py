@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ SETTINGS: dict[str, Any] = {
     "faults": {},
 }
 """Settings of workers, in the names of RLlib where it has them."""
+NEAR = 0.88
+"""How like a setting an unknown name must be to be refused; other names may be those of a policy."""
 Policies = type[Policy] | Mapping[str, PolicySpec | tuple[Any, ...]]
 
 
@@ -320,6 +323,9 @@ def _check(config: Mapping[str, Any]) -> None:
     known = {each.name for each in fields(FaultConfig)}
     if unknown := sorted(set(config["faults"]) - known):
         problems.append(f"faults has no {', '.join(unknown)}. There are {', '.join(sorted(known))}.")
+    for name in config.keys() - SETTINGS.keys():
+        if meant := difflib.get_close_matches(name, SETTINGS, 1, NEAR):
+            problems.append(f"There is no setting {name}. Did you mean {meant[0]}?")
     if not config["env"]:
         problems.append("env is missing. Give the name of an environment, like 'CartPole-v1', or a class.")
     if problems:

@@ -347,3 +347,22 @@ def test_hook_that_returns_something_else_is_named(hook: str, returned: Any, mes
 def test_policy_without_a_loss_is_refused() -> None:
     with pytest.raises(UsageError, match="The policy Lost has no loss"):
         build_torch_policy("Lost")
+
+
+class Dropping(TorchModel):
+    """Drops at random."""
+
+    def features(self, obs: Any) -> Any:
+        return torch.nn.functional.dropout(super().features(obs), 0.5, self.training)
+
+
+def test_a_network_that_drops_at_random_acts_as_it_trains() -> None:
+    policy = build_torch_policy(
+        "Dropper",
+        loss_fn=lambda policy, model, dist_class, batch: model({"obs": batch["obs"]})[0].mean(),
+        make_model=lambda policy, obs_space, action_space, config: Dropping(obs_space, action_space, 2, {}),
+    )(*SPACES, {})
+    seen = torch.ones(50, 3)
+    assert len(policy.model({"obs": seen})[0].unique(dim=0)) == 1
+    policy.model.train()
+    assert len(policy.model({"obs": seen})[0].unique(dim=0)) > 1

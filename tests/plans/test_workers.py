@@ -57,7 +57,9 @@ def test_d2_d3_d4_columns_of_the_local_worker() -> None:
             assert batch.count == 45
             check_columns(batch)
             assert (batch["some_value"] == 1.5).all()
-            assert len(set(batch["unroll_id"].tolist())) == 1
+            parts = batch.split_by_episode()
+            assert len(parts) == len(set(batch["unroll_id"].tolist())) > 3, "one for each part of an episode"
+            assert all(len(set(part["unroll_id"].tolist())) == 1 for part in parts)
 
 
 @pytest.mark.parametrize("case", ORACLES["D11"]["cases"], ids=lambda case: "-".join(map(str, case["inputs"].values())))
@@ -217,6 +219,8 @@ def test_nothing_is_left_behind(workers: WorkerSet) -> None:
         ({"rollout_fragment_length": 0}, "rollout_fragment_length=0 must be a whole number, 1 or more"),
         ({"batch_mode": "whole"}, "batch_mode='whole' must be 'truncate_episodes' or 'complete_episodes'"),
         ({"env": None}, "env is missing"),
+        ({"num_worker": 2}, r"There is no setting num_worker\. Did you mean num_workers\?"),
+        ({"rollout_fragment_lenght": 2}, r"Did you mean rollout_fragment_length\?"),
     ],
 )
 def test_settings_that_no_worker_can_have(settings: dict[str, Any], message: str) -> None:
