@@ -23,7 +23,7 @@ def push(workers: WorkerSet, value: float) -> None:
 def test_nothing_of_a_closed_iterator_comes_later(length: int) -> None:
     """Neither to the next iterator, nor into what its functions keep, nor to a sample."""
     with WorkerSet(CountingPolicy, {**SETTINGS, "rollout_fragment_length": length}) as workers:
-        for turn in range(12):
+        for turn in range(6):
             push(workers, turn + 0.25)
             plain = ParallelRollouts(workers, mode="async", num_async=2)
             for batch in plain.take(2):
@@ -47,7 +47,7 @@ def whole(batch: SampleBatch) -> bool:
 def test_episodes_whose_fragments_were_dropped_are_not_put_together() -> None:
     settings = {**SETTINGS, "rollout_fragment_length": 3, "batch_mode": "complete_episodes", "num_envs_per_worker": 2}
     with WorkerSet(CountingPolicy, settings) as workers:
-        for _ in range(6):
+        for _ in range(4):
             rollouts: LocalIterator = ParallelRollouts(workers, mode="async", num_async=2)
             assert all(whole(batch) for batch in rollouts.take(3))
             rollouts.close()
@@ -75,7 +75,7 @@ def test_returns_of_teams_leave_out_what_was_dropped() -> None:
     from examples.plans.a2c import A2CPolicy
 
     with WorkerSet({"a": (A2CPolicy,)}, settings, lambda agent: "a") as workers:
-        for _ in range(6):
+        for _ in range(4):
             rollouts: LocalIterator = ParallelRollouts(workers, mode="async", num_async=3)
             rollouts.take(4)
             rollouts.close()
