@@ -68,9 +68,9 @@ def open_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  # it stays open
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # a file of the program may have its number
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115  # it stays open
 
 
 def unbounded(stream: TextIO) -> TextIO:

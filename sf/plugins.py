@@ -5,10 +5,12 @@ Torch is not imported here, because rollout workers do without it.
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import inspect
 import pickle
+import pickletools
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -144,13 +146,14 @@ class ByValue:
 def able_to_travel(make: Callable[..., Any]) -> Callable[..., Any]:
     """The function or class, or a form of it that pickle takes to another process.
 
-    What stands in a function, in a notebook or below a main guard is sent with its code, and lambdas are.
+    Processes import the script that was started, so they find what stands at its top level. What stands in a function,
+    in a notebook or below a main guard is sent with its code, and lambdas are.
 
     Raises:
         Exception: it holds something that cannot be pickled.
     """
     try:
-        if MAIN not in pickle.dumps(make):
+        if not (names := names_of_main(pickle.dumps(make))) or names <= top_level_names():
             return make
     except Exception:
         pass  # a lambda, or a class of a function
@@ -159,8 +162,29 @@ def able_to_travel(make: Callable[..., Any]) -> Callable[..., Any]:
     return by_value
 
 
-MAIN = b"__main__"
-"""How pickle names the script that was started, which other processes import without what stands below its guard."""
+def names_of_main(pickled: bytes) -> set[str]:
+    """The names at the top level of the program that was started, as a pickle refers to them."""
+    names: set[str] = set()
+    texts: list[str] = []
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name == "STACK_GLOBAL" and texts[-2:-1] == ["__main__"]:
+            names.add(texts[-1].partition(".")[0])
+        elif operation.name == "GLOBAL" and str(argument).startswith("__main__ "):
+            names.add(str(argument).removeprefix("__main__ ").partition(".")[0])
+        elif isinstance(argument, str):
+            texts.append(argument)
+    if b"__main__" in pickled and not names:
+        names.add("")  # in a form that is not known here: nothing has this name
+    return names
+
+
+def top_level_names() -> set[str]:
+    """Functions and classes of the script that was started, without what stands below its main guard."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None or not Path(path).is_file():  # a notebook, or a program from standard input
+        return set()
+    body = ast.parse(Path(path).read_bytes()).body
+    return {part.name for part in body if isinstance(part, (ast.FunctionDef, ast.ClassDef))}
 
 
 @contextmanager
@@ -222,7 +246,7 @@ def name_of_algorithm(algorithm: Callable[..., Any] | str) -> str:
     made: object = algorithm
     arguments = ""
     if isinstance(made, functools.partial):
-        given = [*map(repr, made.args), *(f"{name}={value!r}" for name, value in made.keywords.items())]
+        given = [*map(_shown, made.args), *(f"{name}={_shown(value)}" for name, value in made.keywords.items())]
         made, arguments = made.func, f"({', '.join(given)})"
     if not (isinstance(made, type) or inspect.isroutine(made)):
         raise UsageError(
@@ -235,6 +259,13 @@ def name_of_algorithm(algorithm: Callable[..., Any] | str) -> str:
     name = f"{module}:{made.__qualname__}{arguments}"
     ALGORITHMS.register(name, algorithm)
     return name
+
+
+def _shown(value: object) -> str:
+    """An argument in a name, the same in every process: only plain values are shown as they are."""
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)
 
 
 Sent = tuple[Mapping[str, Any], Mapping[str, Any]]

@@ -195,10 +195,11 @@ class ModelConfig:
     def log_stddev_limits(self) -> tuple[float, float]:
         """Least and largest logarithm of the deviation of Box actions.
 
-        The largest deviation is e² = 7.4, or 7.4 times the initial one if that is above 1. A wider one draws little but
-        the bounds of an action that is scaled to -1 and 1.
+        The largest free deviation is e² = 7.4, or 7.4 times the initial one if that is above 1. A wider one draws
+        little but the bounds of an action that is scaled to -1 and 1. One of `adaptive_stddev` has no gradient beyond
+        its limit, which therefore is out of reach.
         """
-        return -10.0, 2.0 + max(0.0, math.log(self.initial_stddev))
+        return -10.0, 5.0 if self.adaptive_stddev else 2.0 + max(0.0, math.log(self.initial_stddev))
 
     @property
     def memory_size(self) -> int:

@@ -21,6 +21,8 @@ from sf.shared.arena import Array
 KEY = "autoreset_mode"
 ON_TRIAL = "on trial"
 """In place of a mode, of environments that are played to find it out."""
+HALF = 0.5
+"""Share of foreign numbers above which observations outweigh metadata, where there are copies enough to compare."""
 ENOUGH_ENDS = 8
 """Ends of episodes after which rewards and observations tell a mode."""
 FOREIGN, RATIO = 0.2, 2.0
@@ -107,7 +109,7 @@ class Watch:
         """Environments whose last step ended an episode, and those whose first step did: ends may follow each other."""
         self._last = np.zeros(size)
         self._shares: list[tuple[Array, Array]] = []
-        """Of each step with ends: share of the numbers outside of first observations, there and one step later."""
+        """Share of the numbers outside of first observations, at each step with ends and one step later."""
         self._ends = self._quiet = self._paid = self._others = 0
         self._final_key = self._sign = ""
         self.has_cut = False
@@ -156,10 +158,12 @@ class Watch:
             return Found(AutoresetMode.SAME_STEP, f"infos has {self._final_key!r} at an end", is_certain=True)
         if self._ends >= ENOUGH_ENDS:
             at_end, later = (float(np.concatenate(parts).mean()) for parts in zip(*self._shares, strict=True))
-            if later > max(FOREIGN, RATIO * at_end):
+            by_chance = 2 / (len(self._last) + 1)  # of other first observations outside of so many
+            least = max(FOREIGN, RATIO * by_chance)
+            if later > max(least, RATIO * at_end):
                 sign = "the observation of a step that ends an episode is the first one of the next"
-                return Found(AutoresetMode.SAME_STEP, sign, is_certain=True)
-            if at_end > max(FOREIGN, RATIO * later):
+                return Found(AutoresetMode.SAME_STEP, sign, is_certain=later > max(HALF, 2 * RATIO * by_chance))
+            if at_end > max(least, RATIO * later):
                 return Found(AutoresetMode.NEXT_STEP, "the step after an end returns the first observation", False)
         if self._sign:
             return Found(AutoresetMode.SAME_STEP, self._sign, is_certain=False)

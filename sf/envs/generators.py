@@ -77,7 +77,7 @@ class GlobalGenerators:
 
 
 def _state() -> tuple[Any, Any]:
-    """Of Python's generator, and of that of torch if it is loaded."""
+    """States of Python's generator, and of torch's if it is loaded."""
     generator = _of_torch()
     return random.getstate(), None if generator is None else generator.get_state()
 

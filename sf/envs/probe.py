@@ -57,7 +57,7 @@ class FirstLook(NamedTuple):
     """Whether environments should not step as one, although they could: those that did have broken, or do not say which
     step begins the next episode."""
     autoreset_mode: str = ""
-    """Of environments that step as one and do not name it, see `sf.envs.autoreset`."""
+    """Mode of environments that step as one and do not name it, see `sf.envs.autoreset`."""
     refuses_second: str = ""
     """The exception of a second environment beside the first one; "" if it could be made and reset."""
 

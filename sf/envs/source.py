@@ -44,7 +44,7 @@ class EnvSource:
     registration: Callable[[], Any] | None = None
     """Gives the `gymnasium.envs.registration.EnvSpec` of the id, for processes in which nothing else registers it."""
     autoreset_mode: str = ""
-    """Of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
+    """Mode of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
     worker: int = 0
     """Of the process that makes them, see `sf.envs.place`."""
     max_episode_steps: int | None = None

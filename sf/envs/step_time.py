@@ -15,10 +15,11 @@ WAITS = 1.5
 
 
 class StepTime(NamedTuple):
-    """Of one environment, on its own or of many that step as one.
+    """Time of one environment, on its own or among many that step as one.
 
-    The median of some steps, because the first ones in a process may compile what the others use. Resets are added as
-    their mean per step.
+    The first steps in a process may compile what the others use. So a step of a single environment counts as the median
+    of some, with the mean of the resets. Steps of many that step as one hold their resets; their mean counts, without
+    the first quarter and the longest one.
     """
 
     wall_s: float
@@ -91,7 +92,7 @@ class Stopwatch:
         return StepTime(max(own_cpu_s, own_wall_s) / copies, computing_s / copies, copies=copies)
 
     def _typical_s(self, column: int, share: float) -> float:
-        """Of a step, with its part of the resets.
+        """Seconds of a step, with its part of the resets.
 
         Args:
             column: 0 for wall time, 1 for CPU time.
@@ -99,7 +100,14 @@ class Stopwatch:
                 were kept from it, unless most were.
         """
         steps, resets = ([call[column] for call in calls] for calls in (self._steps, self._resets))
-        return min(median(steps), share * fmean(steps)) + share * sum(resets) / len(steps)
+        typical_s = median(steps) if self.copies == 1 else _without_compiling(steps)
+        return min(typical_s, share * fmean(steps)) + share * sum(resets) / len(steps)
+
+
+def _without_compiling(steps: list[float]) -> float:
+    """The mean of steps that hold resets as well, without the first quarter and the longest one, which may compile."""
+    later = sorted(steps[len(steps) // 4 :])
+    return fmean(later[:-1] or later)
 
 
 def _cpu_of_children_s() -> float:

@@ -115,8 +115,11 @@ class Play:
         self._envs: EnvBatch
         try:
             self._envs = (VectorBatch if as_one else make_env_batch)(*arguments)
-        except UnknownMode as error:
-            Console().line(f"{error} Single ones play here.")
+        except UnknownMode:
+            Console().line(
+                f"Single environments play, because the metadata of the vectorized {info.env_id} do not say which step "
+                "begins the next episode."
+            )
             self._envs = make_env_batch(*arguments)
         self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from sf.errors import CheckpointError
@@ -27,13 +28,18 @@ Part = nn.Module | Optimizer
 
 
 def parts_of(owner: object) -> dict[str, Part]:
-    """Modules and optimizers in the attributes of an object, by name."""
+    """Modules and optimizers in the attributes of an object, by name; modules once they have weights."""
     found: dict[str, Part] = {}
     for name, value in vars(owner).items():
         for key, part in _entries(name, value):
-            if isinstance(part, (nn.Module, Optimizer)):
+            if isinstance(part, Optimizer) or (isinstance(part, nn.Module) and not _is_lazy(part)):
                 found[key] = part
     return found
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether a module has no weights before it is called for the first time."""
+    return any(is_lazy(variable) for _, variable in named_variables(module))
 
 
 def _entries(name: str, value: object) -> Iterator[tuple[str, object]]:
@@ -57,8 +63,10 @@ def load_parts(owner: object, state: Mapping[str, Tensor]) -> None:
         CheckpointError: the modules or optimizers are not those of the state; then nothing is changed.
     """
     parts = parts_of(owner)
-    states = {name: _below(name, state) for name in parts}
-    known = {f"{name}.{key}" for name, own in states.items() for key in own}
+    states, known = dict[str, dict[str, Tensor]](), set[str]()
+    for name in sorted(parts, key=len, reverse=True):  # of names that begin alike the longest one
+        states[name] = _below(name, {key: state[key] for key in state.keys() - known})
+        known |= {f"{name}.{key}" for key in states[name]}
     differences = [f"{name}: not expected" for name in sorted(state.keys() - known)]
     for name, part in parts.items():
         check = _misfits if isinstance(part, Optimizer) else tensor_differences
@@ -126,28 +134,51 @@ def _state(part: Part) -> dict[str, Tensor]:
 
 
 def _state_of_optimizer(optimizer: Optimizer) -> dict[str, Tensor]:
-    """State of each parameter by its number, and the learning rate of each group of parameters."""
+    """State of each parameter by its number, and the numbers of each group of parameters, such as its learning rate.
+
+    Raises:
+        CheckpointError: some of it is neither a tensor nor a number.
+    """
     saved = optimizer.state_dict()
-    rates = {f"lr.{i}": torch.tensor(group["lr"], dtype=torch.float64) for i, group in enumerate(saved["param_groups"])}
-    return rates | {
-        f"state.{index}.{key}": torch.as_tensor(value)
-        for index, values in saved["state"].items()
-        for key, value in values.items()
-        if isinstance(value, (Tensor, int, float))
+    state = {f"state.{index}.{key}": value for index, values in saved["state"].items() for key, value in values.items()}
+    if other := [name for name, value in state.items() if not isinstance(value, (Tensor, int, float, type(None)))]:
+        raise CheckpointError(
+            f"{type(optimizer).__name__} keeps {', '.join(other)}, which are no tensors. Give the algorithm a "
+            "state_dict and a load_state_dict of its own."
+        )
+    groups = {
+        f"group.{i}.{key}": torch.as_tensor(value, dtype=torch.float64)
+        for i, group in enumerate(saved["param_groups"])
+        for key, value in group.items()
+        if _is_number(value)
     }
+    return groups | {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
+
+
+def _number_like(own: object, saved: Tensor) -> Tensor | float | int:
+    """The saved number in the form of the own one; a whole number may have become a fraction."""
+    if isinstance(own, Tensor):
+        return saved.to(own)
+    number: float = saved.item()
+    return int(number) if isinstance(own, int) and number.is_integer() else number
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
 
 
 def _misfits(optimizer: Optimizer, state: Mapping[str, Tensor]) -> list[str]:
     """A line for each tensor that belongs to no parameter; an optimizer has no state before its first step."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    rates = {f"lr.{i}" for i in range(len(optimizer.param_groups))}
-    lines = [f"{name}: missing" for name in sorted(rates - state.keys())]
+    num_parameters = sum(len(group["params"]) for group in optimizer.param_groups)
+    own = _state_of_optimizer(optimizer)
+    groups = {name for name in own if name.startswith("group.")}
+    lines = [f"{name}: missing" for name in sorted(groups - state.keys())]
     for name, tensor in state.items():
-        if name in rates:
+        if name in groups:
             continue
         kind, _, rest = name.partition(".")
-        index = int(rest.partition(".")[0]) if kind == "state" else len(parameters)
-        if index >= len(parameters) or (tensor.dim() and tensor.shape != parameters[index].shape):
+        is_known = kind == "state" and int(rest.partition(".")[0]) < num_parameters
+        if not is_known or (name in own and own[name].shape != tensor.shape):
             lines.append(f"{name}: not expected, found {list(tensor.shape)}")
     return lines
 
@@ -156,9 +187,10 @@ def _load_optimizer(optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
     saved = optimizer.state_dict()
     values: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
-        kind, index, *key = name.split(".")
-        if kind == "lr":
-            saved["param_groups"][int(index)]["lr"] = tensor.item()
+        kind, index, key = name.split(".", 2)
+        if kind == "group":
+            group = saved["param_groups"][int(index)]
+            group[key] = _number_like(group[key], tensor)
         else:
-            values.setdefault(int(index), {})[".".join(key)] = tensor.clone()
+            values.setdefault(int(index), {})[key] = tensor.clone()
     optimizer.load_state_dict(saved | {"state": values})

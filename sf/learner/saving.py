@@ -126,7 +126,8 @@ class Saver:
             except CheckpointError as error:
                 raise CheckpointError(
                     f"{newest.path} holds another state of algorithm={now} than it keeps now:\n  {error}\nUse the "
-                    "algorithm as it was, or start anew with --restart_behavior=restart or another --experiment."
+                    "algorithm as it was, which makes all of its parts in the constructor or the first `prepare`. Or "
+                    "start anew with --restart_behavior=restart or another --experiment."
                 ) from None
             return ""
         told = []

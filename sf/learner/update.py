@@ -328,10 +328,7 @@ class Update:
             self._summary.add_share(losses.scalars(), size)
             self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm), size)
             self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
-            if self._numbers is not None:
-                self._summary.add_share(
-                    {"stddev": self._numbers.stddev(evaluation.action_params.detach()).mean()}, size
-                )
+            self._summary.add_share(metrics.deviation(evaluation, self.policy), size)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
         return True

@@ -145,7 +145,7 @@ class PointClock:
         self._offset_s = max(self._offset_s, time_s - time.monotonic())
 
     def next_s(self) -> float:
-        """Of a point that is made now."""
+        """Time of a point that is made now."""
         now_s = round(time.monotonic() + self._offset_s, 3)
         self._last_s = now_s if now_s > self._last_s else round(self._last_s + 0.001, 3)
         return self._last_s
@@ -167,7 +167,7 @@ def forget_points(path: Path, first_frames: Mapping[int, int]) -> float:
 
 
 def _time_of(line: str) -> float:
-    """Of a point; minus infinity of a line that is none."""
+    """Time of a point; minus infinity for a line that is none."""
     try:
         time_s = json.loads(line)["time_s"]
         return float(time_s) if math.isfinite(time_s) else -math.inf

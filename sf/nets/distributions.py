@@ -213,11 +213,10 @@ class DiagonalGaussian(nn.Module):
 
         return self._densities(distances, log_std), self._entropy(params, log_std), gradient
 
-    @torch.no_grad()
     def limit_stddev(self) -> None:
         """Brings free deviations back into their limits; an entropy bonus widens those that matter for no reward."""
         if self.log_std is not None:
-            self.log_std.clamp_(*self._limits)
+            self.log_std.detach().clamp_(*self._limits)
 
     def stddev(self, params: Tensor) -> Tensor:
         """Standard deviations, [d] or [B, d]."""

@@ -167,7 +167,7 @@ def _end(child: Child, simulators: Simulators, connection: Connection) -> None:
 
 
 def _nothing() -> None:
-    """Of an actor that was stopped before its first call."""
+    """Stops an actor before its first call."""
 
 
 class ParallelIteratorWorker:

@@ -26,12 +26,12 @@ class GroupOfAgents:
         rows, self._agents_per_env = topology.rows, topology.agents_per_env
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
-        """Of each policy: [rows, ...] each."""
+        """[rows, ...] recurrent states of each policy."""
         self._initial: list[list[Array]] = []
         self._policies, self._next_episode = np.zeros(rows, np.int64), first_episode
         self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._parts, self._next_part = np.zeros(rows, np.int64), first_episode
-        """Of each agent: the number of its part of an episode in the present fragment."""
+        """Number of each agent's part of an episode in the present fragment."""
         self._is_over = np.ones(rows, bool)
         """Whether the episode of an agent has ended; that of the environment ends with the last one."""
 

@@ -58,7 +58,7 @@ class ByValue:
     """A function or class that is sent as it is, and not as the name of something to import."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
-        """Of this function or class."""
+        """Keeps this function or class."""
         self._make = make
 
     @property

@@ -23,7 +23,7 @@ class PlanEpisode:
 
     @property
     def total_reward(self) -> float:
-        """Of all agents so far."""
+        """Sum over all agents so far."""
         return sum(self.agent_rewards.values())
 
     def policy_for(self, agent_id: int) -> str:
@@ -38,7 +38,7 @@ class PlanEpisode:
 
 
 Agents = dict[int, tuple[Any, SampleBatch]]
-"""Of one episode: the policy of each agent, and its steps before they are postprocessed."""
+"""One episode: the policy of each agent, and its steps before they are postprocessed."""
 
 
 def others(agents: Agents, agent_id: int) -> Agents:

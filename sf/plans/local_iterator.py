@@ -236,7 +236,7 @@ class LocalIterator:
         if n < 2:
             raise ValueError(f"duplicate({n}) makes no copies. Use 2 or more.")
         queues: dict[int, collections.deque[Any]] = {index: collections.deque() for index in range(n)}
-        """Of the children that can still be read; the last one that ends closes this iterator."""
+        """Items of the children that can still be read; the last child that ends closes this iterator."""
         has_ended = False
 
         def read(index: int) -> Iterator[Any]:

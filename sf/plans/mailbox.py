@@ -22,7 +22,7 @@ from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 HEAD_WORDS = 4
-"""Of 32 bits."""
+"""Words of 32 bits."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class PolicyMap:
         return {name: self.get_policy(name).get_weights() for name in policies or self.policy_map}
 
     def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, Any] | None = None) -> None:
-        """Of the policies that are named there, which are told the global variables, if there are any."""
+        """Names of the policies that are told the global variables, if there are any."""
         for name, own in weights.items():
             self.get_policy(name).set_weights(own)
         if global_vars is not None:

@@ -49,7 +49,7 @@ class Program:
     look: Any = None
     """How to make the environment, and its spaces."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the workers."""
+    """Those of the workers."""
     registered: Any = None
     """What Gymnasium knows of the environment, where only the program of the driver may have registered it."""
 
@@ -106,7 +106,7 @@ class Column:
 
     @classmethod
     def added(cls, name: str, rows: Any) -> Column:
-        """Of rows [n, ...] that a policy adds. Its integers of the default type are stored with 53 bits.
+        """Column of rows [n, ...] that a policy adds. Its integers of the default type are stored with 53 bits.
 
         Raises:
             UsageError: they are no numbers.

@@ -290,7 +290,7 @@ class UpdatePriorities:
     """After training on a draw: priorities follow the statistic ``td_error`` [n] of each policy."""
 
     def __init__(self, buffer: LocalReplayBuffer | None = None) -> None:
-        """Of this buffer; None for the one that the draw comes from."""
+        """Keeps this buffer; None for the one that the draw comes from."""
         self._buffer = buffer
 
     def __call__(self, item: tuple[Batch, dict[str, Any]]) -> tuple[Batch, dict[str, Any]]:

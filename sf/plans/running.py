@@ -69,7 +69,7 @@ class PlanRun:
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
         self._rewards = deque[float](maxlen=REWARD_EPISODES)
-        """Of the newest episodes; fewer of them do not end the run."""
+        """Returns of the newest episodes; fewer of them do not end the run."""
         run = RunConfig(env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps)
         config = Config(run=run)
         rollout = replace(

@@ -22,7 +22,7 @@ LEARN_TIMER, APPLY_TIMER, COMPUTE_TIMER, SYNC_TIMER = "learn", "apply_grad", "co
 LAST_TARGET_UPDATE, NUM_TARGET_UPDATES = "last_target_update_ts", "num_target_updates"
 LEARNER_INFO = "learner"
 STEPS_OF_GRADIENTS, AGENT_STEPS_OF_GRADIENTS = "steps_of_gradients", "agent_steps_of_gradients"
-"""Of the gradients that are not applied yet: optimizer steps that led to them, and steps of agents."""
+"""Gradients that are not applied yet: optimizer steps that led to them, and steps of agents."""
 Computed = tuple[Any, Mapping[str, Any], int, int, int]
 """Gradients, statistics by policy, steps of environments, steps of agents, and optimizer steps before."""
 

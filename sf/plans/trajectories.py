@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class Trajectories:
-    """Of all fragments of a worker."""
+    """Constants of all fragments of a worker."""
 
     def __init__(self, slots: Slots, leaf: str, columns: Mapping[str, Column], names: Sequence[str]) -> None:
         """Has seen no episode.

@@ -151,7 +151,7 @@ class RolloutWorker(PolicyMap):
         self._make_fragments, self._settings = make_fragments, settings
         self._sampler: Sampler | None = None
         self._generators = OwnGenerators()
-        """Of sampling: those of the program stay as they are."""
+        """Generators for sampling: those of the program stay as they are."""
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
@@ -188,7 +188,7 @@ class RemoteWorker:
     """One of the worker processes."""
 
     def __init__(self, sampler: Sampler, workers: Any) -> None:
-        """Of a sampler of remote fragments, and of a `WorkerSet`."""
+        """Keeps a sampler of remote fragments, and a `WorkerSet`."""
         self.sampler, self.index, self.workers = sampler, sampler.worker, workers
         self.remote = Remote(sampler)
         """Methods that return at once."""
@@ -202,12 +202,12 @@ class RemoteWorker:
         return self.sampler.fragments.call([self.index], func)[0]
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
-        """Of all policies in that process, or of some."""
+        """Weights of all policies in that process, or of some."""
         weights: dict[str, Any] = self.apply(lambda worker: worker.get_weights(policies))
         return weights
 
     def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, Any] | None = None) -> None:
-        """Of the policies that are named there, in that process; until weights are pushed to it."""
+        """Sets weights of the named policies in that process, until weights are pushed to it."""
         self.apply(lambda worker: worker.set_weights(weights, global_vars))
 
     def __repr__(self) -> str:

@@ -61,6 +61,17 @@ class Begun(NamedTuple):
         return None
 
 
+def is_our_command() -> bool:
+    """Whether this program is a command of ours, whose arguments modules of users may take for their own on import."""
+    main = sys.modules["__main__"]
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None) or ""
+    return spec.name.startswith("sf.cli.") if spec else os.path.basename(path) in COMMANDS
+
+
+COMMANDS = {f"sf-{name}" for name in ("train", "eval", "enjoy", "plan", "bench", "sweep", "export", "hub")}
+"""Commands of ours that have processes."""
+
+
 class Packed:
     """A job as a file, and the descriptors in it; a context. Plays the started child while it packs."""
 
@@ -76,9 +87,9 @@ class Packed:
         self.descriptors: list[int] = []
         self._is_forked = is_forked
         self.DupFd = popen_forkserver._DupFd if is_forked else popen_spawn_posix._DupFd
-        # The arguments of the program are for the program alone; modules of users may read theirs on import.
-        changed = {"start_method": "spawn", "sys_argv": sys.argv[:1]}
-        preparation = spawn.get_preparation_data(job.name) | changed
+        preparation = spawn.get_preparation_data(job.name) | {"start_method": "spawn"}
+        if is_our_command():  # a script of the user's reads its own again
+            preparation["sys_argv"] = sys.argv[:1]
         path = preparation.get("init_main_from_path")
         if not imports_script or (path is not None and not os.path.exists(path)):  # as of a program from standard input
             preparation = {key: value for key, value in preparation.items() if not key.startswith("init_main")}

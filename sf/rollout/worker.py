@@ -92,7 +92,7 @@ class RolloutWorker:
         episodes = EpisodeRing(context.arena, 0 if is_serial else index)
         listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
         entropy = [context.sampling_seed, index, incarnation, GLOBALS]
-        seed_globals(entropy, with_torch=False)
+        seed_globals(entropy, with_torch=not is_serial)
         self.groups: list[Group] = []
         for number, group in enumerate(context.topology.groups_of_worker(index)):
             sequence = np.random.SeedSequence([context.sampling_seed, group, incarnation])

@@ -33,7 +33,7 @@ class ManyLook(NamedTuple):
     """The findings about environments that step as one."""
 
     step_time: StepTime | None
-    """Of one of them; None if they have not played."""
+    """Time of one of them; None if they have not played."""
     autoreset_mode: str = ""
     """Found by playing; "" if their metadata name it, or nothing has shown it."""
     notes: tuple[str, ...] = ()

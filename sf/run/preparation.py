@@ -115,7 +115,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
 
 
 def _expect_float32() -> None:
-    """Of the process in which a serial run trains; other processes choose for themselves.
+    """Refuses another dtype in the process in which a serial run trains; other processes choose for themselves.
 
     Raises:
         UsageError: tensors of this program have another dtype by default.

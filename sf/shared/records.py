@@ -130,7 +130,7 @@ class Record:
             self._first_step_s[0] = time.perf_counter()
 
     def _lap_before(self, name: str) -> None:
-        """Of the time before the first step of the run nothing is added."""
+        """Adds nothing for the time before the first step of the run."""
         first_step_s = self._first_step_s[0]
         if math.isnan(first_step_s):
             self.begin()

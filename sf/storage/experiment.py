@@ -69,8 +69,7 @@ class Experiment:
         with errors_told(self.path):
             self.num_earlier_starts = len(self._starts())
             """Runs that this one continues; it must not repeat their random numbers."""
-            self._sign()
-            self.owner = replace(self.owner, starts=tuple(self._starts()))
+            self.owner = replace(self.owner, last_start=self._sign())
 
     def _open_and_lock(self) -> None:
         with errors_told(self.path):
@@ -104,10 +103,11 @@ class Experiment:
                 entry.unlink()
         self.set_aside = f"The earlier run is in {old} now." if keep else f"The earlier run in {self.path} was deleted."
 
-    def _sign(self) -> None:
-        now = datetime.datetime.now().isoformat(timespec="seconds")
+    def _sign(self) -> str:
+        now = datetime.datetime.now().isoformat(timespec="microseconds")
         text = f"pid {os.getpid()} on {socket.gethostname()}, started {now}\n"
         os.pwrite(self._lock, text.encode(), os.fstat(self._lock).st_size)
+        return text.rstrip()
 
     def _starts(self) -> list[str]:
         return _lines(self._lock)
@@ -248,8 +248,8 @@ class Owner:
     """Of the experiment."""
     marker: tuple[int, int]
     """The identity of its marker for the kernel, under any name."""
-    starts: tuple[str, ...] = ()
-    """Its lines, of which the last one is that of this start; () before it is written."""
+    last_start: str = ""
+    """Its last line, which is that of this start; "" before it is written."""
 
     def checkpoints(self, policy_id: int) -> Path:
         """The directory of the checkpoints of a policy."""
@@ -261,10 +261,10 @@ class Owner:
         Raises:
             CheckpointError: with what happened and what to do.
         """
-        starts: tuple[str, ...] = ()
+        last = ""
         try:
             is_there = _identity((self.path / MARKER).stat()) == self.marker
-            starts = tuple((self.path / MARKER).read_text(errors="replace").splitlines())
+            last = ((self.path / MARKER).read_text(errors="replace").splitlines() or ["another program"])[-1]
         except OSError:
             is_there = False
         if not is_there:
@@ -272,9 +272,9 @@ class Owner:
                 f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
                 "Stop this run, and start it again under another name."
             )
-        if self.starts and starts != self.starts:  # a file system whose locks exclude nobody, as between some hosts
+        if self.last_start not in ("", last):  # a file system whose locks exclude nobody, as between some hosts
             raise CheckpointError(
-                f"{self.path} is used by another run as well ({(starts or ('unknown',))[-1]}): its file system locks "
+                f"{self.path} is used by another run as well ({last}): its file system locks "
                 "nothing for other machines. So nothing is saved there. Stop one of the two runs, and start it again "
                 "under another name."
             )

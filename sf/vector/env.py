@@ -24,6 +24,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.contract import describe
 from sf.envs.registry import travelling
@@ -219,7 +220,8 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         self._wait(lambda: not orders.any(), self._timeout_s, infos)
         if (now_s := time.monotonic()) > self._next_reap_s:
             self._next_reap_s = now_s + REAP_S
-            self._simulators.reap()
+            if warning := self._simulators.reap():
+                Console().line(warning)
         for child, has_told in zip(self._children, told.tolist(), strict=True):
             if has_told:  # before it was done, but perhaps after the last look
                 self._hear(child, infos)

@@ -54,7 +54,7 @@ def test_scale_maps_plus_minus_one_to_finite_bounds(space: spaces.Space[Any], st
 @pytest.mark.parametrize("start", [0, -1])
 @pytest.mark.parametrize("nest", [False, True])
 def test_choices_have_the_type_of_their_space(nest: bool, start: int) -> None:
-    """Of the space itself as well, for an environment that compares or packs them."""
+    """Dtype of the space itself as well, for an environment that compares or packs actions."""
     choice = spaces.Discrete(3, start=start, dtype=np.int8)
     space = spaces.Tuple([choice]) if nest else choice
     stored = np.array([[0], [2]] if nest else [0, 2])

@@ -14,7 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.config import Config, ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.autoreset import declared_mode
+from sf.envs.autoreset import Watch, declared_mode
+from sf.envs.step_time import Stopwatch
 from sf.envs.stepping import SingleAgentBatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import UnknownMode
@@ -271,10 +272,35 @@ def test_an_evaluation_without_a_look_plays_single_ones(capsys: pytest.CaptureFi
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
     playing = Play([policy], wanted, info, num_episodes=20, seed=0)
     assert isinstance(playing._envs, SingleAgentBatch)
-    assert "Single ones play here." in capsys.readouterr().out
+    assert "Single environments play, because the metadata of the vectorized odd/silent" in capsys.readouterr().out
     playing.start()
     while not playing.tally.is_complete:
         playing.step()
     (episodes,) = playing.tally.episodes
     assert set(episodes.rewards) == {1.0}
     assert set(episodes.lengths) == {LENGTH}
+
+
+@pytest.mark.parametrize("copies", [2, 4, 8, 16, 64])
+def test_first_observations_that_differ_by_chance_contradict_no_declaration(copies: int) -> None:
+    """Episodes begin anywhere and end at the origin, one step earlier than their successors begin."""
+    random = np.random.default_rng(copies)
+    for _ in range(200):
+        watch = Watch({"obs": random.uniform(-1, 1, (copies, 2))})
+        over = np.zeros(copies, bool)
+        for _ in range(12):
+            seen = np.where(over[:, None], random.uniform(-1, 1, (copies, 2)), random.uniform(-0.1, 0.1, (copies, 2)))
+            over = ~over & (random.random(copies) < 0.5)
+            watch.look({"obs": seen}, np.zeros(copies), over, np.zeros(copies, bool), {})
+        found = watch.found()
+        assert found is None or not found.is_certain
+
+
+def test_resets_within_the_steps_of_many_count() -> None:
+    """64 copies whose every fourth step makes a level, and whose first step compiles."""
+    stopwatch = Stopwatch(64)
+    for step in range(40):
+        wall_s = 30.0 if step == 0 else 0.2 if step % 4 == 3 else 0.005
+        stopwatch._steps.append((wall_s, wall_s))
+    found = stopwatch._typical_s(0, 1.0)
+    assert found == pytest.approx(0.05, rel=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ from torch import Tensor, nn
 from sf.config import LearnerConfig
 from sf.errors import CheckpointError, ConfigError
 from sf.learner.algorithm import Algorithm
-from sf.learner.algorithm_state import pack, take_state_from_first, unpack
+from sf.learner.algorithm_state import (
+    load_parts,
+    pack,
+    parts_unchanged,
+    state_of_parts,
+    take_state_from_first,
+    unpack,
+)
 from sf.learner.peers import Peers
 from sf.learner.ppo import PPO
 from sf.learner.trial import loss_terms_of
@@ -56,7 +64,7 @@ def test_modules_and_optimizers_are_found_with_what_the_author_adds() -> None:
     assert {name.partition(".")[0] for name in state} == {"target", "predictor", "heads", "optimizer", "coefficient"}
     assert torch.equal(state["target.policy_head.weight"], algorithm.target.policy_head.weight)
     assert state["heads.1.weight"].shape == (8, 8)
-    assert state["optimizer.lr.0"].item() == pytest.approx(0.01 * 0.999**3), "the dry run took a step of its own"
+    assert state["optimizer.group.0.lr"].item() == pytest.approx(0.01 * 0.999**3), "the dry run took a step of its own"
     assert {"optimizer.state.0.exp_avg", "optimizer.state.3.step"} <= state.keys()
     assert update.version == 2
 
@@ -89,7 +97,7 @@ def test_a_state_that_is_loaded_is_the_one_that_was_saved() -> None:
         ({"optimizer.state.9.exp_avg": torch.zeros(3)}, r"optimizer\.state\.9\.exp_avg: not expected"),
         ({"optimizer.state.0.exp_avg": torch.zeros(3)}, r"optimizer\.state\.0\.exp_avg: not expected, found \[3\]"),
         ({"predictor.weight": None}, r"predictor\.weight: missing"),
-        ({"optimizer.lr.0": None}, r"optimizer\.lr\.0: missing"),
+        ({"optimizer.group.0.lr": None}, r"optimizer\.group\.0\.lr: missing"),
     ],
 )
 def test_a_state_that_does_not_fit_changes_nothing(change: dict[str, Tensor | None], line: str) -> None:
@@ -181,6 +189,71 @@ def test_learners_begin_with_what_the_first_one_keeps(makers: Makers) -> None:
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name]), name
+
+
+class Parts:
+    """What a test says an algorithm has as attributes."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+def stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(0.01)),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, momentum=0.5),
+    "Adafactor": torch.optim.Adafactor,
+    "RMSprop": torch.optim.RMSprop,
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_optimizers_of_any_kind_go_on_where_they_were(kind: str) -> None:
+    torch.manual_seed(1)
+    layer, other = nn.Linear(4, 3), nn.Linear(4, 3)
+    first: Any
+    second: Any
+    first = Parts(layer=layer, optimizer=stepped(OPTIMIZERS[kind](layer.parameters())))
+    first.optimizer.param_groups[0]["weight_decay"] = 0.125
+    second = Parts(layer=other, optimizer=OPTIMIZERS[kind](other.parameters()))
+    load_parts(second, {name: tensor.clone() for name, tensor in state_of_parts(first).items()})
+    assert second.optimizer.param_groups[0]["weight_decay"] == 0.125
+    assert type(second.optimizer.param_groups[0]["lr"]) is type(first.optimizer.param_groups[0]["lr"])
+    for each in (first, second):
+        stepped(each.optimizer)
+    assert torch.equal(layer.weight, other.weight)
+
+
+def test_what_an_optimizer_keeps_beside_tensors_and_numbers_is_named() -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=3)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = layer(torch.ones(3, 2)).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    with pytest.raises(CheckpointError, match=r"LBFGS keeps .*old_dirs.* Give the algorithm a state_dict"):
+        state_of_parts(Parts(optimizer=optimizer))
+
+
+def test_modules_without_weights_yet_and_names_that_begin_alike() -> None:
+    lazy: Any = Parts(lazy=nn.LazyLinear(3), parts={"a": nn.Linear(1, 1), "a.weight": nn.Linear(2, 2)})
+    with parts_unchanged(lazy):
+        lazy.lazy(torch.ones(1, 2))
+    state = state_of_parts(lazy)
+    assert state["lazy.weight"].shape == (3, 2)
+    load_parts(lazy, {name: tensor.clone() + 1 for name, tensor in state.items()})
+    assert torch.equal(lazy.parts["a.weight"].weight, state["parts.a.weight.weight"])
 
 
 # ------------------------------------------------------------------------------------------------------------- resume

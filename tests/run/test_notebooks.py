@@ -66,6 +66,9 @@ def test_a_partial_class_has_its_arguments_in_its_name(monkeypatch: pytest.Monke
     name = name_of_algorithm(partial)
     assert name == "sf.learner.ppo:PPO(scale=2.0)"
     assert ALGORITHMS.find(name) is partial
+    arguments: Any = {"key": [1]}
+    named = name_of_algorithm(functools.partial(PPO, *(LearnerConfig(), len), **arguments))  # type: ignore[call-arg]
+    assert named == "sf.learner.ppo:PPO(LearnerConfig, len, key=list)", "the same in every process"
 
 
 @pytest.mark.parametrize("wrong", [PPO(LearnerConfig()), None, 3])

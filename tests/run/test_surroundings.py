@@ -78,3 +78,47 @@ def test_a_module_that_ends_the_program_on_import_is_named(tmp_path: Path, monke
     with pytest.raises(EnvCrashed, match=r"ends:Reads-v0 raised SystemExit in the import of ends"):
         find_env("ends:Reads-v0")
     assert sys.argv == before
+
+
+OWN_ARGUMENTS = """
+import argparse
+import sys
+import threading
+
+import gymnasium
+import sf
+
+parser = argparse.ArgumentParser()
+parser.add_argument("steps", type=int)
+steps = parser.parse_args().steps
+lock = threading.Lock()
+
+
+class Limited(gymnasium.wrappers.TimeLimit):
+    def __init__(self):
+        with lock:
+            super().__init__(gymnasium.make("CartPole-v1").unwrapped, steps)
+
+
+if __name__ == "__main__":
+    sf.register_env("Limited", Limited)
+    result = sf.train("Limited", train_for_env_steps=1500, num_workers=1, experiment_summaries_interval=1)
+    print("longest", max(length for _, length in result.metrics["len/len_max"]))
+"""
+
+
+def test_a_script_with_arguments_and_a_lock_trains_with_them_in_all_processes(tmp_path: Path) -> None:
+    """Its class stands at the top level, where workers find it; neither it nor its lock has to be sent."""
+    (tmp_path / "script.py").write_text(OWN_ARGUMENTS)
+    finished = shell(tmp_path, "", "script.py", "7")
+    assert finished.returncode == ExitCode.FINISHED, finished.stderr
+    assert "longest 7" in finished.stdout
+
+
+def test_the_own_file_of_a_program_without_standard_output_stays_its_own(tmp_path: Path) -> None:
+    code = (
+        'file = open("mine.txt", "w")\nfrom sf.output import open_closed_streams\nopen_closed_streams()\nprint("ours")'
+    )
+    (tmp_path / "script.py").write_text(code)
+    assert shell(tmp_path, ">&-", "script.py").returncode == 0
+    assert (tmp_path / "mine.txt").read_text() == ""
