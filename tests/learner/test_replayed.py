@@ -376,7 +376,6 @@ def test_memory_is_that_of_the_columns(action: ActionSpec, flags: dict[str, Any]
     assert bytes_of_replayed_transition(config, policy.info) == found
 
 
-@pytest.mark.parametrize("async_rl", [True, False])
 class OthersWait(Peers):
     """Most other ranks always have their share."""
 
@@ -402,6 +401,7 @@ def test_a_late_rank_gives_back_the_slots_of_a_part_of_its_share(tmp_path: Path)
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize("async_rl", [True, False])
 def test_slots_are_free_before_training_where_sampling_goes_on(tmp_path: Path, async_rl: bool) -> None:
     lab = make_lab(tmp_path, replay="staleness", async_rl=async_rl)
     roles = lab.build_all()
