@@ -264,3 +264,11 @@ def test_returns_keep_the_digits_that_float32_loses(make: Any, vectorization: st
     policy = CollectPolicy(ActorCritic(info, ModelConfig()), validate_args=False)
     (played,) = play([policy], source, info, 3, seed=1)
     assert set(played.rewards) == {4.0}
+
+
+def test_a_mean_over_more_than_a_hundred_episodes_is_over_all_of_them() -> None:
+    windows = EpisodeWindows(num_policies=1, stats_avg=20, largest=250)
+    windows.add(Episode(0, float(number), 1, 0.0) for number in range(400))
+    assert windows.num_kept(0) == 250
+    assert windows.mean_rewards(250) == {0: (150 + 399) / 2}
+    assert windows.mean_rewards(100) == {0: (300 + 399) / 2}
