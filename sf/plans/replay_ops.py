@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 
+from sf.errors import UsageError
 from sf.plans.actors import Actor, from_actors
 from sf.plans.local_iterator import NOT_READY, LocalIterator, Transform
 from sf.plans.metrics import SharedMetrics
@@ -21,6 +22,8 @@ LEAST_PRIORITY = 1e-6
 MOST_UNDER_WAY = 4
 """Batches that are on the way to a buffer in another process."""
 ROWS_OF_A_BLOCK = 256
+OF_A_DRAW = frozenset({"batch_indexes", "weights"})
+"""Columns that each draw makes anew."""
 BELOW_ONE = 1.0 - 1e-12
 
 
@@ -92,22 +95,38 @@ class RowBuffer:
         self._next = self.num_rows = 0
 
     def add(self, batch: SampleBatch) -> None:
-        """Keeps the rows, as likely as the most likely one so far; a column ``weights`` has other first priorities."""
+        """Keeps the rows, as likely as the most likely one so far; a column ``weights`` has other first priorities.
+
+        Raises:
+            UsageError: the batch has other columns than the one before.
+        """
         batch = batch.slice(max(0, batch.count - self.capacity), batch.count)
-        if not self._columns:
-            self._columns = {
-                name: np.zeros((self.capacity, *np.shape(column)[1:]), np.asarray(column).dtype)
-                for name, column in batch.items()
-            }
+        self._make_room_for({name: np.asarray(column) for name, column in batch.items() if name not in OF_A_DRAW})
         places = (self._next + np.arange(batch.count)) % self.capacity
-        for name, column in batch.items():
-            self._columns[name][places] = column
+        for name, column in self._columns.items():
+            column[places] = batch[name]
         priorities = np.full(batch.count, self._largest)
         if "weights" in batch:
             priorities = np.maximum(batch["weights"], self._least)
         self._shares.set(places, priorities**self._alpha)
         self._next = int(self._next + batch.count) % self.capacity
         self.num_rows = min(self.capacity, self.num_rows + batch.count)
+
+    def _make_room_for(self, added: Mapping[str, Array]) -> None:
+        """A column gets a wider type where its own would change the values that are added."""
+        if not self._columns:
+            self._columns = {
+                name: np.zeros((self.capacity, *column.shape[1:]), column.dtype) for name, column in added.items()
+            }
+        if changed := sorted(added.keys() ^ self._columns.keys()):
+            raise UsageError(
+                f"The buffer has the columns {', '.join(self._columns)}, but a batch has {', '.join(added)}. "
+                f"Store {', '.join(changed)} in every batch or in none."
+            )
+        for name, column in added.items():
+            kept = self._columns[name]
+            if kept.dtype != column.dtype:
+                self._columns[name] = kept.astype(np.result_type(kept, column), copy=False)
 
     def draw(self, size: int, beta: float) -> SampleBatch:
         """Rows in proportion to priority^alpha, with columns ``batch_indexes`` and ``weights``.

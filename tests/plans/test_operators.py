@@ -260,6 +260,17 @@ def test_d30_first_priorities_of_rows_and_the_least_one() -> None:
     assert np.bincount(drawn["obs"]) / drawn.count == pytest.approx([0.25, 0.75], abs=0.01)
 
 
+def test_d30_column_of_a_buffer_keeps_what_later_batches_have_in_it() -> None:
+    buffer = LocalReplayBuffer(learning_starts=1, buffer_size=8, replay_batch_size=100, seed=1)
+    for value in (np.array([1]), np.array([2.5]), np.array([2**40 + 0.5])):
+        buffer.add_batch(rows(1, value=value, name=np.array([str(value[0])])))
+    drawn: Any = buffer.replay()
+    assert set(drawn["value"]) == {1.0, 2.5, 2**40 + 0.5}
+    assert set(drawn["name"]) == {"1", "2.5", str(2**40 + 0.5)}
+    with pytest.raises(UsageError, match="Store more, name, value in every batch or in none"):
+        buffer.add_batch(rows(1, more=np.zeros(1)))
+
+
 def test_d30_oldest_rows_leave_first_and_modes() -> None:
     buffer = LocalReplayBuffer(learning_starts=1, buffer_size=10, replay_batch_size=500, seed=1)
     for start in range(0, 24, 4):
