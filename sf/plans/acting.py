@@ -18,7 +18,16 @@ from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
 from sf.plans.agents import GroupOfAgents
 from sf.plans.blame import blamed_on_plan
-from sf.plans.columns import PREFIX, observation_leaf, own_name, read_fragment
+from sf.plans.columns import (
+    PREFIX,
+    acted_fields,
+    expect_columns,
+    fitting,
+    not_as_before,
+    observation_leaf,
+    own_name,
+    read_fragment,
+)  # fmt: skip
 from sf.plans.flat_weights import read_weights
 from sf.plans.mailbox import Items, Mailbox, OrdersTaken
 from sf.plans.numpy_acting import act_in_numpy
@@ -96,6 +105,8 @@ class PlanActor:
         self._like: dict[str, Any] | None = None
         """The names and shapes of what is published."""
         self.columns = columns
+        self._acted = [acted_fields(number, columns) for number in range(len(self.names))]
+        """By policy: the fields of the columns that it gives when it acts."""
         self.leaf = observation_leaf(context.info)
         self._trajectories = Trajectories(self.slots, self.leaf, columns, self.names)
         self.record = inference_record(context.arena, index)
@@ -237,28 +248,25 @@ class PlanActor:
             slots.actions[slot, t, rows] = actions
             columns = {f"state_in_{i}": state for i, state in enumerate(before)} | extra
             columns |= {f"state_out_{i}": np.asarray(after) for i, after in enumerate(following)}
+            self._store(number, columns, slot, t, rows)
             agents.keep_states(number, rows, following)
-            for column, values in columns.items():
-                try:
-                    target = slots[PREFIX + own_name(number, column)][slot, t]
-                    if rows is ALL:
-                        np.copyto(target, values)  # refuses what would lose digits
-                    else:
-                        target[rows] = np.asarray(values).astype(target.dtype, casting="same_kind", copy=False)
-                except (KeyError, TypeError, ValueError) as error:
-                    raise self._changed(number, column, values) from error
         for column, values in agents.columns(len(self.names)).items():
             slots[PREFIX + column][slot, t] = values
         slots.policy_version[slot, t] = self._num_steps
         agents.last_actions[:] = slots.actions[slot, t]
         self.record["samples"] += self.topology.rows
 
-    def _changed(self, policy: int, column: str, values: Any) -> UsageError:
-        known = self.columns.get(own_name(policy, column), "missing")
-        return UsageError(
-            f"Policy {self.names[policy]!r} gave the column {column!r} as {Column.of(values)}, but for a batch of "
-            f"zeros it was {known}. A column has the same type and shape in every call."
-        )
+    def _store(self, number: int, columns: Mapping[str, Any], slot: int, t: int, rows: Any) -> None:
+        """States and extra columns of the rows of a policy."""
+        name, acted = self.names[number], self._acted[number]
+        if columns.keys() != acted.keys():
+            expect_columns(name, columns.keys(), acted.keys(), "Acting")
+        for column, values in columns.items():
+            target = self.slots[acted[column]][slot, t]
+            try:
+                target[rows] = fitting(values, target if rows is ALL else target[rows])
+            except (TypeError, ValueError, FloatingPointError) as error:
+                raise not_as_before(name, column, values, self.columns[own_name(number, column)]) from error
 
     def _compute(self, number: int, observations: Array, states: list[Array], actions: Array, rewards: Array) -> Any:
         """What a policy says of some rows: actions, states and extra columns."""

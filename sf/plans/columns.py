@@ -7,7 +7,9 @@ policy>/<name>``. So a fragment of a remote worker is read straight from its slo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -69,8 +71,68 @@ def columns_of(policies: Mapping[str, Policy]) -> dict[str, Column]:
                     "column of another name."
                 )
             if key not in COMMON:
-                found[own_name(number, key)] = column
+                found[own_name(number, key)] = replace(column, by_postprocessing=key not in dummy)
     return found
+
+
+def acted_columns(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Those that are there before postprocessing."""
+    return {name: column for name, column in columns.items() if not column.by_postprocessing}
+
+
+def acted_fields(policy: int, columns: Mapping[str, Column]) -> dict[str, str]:
+    """The fields of a slot for states and extra columns of a policy, by their names in batches."""
+    names = columns_for(policy, acted_columns(columns))
+    return {name: PREFIX + field for name, field in names.items() if field != name}
+
+
+def expect_columns(policy: str, gave: Collection[str], expected: Collection[str], did: str) -> None:
+    """Refuses columns that are missing or new.
+
+    Args:
+        policy: its name.
+        gave: names that it gave now.
+        expected: names that it gave for a batch of zeros.
+        did: what it did, for the message.
+
+    Raises:
+        UsageError: they are not the same.
+    """
+    for count, names in (("no", set(expected) - set(gave)), ("a new", set(gave) - set(expected))):
+        if names:
+            raise UsageError(
+                f"{did} of policy {policy!r} gave {count} column {', '.join(map(repr, sorted(names)))}, unlike for a "
+                "batch of zeros. Give the same columns in every call."
+            )
+
+
+def fitting(values: Any, target: Array) -> Array:
+    """The values as the type of a part of shared memory; floating-point numbers are rounded to it.
+
+    Raises:
+        TypeError: a whole number or a truth value would become another one.
+        ValueError: they have another shape.
+        FloatingPointError: a number is too large.
+    """
+    array = np.asarray(values)
+    if array.shape != target.shape:
+        raise ValueError("another shape")
+    if array.dtype == target.dtype or np.can_cast(array.dtype, target.dtype, "safe"):
+        return array
+    if array.dtype.kind in "iu" and target.dtype.kind in "iu" and array.size:
+        limits = np.iinfo(target.dtype)
+        if not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+            raise TypeError("out of range")
+    with np.errstate(over="raise"):
+        return array.astype(target.dtype, casting="same_kind")
+
+
+def not_as_before(policy: str, column: str, values: Any, before: Column) -> UsageError:
+    """The error for a column that cannot be stored."""
+    return UsageError(
+        f"Policy {policy!r} gave the column {column!r} as {Column.of(values)}, but for a batch of zeros it was "
+        f"{before}. A column has the same type and shape in every call."
+    )
 
 
 def own_name(policy: int, column: str) -> str:

@@ -94,6 +94,8 @@ class Column:
     shape: tuple[int, ...]
     may_be_whole: bool = False
     """Read as integers where all numbers of a fragment are whole: so a 1 may become 1.5 later, as in a list."""
+    by_postprocessing: bool = False
+    """Added after a policy has acted."""
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"

@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.plans.agents import GroupOfAgents
-from sf.plans.columns import POLICY, PREFIX, columns_for, own_name
+from sf.plans.columns import (
+    NOT_SENT,
+    OF_THE_SLOT,
+    POLICY,
+    PREFIX,
+    acted_columns,
+    columns_for,
+    expect_columns,
+    fitting,
+    not_as_before,
+    own_name,
+)  # fmt: skip
 from sf.plans.episode import PlanEpisode, others
 from sf.plans.policy import Policy
 from sf.plans.postprocessing import Cuts
@@ -115,13 +126,17 @@ class Trajectories:
         at_once = getattr(policy, "postprocess_fragment", None)
         if at_once is None or len(self._names) > 1:
             return False
-        columns = columns_for(number, self._columns)
+        columns = columns_for(number, acted_columns(self._columns))
         before = {name: self._slots[PREFIX + field][slot] for name, field in columns.items()}
         before |= {"terminateds": self._slots.terminated[slot], "truncateds": self._slots.truncated[slot]}
         added = at_once(before, after, cuts)
-        for name, values in (added or {}).items():
-            self._slots[PREFIX + columns[name]][slot] = values
-        return added is not None
+        if added is None:
+            return False
+        given = columns_for(number, self._columns)
+        expect_columns(self._names[number], columns.keys() | added.keys(), given.keys(), "Postprocessing")
+        for name, values in added.items():
+            self._store(number, name, given[name], values, slot)
+        return True
 
     def _one_by_one(self, slot: int, policies: Sequence[Policy], followed: Mapping[int, Any]) -> None:
         """The agents of an episode see the steps of each other, before they were postprocessed."""
@@ -164,12 +179,21 @@ class Trajectories:
         slots, places = self._slots, (slot, steps, row)
         found = {"obs": slots.observations[self._leaf][places], "actions": slots.actions[places]}
         found |= {"terminateds": slots.terminated[places], "truncateds": slots.truncated[places]}
-        for name, field in columns_for(policy, self._columns).items():
+        for name, field in columns_for(policy, acted_columns(self._columns)).items():
             found[name] = self._columns[field].read(slots[PREFIX + field][places])
         found["infos"] = np.array([{} for _ in steps])
         return SampleBatch(found)
 
     def _write(self, slot: int, part: Part, after: SampleBatch) -> None:
-        columns = columns_for(part.policy, self._columns)
-        for name in after.keys() & columns.keys():  # also what was changed in place
-            self._slots[PREFIX + columns[name]][slot, part.steps, part.row] = after[name]
+        columns, name = columns_for(part.policy, self._columns), self._names[part.policy]
+        expect_columns(name, after.keys() - OF_THE_SLOT - NOT_SENT, columns.keys(), "Postprocessing")
+        for column, field in columns.items():  # also what was changed in place
+            self._store(part.policy, column, field, dict.__getitem__(after, column), (slot, part.steps, part.row))
+
+    def _store(self, policy: int, column: str, field: str, values: Any, places: Any) -> None:
+        stored = self._slots[PREFIX + field]
+        try:
+            stored[places] = fitting(values, stored[places])
+        except (TypeError, ValueError, FloatingPointError) as error:
+            rows = values if isinstance(places, tuple) else [row for step in values for row in step]
+            raise not_as_before(self._names[policy], column, rows, self._columns[field]) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
-from sf.plans.columns import columns_of, observation_leaf, stored_fields
+from sf.plans.columns import acted_columns, columns_of, observation_leaf, stored_fields
 from sf.plans.environments import env_name, registration
 from sf.plans.mailbox import Mailbox
 from sf.plans.policy_map import PolicyMap
@@ -86,6 +86,8 @@ def wire_workers(
     """
     source, info = program.look
     columns = columns_of(local.policy_map)
+    if not program.postprocesses:
+        columns = acted_columns(columns)
     config = _config(settings, num_workers, in_process, info.num_agents)
     config = resolve(config, info, cores=usable_cores())
     config, source = vectorized(config, source, info)

@@ -105,12 +105,24 @@ class Speaking(Policy):
             r"column 'flag' as float64\[\], but for a batch of zeros it was bool\[\]",
         ),
         ({"before": {"x": 1.0}, "later": {"x": [1.0, 2.0]}}, r"column 'x' as float64\[2\], but .* was float64\[\]"),
-        ({"before": {}, "later": {"late": 1}}, r"column 'late' as int64\[\], but for a batch of zeros it was missing"),
+        ({"before": {}, "later": {"late": 1}}, "Acting of policy 'default_policy' gave a new column 'late'"),
+        ({"before": {"early": 1}, "later": {}}, "gave no column 'early', unlike for a batch of zeros"),
+        ({"before": {"x": np.int8(1)}, "later": {"x": 1000}}, r"column 'x' as int64\[\], but .* was int8\[\]"),
+        ({"before": {"x": np.uint8(1)}, "later": {"x": -1}}, r"column 'x' as int64\[\], but .* was uint8\[\]"),
+        ({"before": {"x": np.float32(1)}, "later": {"x": 1e300}}, r"column 'x' as float64\[\], but .* was float32\[\]"),
     ],
 )
 def test_columns_that_cannot_be_stored_are_named(settings: dict[str, Any], message: str) -> None:
     with WorkerSet(Speaking, {"env": TEN_STEPS, **settings}) as workers, pytest.raises(UsageError, match=message):
         workers.local_worker().sample()
+
+
+def test_numbers_of_another_type_that_fit_are_stored() -> None:
+    settings = {"before": {"x": np.int8(1), "y": np.float32(1)}, "later": {"x": 100, "y": 0.1}}
+    with WorkerSet(Speaking, {"env": TEN_STEPS, "rollout_fragment_length": 5, **settings}) as workers:
+        batch = workers.local_worker().sample()
+    assert (batch["x"].tolist(), batch["x"].dtype) == ([1, 100, 100, 100, 100], np.int8)
+    assert batch["y"].tolist() == [np.float32(1)] + [np.float32(0.1)] * 4
 
 
 def answers(workers: WorkerSet) -> list[float]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sf.plans import SampleBatch, WorkerSet, build_torch_policy
+from sf.errors import UsageError
+from sf.plans import Policy, SampleBatch, WorkerSet, build_torch_policy
 from tests.helpers.planned import TEN_STEPS, pull
 
 
@@ -64,3 +65,51 @@ def test_postprocessing_of_one_agent_sees_no_others() -> None:
         first, second = (workers.local_worker().sample() for _ in range(2))
         assert first["total"].tolist() == [10.0] * 10 + [5.0] * 5
         assert second["total"].tolist() == [10.0] * 15
+
+
+class Adding(Policy):
+    """Adds one set of columns to a batch of zeros and another one to steps; one of them when it acts."""
+
+    def compute_actions(self, obs_batch: Any, *rest: Any, **more: Any) -> Any:
+        rows = len(obs_batch)
+        return np.zeros(rows, np.int64), [], {"acted": np.ones(rows, np.int32)}
+
+    def postprocess_trajectory(self, sample_batch: SampleBatch, *rest: Any) -> SampleBatch:
+        added = self.config["later" if sample_batch["rewards"].any() else "before"]
+        assert not added.keys() - {"acted"} & sample_batch.keys(), "what it adds is not there before"
+        for name, value in added.items():
+            if value is None:
+                del sample_batch[name]
+            else:
+                sample_batch[name] = np.full(sample_batch.count, value)
+        return sample_batch
+
+
+class AddingAtOnce(Adding):
+    def postprocess_fragment(self, columns: Any, after: Any, cuts: Any) -> Any:
+        return {name: np.full(columns["rewards"].shape, value) for name, value in self.config["later"].items()}
+
+
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_columns_that_postprocessing_adds_are_kept(batch_mode: str) -> None:
+    settings = {"before": {"a": 1, "b": np.int8(1)}, "later": {"a": 1.5, "b": 3}, "batch_mode": batch_mode}
+    with WorkerSet(Adding, {"env": TEN_STEPS, "rollout_fragment_length": 20, **settings}) as workers:
+        batch = workers.local_worker().sample()
+    assert {name: set(batch[name]) for name in ("a", "b", "acted")} == {"a": {1.5}, "b": {3}, "acted": {1}}
+
+
+@pytest.mark.parametrize("policy", [Adding, AddingAtOnce])
+@pytest.mark.parametrize(
+    ("before", "later", "message"),
+    [
+        ({"a": np.int32(1)}, {"a": 1.5}, r"column 'a' as float64\[\], but for a batch of zeros it was int32\[\]"),
+        ({"a": True}, {"a": 2.5}, r"column 'a' as float64\[\], but for a batch of zeros it was bool\[\]"),
+        ({"a": np.int8(1)}, {"a": 300}, r"column 'a' as int64\[\], but for a batch of zeros it was int8\[\]"),
+        ({"a": 1}, {}, "Postprocessing of policy 'default_policy' gave no column 'a', unlike for a batch of zeros"),
+        ({}, {"a": 1}, "Postprocessing of policy 'default_policy' gave a new column 'a'"),
+    ],
+)
+def test_columns_that_postprocessing_changes_are_named(policy: Any, before: Any, later: Any, message: str) -> None:
+    settings = {"env": TEN_STEPS, "before": before, "later": later}
+    with WorkerSet(policy, settings) as workers, pytest.raises(UsageError, match=message):
+        workers.local_worker().sample()
