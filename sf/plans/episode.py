@@ -41,6 +41,11 @@ Agents = dict[int, tuple[Any, SampleBatch]]
 """One episode: the policy of each agent, and its steps before they are postprocessed."""
 
 
-def others(agents: Agents, agent_id: int) -> Agents:
-    """All agents but one."""
-    return {other: pair for other, pair in agents.items() if other != agent_id}
+def postprocessed(agents: Agents, agent_id: int, episode: PlanEpisode) -> SampleBatch:
+    """The steps of an agent after its postprocessing, which may change them in place: the others see a copy."""
+    policy, steps = agents[agent_id]
+    others = {other: pair for other, pair in agents.items() if other != agent_id}
+    own = steps.copy() if others else steps
+    own.after = steps.after
+    batch: SampleBatch = policy.postprocess_trajectory(own, others, episode)
+    return batch

@@ -21,7 +21,7 @@ from sf.plans.columns import (
     not_as_before,
     own_name,
 )  # fmt: skip
-from sf.plans.episode import PlanEpisode, others
+from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.policy import Policy
 from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column
@@ -153,9 +153,7 @@ class Trajectories:
             agents = {self._agent_of(part): (policies[part.policy], part.batch) for part in parts}
             for part in parts:
                 if part.policy in followed:
-                    policy, agent = policies[part.policy], self._agent_of(part)
-                    after = policy.postprocess_trajectory(part.batch, others(agents, agent), episode)
-                    self._write(slot, part, after)
+                    self._write(slot, part, postprocessed(agents, self._agent_of(part), episode))
 
     def _agent_of(self, part: Part) -> int:
         return part.row % self._topology.agents_per_env

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sf.plans.episode import PlanEpisode, others
+from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
 from sf.plans.generators import OwnGenerators
 from sf.plans.policy import Policy
@@ -292,10 +292,7 @@ class WholeEpisodes:
             agent = int(dict.__getitem__(batch, "agent_index")[0])
             agents[agent] = self._policies.get_policy(name), batch
             episode.add(agent, name, batch)
-        return [
-            (name, policy.postprocess_trajectory(batch, others(agents, agent), episode))
-            for (name, _), (agent, (policy, batch)) in zip(ended, agents.items(), strict=True)
-        ]
+        return [(name, postprocessed(agents, agent, episode)) for (name, _), agent in zip(ended, agents, strict=True)]
 
     def take(self, steps: int) -> Batch | None:
         """The oldest whole episodes, as many as have so many steps together; None where there are fewer."""

@@ -54,6 +54,26 @@ def test_postprocessing_sees_the_other_agents_and_the_episode(second: Any, batch
             assert [int(part["parts"][0]) for part in later.split_by_episode()] == [2, 1, 1, 2, 1, 1]
 
 
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_agents_see_each_other_as_they_were_before_postprocessing(batch_mode: str) -> None:
+    def scale(policy: Any, batch: SampleBatch, other_agents: Any = None, episode: Any = None) -> SampleBatch:
+        batch["seen"], batch["others"] = batch["rewards"].copy(), np.zeros_like(batch["rewards"])
+        for _, steps in (other_agents or {}).values():
+            assert "seen" not in steps
+            batch["others"] += steps["rewards"]
+        batch["rewards"] *= 100
+        return batch
+
+    policy = build_torch_policy("Scaling", loss_fn=pull, postprocess_fn=scale)
+    settings = {**TEAM, "batch_mode": batch_mode, "rollout_fragment_length": 25}
+    with WorkerSet({"a": (policy,), "b": (policy,)}, settings, lambda agent: "ab"[agent]) as workers:
+        both = workers.local_worker().sample().policy_batches
+    assert (both["a"]["seen"] != 0).any()
+    assert (both["a"]["rewards"] == both["a"]["seen"] * 100).all()
+    for one, other in ("ab", "ba"):
+        assert (both[one]["others"] == both[other]["seen"]).all()
+
+
 def test_postprocessing_of_one_agent_sees_no_others() -> None:
     def look_alone(policy: Any, batch: SampleBatch, other_agents: Any = None, episode: Any = None) -> SampleBatch:
         assert not other_agents
