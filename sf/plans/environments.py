@@ -16,6 +16,7 @@ import cloudpickle
 
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.place import parameters_of
+from sf.plans.program import packed
 from sf.spaces import EnvInfo
 
 CONFIGS = "config", "env_config", "env_context"
@@ -45,7 +46,8 @@ def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> Loo
         whole = next((name for name in CONFIGS if name in parameters_of(env)), None)
         source = EnvSource(env_name(env), dict(env_config) if whole is None else {whole: dict(env_config)}, env)
     factory, vector_factory = (make and ByValue(make) for make in (source.factory, source.vector_factory))
-    source = replace(source, kwargs=Arguments(source.kwargs), factory=factory, vector_factory=vector_factory)
+    kwargs = Arguments(source.kwargs)
+    source = replace(source, kwargs=kwargs, factory=factory, vector_factory=vector_factory, registration=None)
     return Look(source, probe(source))
 
 
@@ -79,13 +81,41 @@ class Arguments(dict[str, Any]):
         return pickle.loads, (cloudpickle.dumps(dict(self)),)
 
 
-def registration(source: EnvSource) -> Any:
-    """What Gymnasium knows of an environment that no module registers, for workers to register it too; None else."""
+def registrations(source: EnvSource) -> tuple[bytes, ...]:
+    """What Gymnasium knows of environments that only this program may have registered, for workers to register it too.
+
+    An environment of a plan may make others of them.
+
+    Raises:
+        UsageError: the environment of the plan cannot be sent.
+    """
     import gymnasium
+
+    sent = []
+    for spec in gymnasium.registry.values():
+        is_own = spec.id == source.env_id and source.factory is None and not source.modules
+        try:
+            if is_own or not _is_of_gymnasium(spec):
+                sent.append(packed(f"The environment {spec.id}", _resolved(spec)))
+        except Exception:
+            if is_own:
+                raise
+    return tuple(sent)
+
+
+def _is_of_gymnasium(spec: Any) -> bool:
+    makes = [make for make in (spec.entry_point, spec.vector_entry_point) if make is not None]
+    return all(isinstance(make, str) and make.startswith("gymnasium.") for make in makes)
+
+
+def _resolved(spec: Any) -> Any:
+    """With functions and classes of the script in the place of their names."""
     from gymnasium.envs.registration import load_env_creator
 
-    spec = None if source.factory is not None or source.modules else gymnasium.registry.get(source.env_id)
-    if spec is not None and isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        entry_point: Any = load_env_creator(spec.entry_point)
-        return replace(spec, entry_point=entry_point)
-    return spec
+    names = {field: getattr(spec, field) for field in ("entry_point", "vector_entry_point")}
+    found: dict[str, Any] = {
+        field: load_env_creator(make)
+        for field, make in names.items()
+        if isinstance(make, str) and make.startswith("__main__:")
+    }
+    return replace(spec, **found)

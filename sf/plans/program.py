@@ -50,8 +50,8 @@ class Program:
     """How to make the environment, and its spaces."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Those of the workers."""
-    registered: Any = None
-    """What Gymnasium knows of the environment, where only the program of the driver may have registered it."""
+    registered: Sequence[bytes] = ()
+    """What Gymnasium knows of environments that only the program of the driver may have registered."""
 
     def to_bytes(self) -> bytes:
         """With functions and classes that are defined in a script or in other functions.
@@ -80,7 +80,7 @@ def packed(what: str, thing: Any) -> bytes:
 def unpacked(text: bytes) -> Program:
     """The inverse of `Program.to_bytes`, in a worker."""
     program: Program = cloudpickle.loads(text)
-    if (spec := program.registered) is not None:
+    for spec in map(cloudpickle.loads, program.registered):
         gymnasium.registry.setdefault(spec.id, spec)
     return program
 

@@ -11,7 +11,7 @@ from typing import Any
 from sf.config import Config, FaultConfig, InferenceConfig, LearnerConfig, RolloutConfig, RunConfig, check
 from sf.machine.cores import usable_cores
 from sf.plans.columns import acted_columns, columns_of, observation_leaf, stored_fields
-from sf.plans.environments import env_name, registration
+from sf.plans.environments import env_name, registrations
 from sf.plans.mailbox import Mailbox
 from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Column, Program
@@ -95,8 +95,10 @@ def wire_workers(
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
     further: dict[str, Any] = {"columns": columns}
-    sent = replace(program, registered=registration(source))
-    further |= {"program": program, "worker": local} if in_process else {"program": sent.to_bytes()}
+    if in_process:
+        further |= {"program": program, "worker": local}
+    else:
+        further["program"] = replace(program, registered=registrations(source)).to_bytes()
     workers = [
         spec.with_factories(ACTOR, **further, orders=orders[spec.index], calls=calls[spec.index])
         for spec in specs

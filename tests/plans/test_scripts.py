@@ -71,12 +71,19 @@ def test_first_example_of_the_page_is_a_program(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import threading
 import gymnasium, sf
 from sf.plans import ParallelRollouts, WorkerSet
 from tests.helpers.planned import CountingPolicy, TenSteps
 
 class Mine(TenSteps):
     pass
+
+class Outer(TenSteps):
+    def reset(self, **named):
+        gymnasium.make("Named-v0").reset()
+        gymnasium.make("Lambda-v0").reset()
+        return super().reset(**named)
 
 class Seen:
     def __init__(self, batch):
@@ -87,8 +94,11 @@ def look(batch):
 
 gymnasium.register("Registered-v0", Mine)
 gymnasium.register("Named-v0", "__main__:Mine")
+gymnasium.register("Lambda-v0", lambda: Mine())
+gymnasium.register("Unsent-v0", lambda lock=threading.Lock(): Mine())
+gymnasium.register("Unknown-v0", "__main__:Missing")
 sf.register_env("Ours", Mine)
-for env in (Mine, "Registered-v0", "Named-v0", "Ours"):
+for env in (Outer, "Registered-v0", "Named-v0", "Ours"):
     with WorkerSet(CountingPolicy, {"env": env, "num_workers": 1, "rollout_fragment_length": 10}) as workers:
         rollouts = ParallelRollouts(workers, mode="raw").for_each(look).gather_sync()
         (seen,) = rollouts.take(1)
