@@ -17,7 +17,7 @@ from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
 from sf.plans.rollout_ops import STEPS_SAMPLED
-from sf.plans.saved_state import CHECKPOINTS
+from sf.plans.saved_state import CHECKPOINTS, are_there
 from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.session import ExitReason
@@ -25,6 +25,8 @@ from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from sf.storage.experiment import Experiment
 
+KEPT = 2
+"""Checkpoints."""
 LEAST_RESULT_S = 0.5
 """Between two results, and so between two looks at signals and limits."""
 
@@ -61,7 +63,7 @@ class PlanRun:
                 f"{old} was written by an earlier version of sf, which kept plans in one file. Use that version, or "
                 "start anew with --restart_behavior=restart or another --experiment."
             )
-        if self._checkpoints.exists():
+        if are_there(self._checkpoints):
             trainer.restore(self._checkpoints)
             Console().line(f"Goes on from {self._checkpoints} (iteration {trainer.iteration}).")
         trainer.workers.remote_workers()  # starting them is not training
@@ -128,7 +130,7 @@ class PlanRun:
 
     def _save(self) -> None:
         self._saved_s = time.monotonic()
-        path = self.trainer.save(self._checkpoints)
+        path = self.trainer.save(self._checkpoints, KEPT)
         Console().line(f"Saved {path} (iteration {self.trainer.iteration})")
 
     def _finish(self, reason: str, code: int) -> None:

@@ -25,17 +25,17 @@ PLAIN = bool, int, float, complex, str, bytes, torch.Tensor, type(None)
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints of a plan in the directory of its run."""
 PLAN = "plan"
-KEPT = 2
 
 
-def save(directory: Path, num_steps: int, frames: int, state: Any) -> Path:
-    """Writes a checkpoint beside the one before, which stays; older ones go.
+def save(directory: Path, num_steps: int, frames: int, state: Any, keep: int | None) -> Path:
+    """Writes a checkpoint beside earlier ones.
 
     Args:
         directory: of the checkpoints.
         num_steps: optimizer steps.
         frames: that were sampled.
         state: of the plan.
+        keep: how many remain, this one included; None for all.
 
     Raises:
         UsageError: it holds something that no checkpoint takes.
@@ -45,7 +45,12 @@ def save(directory: Path, num_steps: int, frames: int, state: Any) -> Path:
     torch.save(storable(state, "The state of the plan"), file)
     content = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
     directory.mkdir(parents=True, exist_ok=True)
-    return checkpoint.save(directory, num_steps, frames, {PLAN: content}, {}, KEPT, replace=True)
+    return checkpoint.save(directory, num_steps, frames, {PLAN: content}, {}, keep, replace=True)
+
+
+def are_there(directory: Path) -> bool:
+    """Whether a run goes on from a directory, or is refused because what it holds is damaged."""
+    return bool(checkpoint.list_checkpoints(directory)) or any(directory.glob("damaged_checkpoint_*"))
 
 
 def load(path: Path) -> Any:
@@ -57,7 +62,10 @@ def load(path: Path) -> Any:
     is_one = path.name.startswith(checkpoint.BEGINNING) and path.is_dir()
     found = checkpoint.load(path) if is_one else checkpoint.load_newest(path)
     if found is None or PLAN not in found.tensors:
-        raise CheckpointError(f"There is no checkpoint of a plan in {path}.")
+        raise CheckpointError(
+            f"There is no checkpoint of a plan in {path}. Give the path that save returned, or the directory that it "
+            "was given. A run of sf-plan starts anew with --restart_behavior=restart or another --experiment."
+        )
     return restored(torch.load(io.BytesIO(found.tensors[PLAN].numpy().tobytes()), weights_only=True))
 
 

@@ -121,15 +121,20 @@ class Trainer:
         """See `Policy.compute_single_action`."""
         return self.get_policy(policy_id).compute_single_action(obs)
 
-    def save(self, checkpoint_dir: str | Path) -> str:
+    def save(self, checkpoint_dir: str | Path, keep: int | None = None) -> str:
         """Writes policies, optimizers and counters into a folder of their own; returns its path, for `restore`.
+
+        Args:
+            checkpoint_dir: where the folder is made.
+            keep: how many of those there remain, this one included; None for all.
 
         Raises:
             UsageError: the state of a policy holds something that no checkpoint takes.
             CheckpointError: it could not be written; the one before is as it was.
         """
         state = self.state()
-        return str(save(Path(checkpoint_dir), state["num_steps"], int(state["counters"].get(STEPS_SAMPLED, 0)), state))
+        frames = int(state["counters"].get(STEPS_SAMPLED, 0))
+        return str(save(Path(checkpoint_dir), state["num_steps"], frames, state, keep))
 
     def restore(self, checkpoint_path: str | Path) -> None:
         """Goes on from what `save` has written; episodes that are under way go on.

@@ -262,13 +262,15 @@ def test_d46_iterations_and_restored_counters(tmp_path: Path) -> None:
 
 
 def test_d46_a_damaged_checkpoint_leaves_the_one_before(tmp_path: Path) -> None:
-    """As a power failure would leave it; two are kept, and a path of `save` names one of them."""
+    """As a power failure would leave it; a path of `save` names one, and all are kept unless told otherwise."""
     settings = {**CARTPOLE, "rollout_fragment_length": 50, "train_batch_size": 50}
     with A2C(settings) as trainer:
         paths = []
         for _ in range(3):
             trainer.train()
             paths.append(Path(trainer.save(tmp_path)))
+        assert all(path.exists() for path in paths)
+        trainer.save(tmp_path, keep=2)
         assert [path.exists() for path in paths] == [False, True, True]
     (paths[2] / "tensors.safetensors").write_bytes(b"")
     with A2C(settings) as other:

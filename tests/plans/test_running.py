@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from examples.plans.a2c import A2C as A2CTrainer
 from examples.plans.dqn import DQN
 from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.config.plan import PlanConfig
-from sf.errors import ExitCode, UsageError
+from sf.errors import CheckpointError, ExitCode, UsageError
 from sf.plans.running import run_plan
+from sf.storage.experiment import Experiment
 
 A2C = "examples/plans/a2c.py"
 SMALL = "--env=CartPole-v1", "--rollout_fragment_length=20", "--train_batch_size=80", "--num_envs_per_worker=2"
@@ -75,6 +77,20 @@ def test_a_plan_of_an_earlier_version_is_not_begun_at_zero(tmp_path: Path) -> No
     refused = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=400")
     assert refused.returncode == ExitCode.CHECKPOINT, refused.stderr
     assert "plan.pt was written by an earlier version of sf" in refused.stderr
+
+
+@pytest.mark.parametrize(("left", "begins"), [(".incoming-1", True), ("damaged_checkpoint_000000001_1", False)])
+def test_only_an_earlier_checkpoint_is_gone_on_from(tmp_path: Path, left: str, begins: bool) -> None:
+    """A kill before the first save, or during it, leaves a directory without one."""
+    Experiment(str(tmp_path), "default_plan", "resume").close()
+    (tmp_path / "default_plan" / "checkpoints" / left).mkdir(parents=True)
+    settings = {"env": "CartPole-v1", "num_workers": 0, "rollout_fragment_length": 20, "train_batch_size": 20}
+    limits = PlanConfig(train_dir=str(tmp_path), train_for_env_steps=20)
+    if begins:
+        assert run_plan(A2CTrainer, settings, limits) == ExitCode.FINISHED
+    else:
+        with pytest.raises(CheckpointError, match="start from zero with --restart_behavior=restart"):
+            run_plan(A2CTrainer, settings, limits)
 
 
 def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
