@@ -25,8 +25,8 @@ from sf.processes.child import KILL_GRACE_S, Child, spawned
 from sf.processes.process import Ready
 from sf.processes.simulators import Simulators
 
-RETURNED, ENDED, RAISED = range(3)
-"""How a call came back: with a result, with `StopIteration`, or with an exception."""
+RETURNED, ENDED, RAISED, UNREADABLE = range(4)
+"""How a call came back: with a result, with `StopIteration`, with an exception, or as what nothing can be made of."""
 
 
 class Actor:
@@ -47,8 +47,11 @@ class Actor:
         self._recipe = packed(f"The actor {self.name}", (make, arguments, named))
         self._line: Line | None = None
         self._end: Callable[[], Any] | None = None
-        self.remote = RemoteMethods(self)
+
+    @property
+    def remote(self) -> RemoteMethods:
         """Its methods."""
+        return RemoteMethods(self)
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Future[Any]:
         """Has it carry out a method; ``apply`` calls a function with the object instead.
@@ -60,7 +63,7 @@ class Actor:
         if self._end is None:
             self._begin()
         assert self._line is not None
-        return self._line.send(call)
+        return self._line.send(call, self)
 
     def stop(self) -> None:
         """Ends the process; calls that are under way fail."""
@@ -89,7 +92,7 @@ class RemoteMethods:
     """Methods of an actor that return futures."""
 
     def __init__(self, actor: Actor) -> None:
-        self._actor = weakref.proxy(actor)
+        self._actor = actor
 
     def __getattr__(self, method: str) -> Callable[..., Future[Any]]:
         if method.startswith("__"):
@@ -103,34 +106,51 @@ class Line:
     def __init__(self, name: str, connection: Connection) -> None:
         """Begins to read."""
         self._name, self._connection, self._lock = name, connection, threading.Lock()
-        self._pending: collections.deque[Future[Any]] = collections.deque()
+        self._pending: collections.deque[tuple[Future[Any], Any]] = collections.deque()
+        """Calls under way, and what must stay alive for them."""
         self._is_over = False
         threading.Thread(target=self._read, name=f"answers of {name}", daemon=True).start()
 
-    def send(self, call: bytes) -> Future[Any]:
-        """Returns what will come back."""
+    def send(self, call: bytes, sender: Any) -> Future[Any]:
+        """Returns what will come back; the sender stays alive until then."""
         future: Future[Any] = Future()
         with self._lock:
             if self._is_over:
                 raise UsageError(f"The actor {self._name} has ended. Make a new one.")
-            self._pending.append(future)
+            self._pending.append((future, sender))
             with contextlib.suppress(OSError):  # its end is seen by the thread
                 self._connection.send_bytes(call)
         return future
 
     def _read(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                how, result = cloudpickle.loads(self._connection.recv_bytes())
-                future = self._pending.popleft()
-                if how == RAISED:
-                    future.set_exception(OperatorFailed(f"The actor {self._name} raised {result}"))
-                else:
-                    future.set_result(END if how == ENDED else result)
-        with self._lock:
-            self._is_over = True
-        for future in self._pending:
-            future.set_exception(WorkerCrashed(f"The process of the actor {self._name} has ended."))
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._answer(self._connection.recv_bytes())
+        finally:
+            with self._lock:
+                self._is_over = True
+            for future, _ in self._pending:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(WorkerCrashed(f"The process of the actor {self._name} has ended."))
+            self._pending.clear()
+
+    def _answer(self, text: bytes) -> None:
+        """The oldest call; nothing waits for one that was cancelled."""
+        future, _ = self._pending.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            how, result = cloudpickle.loads(text)
+        except BaseException as error:
+            how, result = UNREADABLE, f"{type(error).__name__}: {error}"
+        if how == RAISED:
+            future.set_exception(OperatorFailed(f"The actor {self._name} raised {result}"))
+        elif how == UNREADABLE:
+            told = f"The actor {self._name} returned what cannot be unpickled here: {result}. Return plain data."
+            future.set_exception(OperatorFailed(told))
+        else:
+            future.set_result(END if how == ENDED else result)
 
 
 def serve(tell: Callable[[Any], None], connection: Connection, recipe: bytes) -> None:

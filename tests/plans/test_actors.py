@@ -68,6 +68,25 @@ def test_actors_of_other_processes_work_and_end() -> None:
         actor.remote.fails()
 
 
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return (int, ("no number",))
+
+
+def test_actor_answers_after_a_cancelled_call_and_a_result_that_cannot_be_read() -> None:
+    remote = Actor(ParallelIteratorWorker, range(3)).remote
+    cancelled = remote.apply(lambda _: "no one waits")
+    assert cancelled.cancel()
+    unreadable = remote.apply(lambda _: Unreadable())
+    with pytest.raises(OperatorFailed, match="returned what cannot be unpickled here: ValueError: invalid literal"):
+        unreadable.result(60)
+    crashed, cancelled = (remote.apply(lambda _: os.kill(os.getpid(), signal.SIGKILL)) for _ in range(2))
+    cancelled.cancel()
+    with pytest.raises(WorkerCrashed):
+        crashed.result(60)
+    assert Actor(ParallelIteratorWorker, range(3)).remote.apply(lambda _: 7).result(60) == 7
+
+
 @pytest.fixture(scope="module")
 def buffers() -> Iterator[list[Actor]]:
     """In two processes."""
