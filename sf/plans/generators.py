@@ -1,4 +1,4 @@
-"""The global generators of a program: seeded for a plan, and left alone by its local samples."""
+"""Generators and threads of a program: the generators are seeded for a plan; its local samples leave both alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from typing import Any
 
 import numpy as np
 import torch
+
+
+class OneThread:
+    """Within ``with`` torch computes with one thread, as in a worker; afterwards with as many as before."""
+
+    def __enter__(self) -> None:
+        self._outside = torch.get_num_threads()
+        if self._outside != 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._outside != 1:
+            torch.set_num_threads(self._outside)
 
 
 class OwnGenerators:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
-from sf.plans.generators import OwnGenerators
+from sf.plans.generators import OneThread, OwnGenerators
 from sf.plans.policy import Policy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
@@ -155,7 +155,7 @@ class RolloutWorker(PolicyMap):
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
-        with self._generators:
+        with self._generators, OneThread():
             if self._sampler is None:
                 self._sampler = Sampler(self._make_fragments(), 0, self, self._settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
