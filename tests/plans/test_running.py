@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import sf
 from examples.plans.a2c import A2C as A2CTrainer
 from examples.plans.dqn import DQN
 from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.config.plan import PlanConfig
 from sf.errors import CheckpointError, ExitCode, UsageError
+from sf.plans.blame import blamed_on_plan
 from sf.plans.running import run_plan
 from sf.storage.experiment import Experiment
 
@@ -167,6 +169,20 @@ def extra(policy, columns, *others):
 
 Mine = A2C.with_updates(default_policy=build_torch_policy("Mine", loss_fn=loss, extra_action_out_fn=extra))
 """
+
+
+def test_plan_beside_the_package_is_none_of_it() -> None:
+    """Also where its name begins as that of the package does."""
+    file = f"{Path(sf.__file__).parent}_mine.py"
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile("1 / 0", file, "exec"), {})
+    told = blamed_on_plan(caught.value, "It")
+    assert told is not None
+    assert f"It raised ZeroDivisionError: division by zero.\n  {file}, line 1" in str(told)
+    with pytest.raises(ValueError, match="needs") as caught_here:
+        exec(compile("raise ValueError('needs')", str(Path(sf.__file__).parent / "own.py"), "exec"), {})
+    stack = caught_here.value.with_traceback(caught_here.tb.tb_next)
+    assert blamed_on_plan(stack, "It") is None
 
 
 def test_typo_that_only_workers_see_ends_the_plan_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
