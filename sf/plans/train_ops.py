@@ -21,10 +21,23 @@ STEPS_TRAINED, AGENT_STEPS_TRAINED = "num_steps_trained", "num_agent_steps_train
 LEARN_TIMER, APPLY_TIMER, COMPUTE_TIMER, SYNC_TIMER = "learn", "apply_grad", "compute_grads", "update"
 LAST_TARGET_UPDATE, NUM_TARGET_UPDATES = "last_target_update_ts", "num_target_updates"
 LEARNER_INFO = "learner"
-STEPS_OF_GRADIENTS, AGENT_STEPS_OF_GRADIENTS = "steps_of_gradients", "agent_steps_of_gradients"
-"""Gradients that are not applied yet: optimizer steps that led to them, and steps of agents."""
+STEPS_OF_GRADIENTS = "steps_of_gradients"
+"""Optimizer steps that led to the gradients that are not applied yet."""
 Computed = tuple[Any, Mapping[str, Any], int, int, int]
 """Gradients, statistics by policy, steps of environments, steps of agents, and optimizer steps before."""
+
+
+class StepCount(int):
+    """Steps of environments behind gradients, which knows those of agents."""
+
+    agent_steps: int
+
+    @classmethod
+    def of(cls, steps: int, agent_steps: int) -> StepCount:
+        """From both numbers."""
+        count = cls(steps)
+        count.agent_steps = agent_steps
+        return count
 
 
 class TrainOneStep:
@@ -112,17 +125,15 @@ class ComputeGradients:
             gradients, info = self.workers.local_worker().compute_gradients(samples)
             timer.push_units_processed(samples.count)
         metrics.info[LEARNER_INFO] = {DEFAULT_POLICY: info} if isinstance(samples, SampleBatch) else info
-        agent_steps = metrics.info.get(AGENT_STEPS_OF_GRADIENTS, 0) + samples.agent_steps()
-        metrics.info[AGENT_STEPS_OF_GRADIENTS] = agent_steps
-        return gradients, samples.count
+        return gradients, StepCount.of(samples.count, samples.agent_steps())
 
 
 class AverageGradients:
     """From a list of (gradients, count) to their mean and the sum of the counts (row D28)."""
 
     def __call__(self, gradients: Sequence[tuple[Any, int]]) -> tuple[Any, int]:
-        each = [one for one, _ in gradients]
-        return _mean_of(each), sum(count for _, count in gradients)
+        each, counts = [one for one, _ in gradients], [count for _, count in gradients]
+        return _mean_of(each), StepCount.of(sum(counts), sum(map(_agent_steps, counts)))
 
 
 class ApplyGradients:
@@ -144,7 +155,7 @@ class ApplyGradients:
         gradients, count = item
         metrics = LocalIterator.get_metrics()
         metrics.counters[STEPS_TRAINED] += count
-        metrics.counters[AGENT_STEPS_TRAINED] += metrics.info.pop(AGENT_STEPS_OF_GRADIENTS, count)
+        metrics.counters[AGENT_STEPS_TRAINED] += _agent_steps(count)
         with metrics.timers[APPLY_TIMER] as timer:
             self.workers.local_worker().apply_gradients(gradients, metrics.info.pop(STEPS_OF_GRADIENTS, None))
             timer.push_units_processed(count)
@@ -202,8 +213,12 @@ def _note_gradients(item: Computed) -> tuple[Any, int]:
     metrics.counters[STEPS_SAMPLED] += count
     metrics.counters[AGENT_STEPS_SAMPLED] += agent_steps
     metrics.info[LEARNER_INFO], metrics.info[STEPS_OF_GRADIENTS] = dict(info), steps
-    metrics.info[AGENT_STEPS_OF_GRADIENTS] = metrics.info.get(AGENT_STEPS_OF_GRADIENTS, 0) + agent_steps
-    return gradients, count
+    return gradients, StepCount.of(count, agent_steps)
+
+
+def _agent_steps(count: int) -> int:
+    """Those of environments where a function of the plan has made another count."""
+    return getattr(count, "agent_steps", count)
 
 
 class UpdateTargetNetwork:

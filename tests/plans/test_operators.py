@@ -175,6 +175,18 @@ def test_d27_gradients_are_applied_and_only_their_worker_is_updated(together: Wo
     assert apply.shared_metrics.get().counters["num_steps_trained"] == 100
 
 
+def test_d27_steps_of_gradients_that_are_dropped_do_not_count(alone: WorkerSet) -> None:
+    def team(_: int) -> MultiAgentBatch:
+        return MultiAgentBatch({"default_policy": rows(20)}, 10)
+
+    compute = of([0, 1, 2, 3]).for_each(team).for_each(ComputeGradients(alone))
+    apply = compute.batch(2).for_each(AverageGradients()).batch(2).for_each(lambda two: two[0])
+    applied = apply.for_each(ApplyGradients(alone))
+    applied.take(1)
+    counters = applied.shared_metrics.get().counters
+    assert (counters["num_steps_trained"], counters["num_agent_steps_trained"]) == (20, 40)
+
+
 def test_d27_errors(alone: WorkerSet) -> None:
     gradients = [([1.0, 0.0], 10)]
     with pytest.raises(ValueError, match="needs the worker"):
