@@ -50,6 +50,7 @@ class LocalIterator:
         transforms: Sequence[Transform] = (),
         timeout_s: float | None = None,
         name: str = "LocalIterator",
+        on_close: Callable[[], Any] | None = None,
     ) -> None:
         """Builds nothing yet.
 
@@ -59,9 +60,10 @@ class LocalIterator:
             transforms: of an iterator to an iterator, applied one after the other.
             timeout_s: how long to wait for an item; None for as long as it takes.
             name: for messages.
+            on_close: called by each `close`, also before the first item.
         """
         self.source, self.shared_metrics, self.transforms = source, shared_metrics, tuple(transforms)
-        self.timeout_s, self.name = timeout_s, name
+        self.timeout_s, self.name, self._on_close = timeout_s, name, on_close
         self._built: Iterator[Any] | None = None
 
     @classmethod
@@ -98,14 +100,16 @@ class LocalIterator:
         built, self._built = self._built, None
         if built is not None and hasattr(built, "close"):
             built.close()
+        if self._on_close is not None:
+            self._on_close()
 
     def __repr__(self) -> str:
         return self.name
 
     def transform(self, fn: Transform, name: str = "transform") -> LocalIterator:
         """With another transform, of an iterator to an iterator."""
-        transforms = (*self.transforms, fn)
-        return LocalIterator(self.source, self.shared_metrics, transforms, self.timeout_s, f"{self.name}.{name}()")
+        transforms, name = (*self.transforms, fn), f"{self.name}.{name}()"
+        return LocalIterator(self.source, self.shared_metrics, transforms, self.timeout_s, name, self._on_close)
 
     def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
         """Applies a function to each item; one that returns `NOT_READY` is called again with the same item."""
@@ -241,8 +245,7 @@ class LocalIterator:
 
         def read(index: int) -> Iterator[Any]:
             nonlocal has_ended
-            own = queues[index]
-            while True:
+            while (own := queues.get(index)) is not None:
                 if len(own) < max(map(len, queues.values())):
                     yield NOT_READY
                     continue
@@ -258,22 +261,21 @@ class LocalIterator:
                         queue.append(item)
                 yield own.popleft()
 
-        def child(index: int) -> Source:
+        def child(index: int) -> LocalIterator:
+            def end() -> None:
+                if queues.pop(index, None) is not None and not queues:
+                    self.close()
+
             def source(timeout_s: float | None) -> Iterator[Any]:
                 self.timeout_s = timeout_s if self._built is None else self.timeout_s
                 try:
                     yield from read(index)
                 finally:
-                    queues.pop(index, None)
-                    if not queues:
-                        self.close()
+                    end()
 
-            return source
+            return LocalIterator(source, self.shared_metrics, name=f"{self.name}.duplicate[{index}]", on_close=end)
 
-        return [
-            LocalIterator(child(index), self.shared_metrics, name=f"{self.name}.duplicate[{index}]")
-            for index in range(n)
-        ]
+        return [child(index) for index in range(n)]
 
     def union(
         self,
@@ -304,9 +306,13 @@ class LocalIterator:
         is_waited_for = deterministic or round_robin_weights is not None
         timeouts = [None if is_waited_for and weight != "*" else 0.0 for weight in weights]
         children = [
-            LocalIterator(parent.source, metrics, parent.transforms, timeout_s, parent.name)
+            LocalIterator(parent.source, metrics, parent.transforms, timeout_s, parent.name, parent._on_close)
             for parent, timeout_s in zip(parents, timeouts, strict=True)
         ]
+
+        def end() -> None:
+            for each in children:
+                each.close()
 
         def source(timeout_s: float | None) -> Iterator[Any]:
             active = list(zip(weights, children, strict=True))
@@ -329,11 +335,10 @@ class LocalIterator:
                         elif not deterministic:
                             time.sleep(LOOK_AGAIN_S)
             finally:
-                for each in children:
-                    each.close()
+                end()
 
         names = ", ".join(parent.name for parent in parents)
-        return LocalIterator(source, metrics, name=f"union({names})")
+        return LocalIterator(source, metrics, name=f"union({names})", on_close=end)
 
     def _call(self, fn: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function of the plan, which finds the metrics of this chain.

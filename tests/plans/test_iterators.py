@@ -314,6 +314,23 @@ def test_d18_a_child_that_is_closed_is_not_waited_for_and_takes_nothing_with_it(
     assert read == [0, 1, 2], "nothing is read twice"
 
 
+def test_d18_a_child_that_is_closed_before_its_first_item_is_not_waited_for() -> None:
+    a, b, c = of(range(3)).duplicate(3)
+    a.for_each(str).close()
+    c.union(of([7])).close()
+    assert list(b) == [0, 1, 2]
+    assert [list(child) for child in (a, c, b)] == [[], [], []], "a closed one has ended"
+    read: list[int] = []
+    a, b = of(range(3)).for_each(noting(read)).duplicate(2)
+    assert (next(a), next(b)) == (0, 0)
+    a.close()
+    assert list(a) == []
+    assert next(b) == 1
+    b.close()
+    assert list(b) == list(a) == []
+    assert read == [0, 1], "and takes nothing from its source again"
+
+
 def test_d18_a_source_that_has_ended_does_not_begin_again() -> None:
     begun: list[bool] = []
 
