@@ -31,6 +31,8 @@ def act_in_numpy(policy: Any, random: np.random.Generator) -> Callable[[Array], 
     """
     if not (isinstance(policy, TorchPolicy) and type(policy).compute_actions is TorchPolicy.compute_actions):
         return None
+    if "compute_actions" in vars(policy):
+        return None
     hooks, model = policy.hooks, policy.model
     is_plain = type(model) is TorchModel and not model.num_choices and policy.dist_class is TorchCategorical
     replaced = hooks.action_sampler_fn or hooks.action_distribution_fn

@@ -305,6 +305,9 @@ def test_acting_in_numpy_is_acting_with_torch() -> None:
         )
         spaces = policy.observation_space, policy.action_space
         assert act_in_numpy(other(*spaces, {}), np.random.default_rng(1)) is None
+        replaced = A2CPolicy(*spaces, {})
+        replaced.compute_actions = lambda *_: None  # of this object only
+        assert act_in_numpy(replaced, np.random.default_rng(1)) is None
         assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
 
 
