@@ -73,7 +73,7 @@ class WorkerSet:
             ResourceError: the processor is not for several processes.
         """
         self.config = {**SETTINGS, **config}
-        _check(self.config)
+        _check(self.config, _own_settings(policies))
         _expect_processor(self.num_workers)
         self._look = look_at(self.config["env"], self.config["env_config"])
         self._specs = _specs(policies, self._look.info, self.config)
@@ -286,13 +286,25 @@ class WorkerShards:
             sampler.ask()
 
 
+def _named(policies: Policies) -> dict[str, PolicySpec]:
+    named: Mapping[str, Any] = policies if isinstance(policies, Mapping) else {DEFAULT_POLICY: PolicySpec(policies)}
+    return {name: spec if isinstance(spec, PolicySpec) else PolicySpec(*spec) for name, spec in named.items()}
+
+
+def _own_settings(policies: Policies) -> set[str]:
+    """Names of settings that policies have themselves."""
+    names: set[str] = set()
+    for spec in _named(policies).values():
+        defaults = getattr(getattr(spec.policy_class, "hooks", None), "get_default_config", None)
+        names |= {*spec.config, *(defaults() if defaults else ())}
+    return names
+
+
 def _specs(policies: Policies, info: Any, config: Mapping[str, Any]) -> dict[str, PolicySpec]:
     """Each with its spaces and its whole config."""
     own_observations, own_actions = observation_space(info), action_space(info)
-    named: Mapping[str, Any] = policies if isinstance(policies, Mapping) else {DEFAULT_POLICY: PolicySpec(policies)}
     specs = {}
-    for name, given in named.items():
-        spec = given if isinstance(given, PolicySpec) else PolicySpec(*given)
+    for name, spec in _named(policies).items():
         specs[name] = PolicySpec(
             spec.policy_class,
             own_observations if spec.observation_space is None else spec.observation_space,
@@ -312,7 +324,7 @@ def _expect_processor(num_workers: int) -> None:
         ensure_store_order("num_workers=0")
 
 
-def _check(config: Mapping[str, Any]) -> None:
+def _check(config: Mapping[str, Any], own_settings: set[str]) -> None:
     problems = []
     for name, least in (("num_workers", 0), ("num_envs_per_worker", 1), ("rollout_fragment_length", 1)):
         value = config[name]
@@ -323,7 +335,7 @@ def _check(config: Mapping[str, Any]) -> None:
     known = {each.name for each in fields(FaultConfig)}
     if unknown := sorted(set(config["faults"]) - known):
         problems.append(f"faults has no {', '.join(unknown)}. There are {', '.join(sorted(known))}.")
-    for name in config.keys() - SETTINGS.keys():
+    for name in config.keys() - SETTINGS.keys() - own_settings:
         if meant := difflib.get_close_matches(name, SETTINGS, 1, NEAR):
             problems.append(f"There is no setting {name}. Did you mean {meant[0]}?")
     if not config["env"]:

@@ -228,6 +228,13 @@ def test_settings_that_no_worker_can_have(settings: dict[str, Any], message: str
         local(**settings)
 
 
+def test_settings_of_a_policy_may_be_named_nearly_as_those_of_workers() -> None:
+    has_own = TorchPull.with_updates(get_default_config=lambda: {"num_worker": 1})
+    for policies in (has_own, {"default_policy": (CountingPolicy, None, None, {"num_worker": 1})}):
+        with WorkerSet(policies, {"env": TEN_STEPS, "num_worker": 2}) as workers:
+            assert "num_worker" in workers.local_worker().get_policy().config
+
+
 def test_policy_that_cannot_be_sent_is_refused() -> None:
     class Locked(CountingPolicy):
         held = threading.Lock()
