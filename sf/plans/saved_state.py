@@ -83,11 +83,15 @@ def storable(state: Any, where: str) -> Any:
         return {ARRAY: torch.as_tensor(np.array(state))}
     if isinstance(state, Mapping):
         return {name: storable(part, f"{where}/{name}") for name, part in state.items()}
-    if isinstance(state, (list, tuple)):
+    if isinstance(state, list) or type(state) is tuple:
         parts = [storable(part, f"{where}/{index}") for index, part in enumerate(state)]
         return tuple(parts) if isinstance(state, tuple) else parts
     if isinstance(state, (set, frozenset)):
-        return {storable(part, f"{where}/{part}") for part in state}
+        parts = [storable(part, f"{where}/{part}") for part in state]
+        try:
+            return set(parts)
+        except TypeError:  # an array becomes what no set holds
+            raise UsageError(f"{where} is a set of NumPy's numbers. Keep those of Python in it, x.item().") from None
     if isinstance(state, PLAIN):
         return state
     raise UsageError(

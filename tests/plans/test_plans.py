@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from sf.plans import (
     WorkerSet,
     build_trainer,
 )
+from sf.plans.saved_state import storable
 from tests.helpers.planned import TEN_STEPS, CountingPolicy
 
 CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "seed": 1, "num_workers": 0}
@@ -331,6 +332,25 @@ def test_d46_state_of_a_policy_from_scratch_comes_back_as_it_was(tmp_path: Path)
         policy.kept = {"file": Path()}
         with pytest.raises(UsageError, match="policies/default_policy/file is a PosixPath"):
             trainer.save(tmp_path)
+
+
+class Pair(NamedTuple):
+    one: int
+    two: int
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"pair": Pair(1, 2)}, "The state/pair is a Pair. A checkpoint takes numbers"),
+        ({"seen": {np.int64(3)}}, r"The state/seen is a set of NumPy's numbers. Keep those of Python in it"),
+        ({"seen": {(np.float32(3), 1)}}, "The state/seen is a set of NumPy's numbers"),
+    ],
+)
+def test_d46_state_that_would_come_back_as_another_one_is_refused(state: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        storable(state, "The state")
+    assert storable({"seen": {(3.0, 1), "a"}}, "The state") == {"seen": {(3.0, 1), "a"}}
 
 
 def test_settings_that_a_trainer_does_not_have_are_named() -> None:
