@@ -136,7 +136,7 @@ def not_as_before(policy: str, column: str, values: Any, before: Column) -> Usag
 
 
 def own_name(policy: int, column: str) -> str:
-    """Of a column that a policy adds."""
+    """The name of a column that a policy adds."""
     return f"{policy}/{column}"
 
 

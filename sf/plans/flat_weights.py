@@ -12,9 +12,9 @@ from sf.errors import UsageError
 from sf.shared.arena import Array
 
 BYTES_PER_WORD = 4
-"""Of the published vector, which is float32; weights of any type keep their bits."""
+"""The published vector is float32; weights of any type keep their bits."""
 CHECKSUM_BYTES = 8
-"""Of the layout, before the weights."""
+"""A checksum of the layout stands before the weights."""
 
 
 def num_words(weights: Any) -> int:

@@ -70,7 +70,7 @@ class Fragments:
 
     @property
     def version(self) -> int:
-        """Of the newest published weights; -1 for none."""
+        """That of the newest published weights; -1 for none."""
         return self.wired.weights.version
 
     def publish(

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 MOST_SAMPLES = 100
-"""Of which a timer shows the mean."""
+"""Newest measurements, of which a timer shows the mean."""
 
 
 class Timer:

@@ -53,11 +53,11 @@ class PolicyMap:
         return [func(policy, name) for name, policy in self.policy_map.items()]
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
-        """Of all policies, or of some."""
+        """Weights of all policies, or of some."""
         return {name: self.get_policy(name).get_weights() for name in policies or self.policy_map}
 
     def set_weights(self, weights: Mapping[str, Any], global_vars: Mapping[str, Any] | None = None) -> None:
-        """Names of the policies that are told the global variables, if there are any."""
+        """Sets those of the named policies; all policies are told the global variables, if there are any."""
         for name, own in weights.items():
             self.get_policy(name).set_weights(own)
         if global_vars is not None:

@@ -102,7 +102,7 @@ class Column:
 
     @classmethod
     def of(cls, rows: Any) -> Column:
-        """Of rows [n, ...]."""
+        """The column of rows [n, ...]."""
         array = np.asarray(rows)
         return cls(array.dtype.name, array.shape[1:])
 

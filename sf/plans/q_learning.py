@@ -101,7 +101,7 @@ def errors(policy: Any, batch: Any) -> dict[str, Any]:
 
 
 def adam(policy: Any, config: Mapping[str, Any]) -> torch.optim.Optimizer:
-    """Of the network, without its target."""
+    """An optimizer of the network, without its target."""
     return torch.optim.Adam(policy.model.outputs.parameters(), lr=config["lr"])
 
 

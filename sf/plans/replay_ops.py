@@ -141,7 +141,7 @@ class RowBuffer:
         return SampleBatch({**columns, "batch_indexes": rows, "weights": weights.astype(np.float32)})
 
     def update_priorities(self, rows: Array, errors: Array) -> None:
-        """Of rows that were drawn, after their errors of prediction."""
+        """New priorities of rows that were drawn, after their errors of prediction."""
         priorities = np.abs(errors) + self._least
         self._largest = max(self._largest, float(priorities.max()))
         self._shares.set(rows, priorities**self._alpha)
@@ -309,7 +309,7 @@ class UpdatePriorities:
     """After training on a draw: priorities follow the statistic ``td_error`` [n] of each policy."""
 
     def __init__(self, buffer: LocalReplayBuffer | None = None) -> None:
-        """Keeps this buffer; None for the one that the draw comes from."""
+        """Tells this buffer; None for the one that the draw comes from."""
         self._buffer = buffer
 
     def __call__(self, item: tuple[Batch, dict[str, Any]]) -> tuple[Batch, dict[str, Any]]:

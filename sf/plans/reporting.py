@@ -41,7 +41,7 @@ class CollectMetrics:
     """A result: returns and lengths of episodes, counters, timers, and the statistics of learning."""
 
     def __init__(self, workers: WorkerSet, min_history: int = EPISODES_FOR_MEAN) -> None:
-        """Of these workers; means are over so many episodes."""
+        """Reports on these workers; means are over so many episodes."""
         self.workers = workers
         self._episodes: deque[Episode | TeamEpisode] = deque(maxlen=min_history)
 

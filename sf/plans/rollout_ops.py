@@ -125,7 +125,7 @@ class StandardizeFields:
     """(x - mean) / max(1e-4, deviation of the population) of some columns, in each policy."""
 
     def __init__(self, fields: Sequence[str]) -> None:
-        """Of these columns."""
+        """Standardizes these columns."""
         self.fields = list(fields)
 
     def __call__(self, samples: Batch) -> Batch:

@@ -146,7 +146,7 @@ class PlanRun:
         self.monitor.finish(reason, code, {"driver": self._seconds()}, ledger)
 
     def _seconds(self) -> dict[str, float]:
-        """Of the driver, by timer."""
+        """Those of the driver, by timer."""
         timers = self.trainer.plan.shared_metrics.get().timers
         return {name: timer.total for name, timer in timers.items()}
 

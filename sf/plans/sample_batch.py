@@ -31,7 +31,7 @@ class SampleBatch(dict[str, Any]):
         self.accessed_keys: set[str] = set()
         """Columns that were read."""
         self.after: Mapping[str, Any] = {}
-        """Of a trajectory that a worker postprocesses: extra columns for the observation after its last row."""
+        """For a trajectory that a worker postprocesses: extra columns for the observation after its last row."""
         for name, column in self.items():
             if isinstance(column, (list, tuple)):
                 super().__setitem__(name, np.array(column))

@@ -13,7 +13,7 @@ MOST_COUNTED = 1024
 
 
 class StepLags:
-    """Of one worker that learns: optimizer steps before a step minus those that had led to the policy that acted."""
+    """Optimizer steps before a step of a worker that learns, minus those that had led to the policy that acted."""
 
     def __init__(self) -> None:
         """Has seen no step."""

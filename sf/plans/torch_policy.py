@@ -91,7 +91,7 @@ def build_torch_policy(name: str, *, loss_fn: Callable[..., Any] | None = None, 
 
 
 def _no_loss(*_: Any) -> Tensor:
-    """Of a policy that computes its gradients in another way."""
+    """The loss of a policy that computes its gradients in another way."""
     return torch.zeros((), requires_grad=True)
 
 

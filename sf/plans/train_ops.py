@@ -116,7 +116,7 @@ class ComputeGradients:
     """From a batch to gradients and a count, on the local worker, without an update."""
 
     def __init__(self, workers: WorkerSet) -> None:
-        """Of these workers."""
+        """Computes with the local one of these workers."""
         self.workers = workers
 
     def __call__(self, samples: Batch) -> tuple[Any, int]:

@@ -37,14 +37,14 @@ class Wired:
     info: EnvInfo
     shared: Shared
     specs: list[RoleSpec]
-    """Of the rollout processes, each of which acts for itself."""
+    """The rollout processes, each of which acts for itself."""
     bells: list[Doorbell]
-    """Of the workers; they ring the bell of the supervisor when a fragment is full."""
+    """Those of the workers; they ring the bell of the supervisor when a fragment is full."""
     orders: list[Mailbox]
     calls: list[Mailbox]
     """To each worker: what to do with each fragment, and what to do once."""
     weights: PublishedWeights
-    """Of all policies, for the driver to publish."""
+    """Those of all policies, for the driver to publish."""
     columns: Mapping[str, Column]
     leaf: str
     """Name of the observation."""

@@ -26,7 +26,7 @@ class TeamEpisodes:
     """Returns of the episodes of several agents, by policy and of all agents together, from the rewards in batches."""
 
     def __init__(self, num_agents: int) -> None:
-        """Of so many agents in one environment."""
+        """Nothing has been added; an environment has so many agents."""
         self._num_agents = num_agents
         self._sums: dict[tuple[int, int], tuple[float, int]] = {}
         """Return and steps so far, by episode and agent."""
@@ -79,9 +79,9 @@ class TeamEpisode(NamedTuple):
     """An episode of all agents of an environment."""
 
     reward: float
-    """Of all of them together."""
+    """The sum over all of them."""
     length: int
-    """Of the one that went on longest."""
+    """Steps of the one that went on longest."""
     by_policy: list[tuple[str, float]]
     """Policy and return of each agent."""
 

@@ -105,7 +105,7 @@ class WorkerSet:
 
     @property
     def fragments(self) -> RemoteFragments:
-        """Of the remote workers, whose processes begin with this."""
+        """Those of the remote workers, whose processes begin with this."""
         if self._fragments is None:
             self._fragments = RemoteFragments(self._wired(), self._signals)
             self._publish(self._fragments, None)

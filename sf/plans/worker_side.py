@@ -46,7 +46,7 @@ class FragmentTransforms:
     """What a worker does with each of its fragments before the driver sees it."""
 
     def __init__(self, transforms: Sequence[Transform] = ()) -> None:
-        """Transforms from an iterator over batches to an iterator over items, one after the other."""
+        """Keeps transforms from an iterator over batches to an iterator over items, one after the other."""
         self.are_some, self._batches = bool(transforms), list[Any]()
         self._items: Iterator[Any] = self._source()
         for transform in transforms:
