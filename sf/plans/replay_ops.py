@@ -174,7 +174,8 @@ class LocalReplayBuffer:
             prioritized_replay_eps: added to each error, so that no row is never drawn.
             replay_mode: ``independent`` draws rows of each policy by itself; ``lockstep`` draws whole stored batches,
                 so that all policies have the same steps.
-            seed: of the draws; None for one from the global generator of NumPy, which the seed of a plan has seeded.
+            seed: of the draws; None for one from the global generator of NumPy. The seed of a plan has seeded that of
+                the program, but not that of an `Actor`.
 
         Raises:
             ValueError: there is no such mode, or a size is too small.

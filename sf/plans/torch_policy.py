@@ -74,6 +74,8 @@ def build_torch_policy(name: str, *, loss_fn: Callable[..., Any] | None = None, 
                                 constructors, if they have any
     ==========================  =====================================================================
 
+    The model is in evaluation mode, also where it learns; a hook may call ``policy.model.train()``.
+
     Returns:
         A subclass of `TorchPolicy`, and of the mixins.
 

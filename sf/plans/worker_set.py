@@ -138,7 +138,10 @@ class WorkerSet:
         fragments.publish(local.get_weights(), local.num_steps, takers, local.global_vars["timestep"])
 
     def foreach_worker(self, func: Callable[[Any], T]) -> list[T]:
-        """What the function returns for each worker, the local one first; it runs where the worker is."""
+        """What the function returns for each worker, the local one first; it runs where the worker is.
+
+        What it changes there is lost where a worker is replaced: the new one begins with the policies of the plan.
+        """
         found = [self._local.apply(func)]
         if self.num_workers:
             found += self.fragments.call(range(self.num_workers), func)
