@@ -16,9 +16,10 @@ from gymnasium.wrappers import TimeLimit
 from sf.cli import enjoy, evaluate
 from sf.config import Config, ModelConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.limit import StepLimit
+from sf.envs.limit import StepLimit, limited
 from sf.envs.scores import Scores
 from sf.envs.source import is_gymnasium
+from sf.envs.statistics import EPISODE_CONTINUES
 from sf.envs.stepping import Host, make_env_batch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
@@ -266,3 +267,35 @@ def test_the_evaluator_beside_a_training_has_a_limit_too(tmp_path: Path, monkeyp
     assert (done.episodes, done.length, done.num_cut) == (2, 20.0, 2)
     for role in (*roles, evaluator):
         role.close()
+
+
+class Lives(gymnasium.Env[Any, Any]):
+    """A game of several lives that notes the seeds of its resets."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.seeds: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.seeds.append(seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 0.0, False, False, {EPISODE_CONTINUES: True}
+
+
+def test_seeds_after_a_cut_follow_from_the_seed_of_the_environment() -> None:
+    found = []
+    for seed in (3, 3, 4):
+        game = Lives()
+        env = limited(game, 2)
+        env.reset(seed=seed)
+        for _ in range(3):
+            env.step(0)
+            assert env.step(0)[3], "cut"
+            env.reset()
+        found.append(game.seeds[1:])
+    assert found[0] == found[1] != found[2]
+    assert len(set(found[0])) == 3
+    assert None not in found[0]
