@@ -276,6 +276,19 @@ class Update:
         self.optimizer.num_steps = int(state["optimizer.num_steps"])
         if self._schedule.needs_divergence:  # the others follow from the flags and the progress
             self._schedule.value = float(state["learning_rate"])
+        self._limit_loaded_stddev()
+
+    def _limit_loaded_stddev(self) -> None:
+        """Older checkpoints know no limits, which would change ratios between the first two minibatches."""
+        if self._numbers is None:
+            return
+        loaded = self.policy.flat.clone()
+        self._numbers.limit_stddev()
+        if not torch.equal(loaded, self.policy.flat):
+            log.warning(
+                "Some deviations of actions in the checkpoint are beyond the limits %.2g to %.2g; they begin there.",
+                *map(math.exp, self.policy.config.log_stddev_limits),
+            )
 
     def _evaluate(self, minibatch: Minibatch) -> tuple[Evaluation, Transitions]:
         """The transitions that train, and their evaluation by the present policy."""

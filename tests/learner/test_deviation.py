@@ -73,3 +73,18 @@ def test_choices_have_no_such_curve() -> None:
     update.want_summary = True
     train(update, act(policy))
     assert "stddev" not in update.summary()
+
+
+@pytest.mark.parametrize("action", [BOX, MIXED])
+def test_deviations_of_an_older_checkpoint_are_limited_before_the_policy_acts(
+    action: ActionSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    update = Update(make_policy(action), learner_config())
+    state = {name: tensor.clone() for name, tensor in update.state_dict().items()}
+    update.load_state_dict(state)
+    assert not caplog.records
+    (name,) = (name for name in state if name.endswith("log_std"))
+    state[name].fill_(math.log(20.0))
+    update.load_state_dict(state)
+    assert update.state_dict()[name].tolist() == [2.0] * len(state[name])
+    assert "beyond the limits 4.5e-05 to 7.4" in caplog.text
