@@ -7,7 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -17,7 +17,7 @@ import cloudpickle
 
 from sf.errors import UsageError, WorkerCrashed
 from sf.plans.local_iterator import END, OperatorFailed, Transform
-from sf.plans.parallel_iterator import ParallelIterator
+from sf.plans.parallel_iterator import FutureShards, ParallelIterator
 from sf.plans.program import packed
 from sf.plans.worker import RemoteWorker
 from sf.plans.worker_set import WorkerShards
@@ -221,11 +221,12 @@ class ParallelIteratorWorker:
                 return
 
 
-class ActorShards:
+class ActorShards(FutureShards):
     """Actors as the shards of a parallel iterator."""
 
     def __init__(self, actors: Sequence[Any]) -> None:
         """Calls nothing yet."""
+        super().__init__(len(actors))
         self.actors = list(actors)
         self._threads = [None if isinstance(actor, Actor) else ThreadPoolExecutor(1) for actor in self.actors]
         self._asked: list[list[Future[Any]]] = [[] for _ in self.actors]
@@ -239,16 +240,6 @@ class ActorShards:
     def ask(self, shard: int) -> None:
         """See `Shards`."""
         self._asked[shard].append(self._call(shard, "par_iter_next"))
-
-    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
-        """See `Shards`."""
-        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
-        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
-        return [shard for future, shard in first.items() if future in done]
-
-    def take(self, shard: int) -> Any:
-        """See `Shards`."""
-        return self._asked[shard].pop(0).result()
 
     def end(self) -> None:
         """See `Shards`."""

@@ -167,16 +167,34 @@ class _begun:
         self._shards.end()
 
 
-class ThreadShards:
+class FutureShards:
+    """Half of `Shards`, where the items that were asked for are futures."""
+
+    def __init__(self, num_shards: int) -> None:
+        """Nothing is asked for yet."""
+        self._asked: list[list[Future[Any]]] = [[] for _ in range(num_shards)]
+
+    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
+        """See `Shards`."""
+        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
+        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
+        return [shard for future, shard in first.items() if future in done]
+
+    def take(self, shard: int) -> Any:
+        """See `Shards`."""
+        return self._asked[shard].pop(0).result()
+
+
+class ThreadShards(FutureShards):
     """Shards over items that are there, each with a thread of its own."""
 
     def __init__(self, items: Sequence[Iterable[Any]]) -> None:
         """Starts no thread yet."""
+        super().__init__(len(items))
         self._items = items
         self.actors: Sequence[Any] = [f"shard {index}" for index in range(len(items))]
         self._threads: list[ThreadPoolExecutor] = []
         self._iterators: list[Iterator[Any]] = []
-        self._asked: list[list[Future[Any]]] = []
 
     def begin(self, transforms: Sequence[Transform]) -> None:
         """See `Shards`."""
@@ -193,16 +211,6 @@ class ThreadShards:
     def ask(self, shard: int) -> None:
         """See `Shards`."""
         self._asked[shard].append(self._threads[shard].submit(next, self._iterators[shard], END))
-
-    def wait(self, shards: set[int], timeout_s: float | None = None) -> list[int]:
-        """See `Shards`."""
-        first = {self._asked[shard][0]: shard for shard in sorted(shards) if self._asked[shard]}
-        done, _ = wait(first, timeout_s, FIRST_COMPLETED)
-        return [shard for future, shard in first.items() if future in done]
-
-    def take(self, shard: int) -> Any:
-        """See `Shards`."""
-        return self._asked[shard].pop(0).result()
 
     def end(self) -> None:
         """See `Shards`."""
