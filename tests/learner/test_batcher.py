@@ -62,3 +62,26 @@ def test_part_of_a_dataset_is_handed_out_where_it_is_enough(tmp_path: Path) -> N
     assert batch.valid.shape == (lab.slots.topology.rollout, whole), "all that there is"
     assert len(batch["streams"]) == whole
     assert batcher.release() == num_groups
+
+
+@pytest.mark.parametrize("was_trained_on", [False, True])
+def test_what_was_trained_on_of_a_slot_that_is_half_used_outlives_a_resume(
+    tmp_path: Path, was_trained_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_lab(tmp_path)
+    roles = lab.build_all()
+    rows = lab.slots.topology.rows
+    batcher: Batcher = roles[0].source
+    step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) > 0)
+    batcher.trajectories = rows // 2
+    assert batcher.next() is not None
+    assert batcher.release(was_trained_on) == 0
+    saved, batcher._open = batcher.state(), []
+    batcher.load_state(saved)
+    assert batcher.rows_waiting >= rows - rows // 2
+    batcher.trajectories = rows - rows // 2
+    released: list[bool] = []
+    monkeypatch.setattr(batcher.slots, "release", lambda slot, policy_id, was_used: released.append(was_used))
+    assert batcher.next() is not None
+    assert batcher.release(False) == 1
+    assert released == [was_trained_on]
