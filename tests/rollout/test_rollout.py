@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -472,3 +473,21 @@ def test_no_process_accounts_for_time_before_the_first_step(tmp_path: Path) -> N
     assert worker.record["write"] > 0
     for role in roles:
         role.close()
+
+
+def test_every_part_of_a_state_between_an_end_and_its_answer_comes_back(tmp_path: Path) -> None:
+    """Also that an episode has just ended, else its last value would be asked for again, after the next step."""
+    lab = make_lab(tmp_path, "CartPole-v1", async_rl=False, num_envs_per_worker=2, rollout=32)
+    worker, player = lab.build("rollout-0"), Player(lab)
+    group = worker.groups[0]
+    while not group.ended:
+        assert worker.step() | player.step()
+    state = group.state()
+    assert state is not None
+    saved = deepcopy(state)
+    for name in ("slot", "last_slot", "t", "slots_filled", "ended"):
+        setattr(group, name, None)
+    group.load_state(state)
+    assert group.state() == saved
+    assert group.ended
+    assert group.slot is not None
