@@ -299,7 +299,10 @@ def test_d9_estimation_against_a_slow_loop() -> None:
     compute_advantages(plain, 0.7, gamma, use_gae=False)
     returns = [sum(gamma ** (k - t) * [*rewards, 0.7][k] for k in range(t, 10)) for t in range(9)]
     assert plain["advantages"] == pytest.approx(np.array(returns) - values, abs=1e-5)
-    assert compute_advantages.__defaults__ == (0.9, 1.0, True, True)
+    short, long = (SampleBatch({"rewards": rewards, "vf_preds": values}) for _ in range(2))
+    compute_advantages(short, 0.7)
+    compute_advantages(long, 0.7, 0.9, 1.0, use_gae=True, use_critic=True)
+    assert short["advantages"].tolist() == long["advantages"].tolist()
 
 
 def test_lstm_goes_through_a_batch_as_it_does_step_by_step() -> None:
