@@ -369,3 +369,25 @@ def test_a_network_that_drops_at_random_acts_as_it_trains() -> None:
     assert len(policy.model({"obs": seen})[0].unique(dim=0)) == 1
     policy.model.train()
     assert len(policy.model({"obs": seen})[0].unique(dim=0)) > 1
+
+
+def test_a_policy_may_learn_in_training_mode() -> None:
+    """As the page says it: the loss turns it on, and the statistics turn it off."""
+    spread: list[int] = []
+
+    def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
+        model.train()
+        logits, _ = model({"obs": batch["obs"]})
+        spread.append(len(logits.unique(dim=0)))
+        return logits.mean()
+
+    policy = build_torch_policy(
+        "Dropper",
+        loss_fn=loss,
+        stats_fn=lambda policy, batch: {"mode": float(policy.model.eval().training)},
+        make_model=lambda policy, obs_space, action_space, config: Dropping(obs_space, action_space, 2, {}),
+    )(*SPACES, {})
+    rows = SampleBatch({"obs": np.ones((50, 3), np.float32)})
+    assert policy.learn_on_batch(rows)["mode"] == 0
+    assert spread[-1] > 1
+    assert len(policy.model({"obs": torch.ones(50, 3)})[0].unique(dim=0)) == 1
