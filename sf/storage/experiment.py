@@ -272,7 +272,7 @@ class Owner:
                 f"{self.path} was removed while this run used it, or is another run's now, so nothing is saved there. "
                 "Stop this run, and start it again under another name."
             )
-        if self.last_start not in ("", last):  # a file system whose locks exclude nobody, as between some hosts
+        if self.last_start not in ("", last):  # locks of this file system have no effect, as between some hosts
             raise CheckpointError(
                 f"{self.path} is used by another run as well ({last}): its file system locks "
                 "nothing for other machines. So nothing is saved there. Stop one of the two runs, and start it again "
