@@ -177,7 +177,7 @@ class ModelConfig:
     normalize_input: bool = True
     """Shift and scale observations by their running mean and deviation."""
     normalize_returns: bool = True
-    """Let the value head predict returns scaled by their running deviation."""
+    """Let the value head predict returns scaled by their running deviation, without a jump when that changes (PopArt)."""
     obs_subtract_mean: float = 0.0
     """Subtracted from observations that are not normalized."""
     obs_scale: Annotated[float, ABOVE_0] = 1.0

@@ -43,18 +43,20 @@ class Statistics:
     """Keeps the running moments of a policy's inputs and returns and copies them into its normalizers.
 
     The normalizers change only in `fold_in`, once per iteration after the last optimizer step. So what acted is what
-    trains, and a version of the policy never changes its statistics.
+    trains, and a version of the policy never changes its statistics. Values in units of the reward stay as they are
+    when those of the returns change.
     """
 
     def __init__(self, policy: ActorCritic, peers: Peers = ALONE, initial_count: float = 0.0) -> None:
-        self._peers = peers
-        device = policy.flat.device
-        self._normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
+        self._peers, device = peers, policy.flat.device
+        normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
+        self._setters = {name: normalizer.set_moments for name, normalizer in normalizers.items()}
         if policy.return_normalizer is not None:
-            self._normalizers["returns"] = policy.return_normalizer
+            normalizers["returns"] = policy.return_normalizer
+            self._setters["returns"] = policy.set_return_moments
         self.moments = {
-            name: RunningMoments(tuple(norm.mean.shape), device, initial_count)
-            for name, norm in self._normalizers.items()
+            name: RunningMoments(tuple(normalizer.mean.shape), device, initial_count)
+            for name, normalizer in normalizers.items()
         }
 
     @torch.no_grad()
@@ -63,7 +65,7 @@ class Statistics:
         for name, moments in self.moments.items():
             samples = returns if name == "returns" else observations[name.removeprefix("observations.")]
             moments.update(samples, self._peers)
-            self._normalizers[name].set_moments(moments.mean, moments.variance)
+            self._setters[name](moments.mean, moments.variance)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments by name; float64."""

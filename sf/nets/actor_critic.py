@@ -208,6 +208,21 @@ class ActorCritic(nn.Module):
         """From the units of the reward to those of the value head."""
         return values if self.return_normalizer is None else self.return_normalizer.normalize(values)
 
+    @torch.no_grad()
+    def set_return_moments(self, mean: Tensor, variance: Tensor) -> None:
+        """Takes over statistics of returns, scalars of any float type; no value in units of the reward changes.
+
+        The value head is rescaled by as much as its unit (PopArt, van Hasselt et al. 2016, arXiv:1602.07714, section
+        2.2). Otherwise each change of the statistics would move all values, most of all near the start of a run.
+        """
+        normalizer = self.return_normalizer
+        assert normalizer is not None, "returns are not normalized"
+        old_mean, old_std = normalizer.mean.clone(), normalizer.std.clone()
+        normalizer.set_moments(mean, variance)
+        weight, bias = self._value_head_parameters
+        weight.mul_(old_std / normalizer.std)
+        bias.mul_(old_std).add_(old_mean - normalizer.mean).div_(normalizer.std)
+
     def forward(
         self, observations: Observations, state: Tensor | None, resets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -223,8 +223,17 @@ class SlowPPO:
         self.statistics.seen["returns"] += [s.value_target for s in trained]
         for name, place in self.network.normalizers.items():
             mean, variance = self.statistics.moments(name)
+            if name == "returns":
+                self._keep_values(mean, np.sqrt(variance + 1e-8))
             self.network.variables[f"{place}.mean"].copy_(torch.as_tensor(mean))
             self.network.variables[f"{place}.std"].copy_(torch.as_tensor(np.sqrt(variance + 1e-8)))
+
+    def _keep_values(self, mean: Any, std: Any) -> None:
+        """PopArt, van Hasselt et al. 2016, equation 9: std W + mean stays as it was before the statistics change."""
+        old_mean, old_std = self.network.statistics_of_returns
+        weight, bias = (self.network.parameters[f"value_head.{name}"].data for name in ("weight", "bias"))
+        weight.copy_(weight * old_std / float(std))
+        bias.copy_((old_std * bias + old_mean - float(mean)) / float(std))
 
     # -------------------------------------------------------------------------------------------------------- metrics
 

@@ -204,6 +204,24 @@ def test_values_are_in_units_of_the_reward() -> None:
     torch.testing.assert_close(policy.normalize(expected), normalized)
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_values_stay_when_the_statistics_of_returns_change(separate: bool) -> None:
+    """PopArt: the head is rescaled with its unit, whatever the statistics were before."""
+    policy = make_policy(discrete(2), actor_critic_share_weights=not separate)
+    observations = {"obs": torch.randn(6, 4)}
+    values = policy.values(observations)
+    for mean, variance in ((100.0, 400.0), (-3e4, 1e8), (0.5, 1e-4)):
+        policy.set_return_moments(torch.tensor(mean, dtype=torch.float64), torch.tensor(variance, dtype=torch.float64))
+        scale = max(1.0, abs(mean), variance**0.5)
+        torch.testing.assert_close(policy.values(observations), values, rtol=1e-5, atol=1e-5 * scale)
+        torch.testing.assert_close(
+            policy.evaluate(observations, torch.zeros(6, dtype=torch.int64)).normalized_values.detach(),
+            (values - mean) / variance**0.5,
+            rtol=1e-3,
+            atol=1e-4 * scale / variance**0.5,
+        )
+
+
 # --------------------------------------------------------------------------------------------------------- actions
 
 

@@ -1,0 +1,238 @@
+"""Trains on the tasks of the suite: the plain defaults, sets of other flags, and Stable-Baselines3's plain defaults.
+
+    python benchmarks/suite.py [--tasks Pendulum ...] [--systems defaults sb3 ...] [--seeds 1 2 3]
+                               [--sb3-python PATH] [--directory results]
+
+All systems have the same budget of frames. Every run is kept in suite.jsonl and not repeated, so the command can be
+stopped and started at will. The score of a run is the mean return of its last 100 training episodes. `sb3` needs the
+interpreter of an environment with stable-baselines3, see `suite_sb3.py`.
+
+The tables have the interquartile mean of the scores over the seeds with its bootstrapped interval, and the seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+HERE = Path(__file__).parent
+SERIAL = ("--async_rl=False", "--serial_mode=True")
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, and the budget for it in frames."""
+
+    env_id: str
+    budget: int
+    is_box: bool = False
+    """Whether actions are of a Box."""
+    waits: bool = False
+    """Whether a step waits; such a task is too slow for one process."""
+
+
+def _strangers(**tasks: Task) -> dict[str, Task]:
+    return {
+        name: Task(f"strangers:{task.env_id}", task.budget, task.is_box, task.waits) for name, task in tasks.items()
+    }
+
+
+TASKS = {
+    "CartPole": Task("CartPole-v1", 60_000),
+    "Acrobot": Task("Acrobot-v1", 80_000),
+    "Pendulum": Task("Pendulum-v1", 100_000, is_box=True),
+    "MountainCarContinuous": Task("MountainCarContinuous-v0", 100_000, is_box=True),
+    "LunarLander": Task("LunarLander-v3", 300_000),
+    "LunarLanderContinuous": Task("LunarLanderContinuous-v3", 300_000, is_box=True),
+    "BipedalWalker": Task("BipedalWalker-v3", 300_000, is_box=True),
+    "HalfCheetah": Task("HalfCheetah-v5", 300_000, is_box=True),
+    "Hopper": Task("Hopper-v5", 300_000, is_box=True),
+    "Walker2d": Task("Walker2d-v5", 300_000, is_box=True),
+    "Ant": Task("Ant-v5", 300_000, is_box=True),
+    "Swimmer": Task("Swimmer-v5", 300_000, is_box=True),
+    "Reacher": Task("Reacher-v5", 200_000, is_box=True),
+    **_strangers(
+        DoorKey=Task("VectorDoorKey-5x5-v0", 100_000),
+        Unlock=Task("VectorUnlock-v0", 100_000),
+        KeyCorridor=Task("VectorKeyCorridorS3R1-v0", 300_000),
+        Breakout=Task("MinAtarBreakout-v0", 300_000),
+        Asterix=Task("MinAtarAsterix-v0", 300_000),
+        SpaceInvaders=Task("MinAtarSpaceInvaders-v0", 300_000),
+        Arm=Task("Arm-v0", 100_000, is_box=True),
+        Follow=Task("Follow-v0", 60_000, is_box=True),
+        Stock=Task("Stock-v0", 60_000, is_box=True),
+        TicTacToe=Task("TicTacToe-v0", 60_000),
+        Parcels=Task("Parcels-v0", 100_000),
+        **{
+            f"{name}{wait_ms}ms": Task(f"{name}{wait_ms}ms-v0", budget, is_box, waits=True)
+            for name, budget, is_box in (
+                ("CartPole", 60_000, False),
+                ("Pendulum", 100_000, True),
+                ("Follow", 60_000, True),
+            )
+            for wait_ms in (1, 5, 20)
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Flags to compare with the defaults."""
+
+    flags: tuple[str, ...] = ()
+    for_box: tuple[str, ...] = ()
+    """Further ones for actions of a Box."""
+    for_discrete: tuple[str, ...] = ()
+    """Further ones for other actions."""
+    is_serial: bool = True
+
+    def line(self, task: Task) -> tuple[str, ...]:
+        """All flags for this task; a step that waits needs several processes."""
+        mode = SERIAL if self.is_serial and not task.waits else ()
+        return *mode, *self.flags, *(self.for_box if task.is_box else self.for_discrete)
+
+
+def _recipe(minibatch: int, epochs: int, rate: float, *more: str, envs: int = 64, rollout: int = 32) -> tuple[str, ...]:
+    sizes = f"--num_envs_per_worker={envs}", f"--rollout={rollout}", f"--batch_size={minibatch}"
+    return *sizes, f"--num_epochs={epochs}", f"--learning_rate={rate:g}", *more
+
+
+SEPARATE, NO_ENTROPY = "--actor_critic_share_weights=False", ("--exploration_loss_coeff=0",)
+CANDIDATES = {
+    "defaults": Candidate(),
+    "asynchronous": Candidate(is_serial=False),
+    "2 of 256": Candidate(_recipe(256, 2, 7e-4, "--exploration_loss_coeff=0.01")),
+    "8 of 128": Candidate(_recipe(128, 8, 5e-4, SEPARATE), NO_ENTROPY),
+    "8 of 128, shared": Candidate(_recipe(128, 8, 5e-4), NO_ENTROPY),
+    "8 of 128, rate 3e-4": Candidate(_recipe(128, 8, 3e-4, SEPARATE), NO_ENTROPY),
+    "10 of 64, rate 3e-4": Candidate(_recipe(64, 10, 3e-4, SEPARATE), NO_ENTROPY),
+    "8 of 128, anew": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--recompute_advantages=True"), NO_ENTROPY),
+    "8 of 128, values free": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--ppo_clip_value=0"), NO_ENTROPY),
+    "8 of 128, KL 0.03": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--target_kl=0.03"), NO_ENTROPY),
+    "8 of 128, deviation 0.6": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--initial_stddev=0.6"), NO_ENTROPY),
+    "8 of 128, 32 x 64": Candidate(_recipe(128, 8, 5e-4, SEPARATE, envs=32, rollout=64), NO_ENTROPY),
+    "8 of 128, 16 x 128": Candidate(_recipe(128, 8, 5e-4, SEPARATE, envs=16, rollout=128), NO_ENTROPY),
+    "8 of 128, returns as they are": Candidate(
+        _recipe(128, 8, 5e-4, SEPARATE, "--normalize_returns=False", "--ppo_clip_value=0"), NO_ENTROPY
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--systems", nargs="+", choices=[*CANDIDATES, "sb3"], default=["defaults"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--sb3-python", default=sys.executable, help="interpreter with stable-baselines3")
+    parser.add_argument("--directory", type=Path, default=Path("results"))
+    arguments = parser.parse_args()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    path = arguments.directory / "suite.jsonl"
+    runs = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = {_key(run) for run in runs}
+    for seed in arguments.seeds:
+        for name in arguments.tasks:
+            for system in arguments.systems:
+                run: dict[str, Any] = {"task": name, "system": system, "seed": seed}
+                if _key(run) in done:
+                    continue
+                run |= _sb3(name, seed, arguments.sb3_python) if system == "sb3" else _train(name, system, seed)
+                runs.append(run)
+                with path.open("a") as file:
+                    file.write(json.dumps(run) + "\n")
+                print(f"{name}, {system}, seed {seed}: {run['score']:.4g} after {run['seconds']:.1f} s", flush=True)
+    wanted = [run for run in runs if run["task"] in arguments.tasks and run["system"] in arguments.systems]
+    print(table(wanted))
+
+
+def _key(run: dict[str, Any]) -> tuple[Any, ...]:
+    return run["task"], run["system"], run["seed"]
+
+
+def _environment() -> dict[str, str]:
+    """With this folder as a source of modules, and one thread for each process."""
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def _train(name: str, system: str, seed: int) -> dict[str, Any]:
+    """One run of this library: its score, seconds, and the curve as frames, seconds and mean return."""
+    task = TASKS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        line = [sys.executable, "-m", "sf.cli.train", f"--env={task.env_id}", f"--seed={seed}"]
+        line += [f"--train_for_env_steps={task.budget}", f"--train_dir={folder}", "--experiment=run"]
+        line += ["--experiment_summaries_interval=1", *CANDIDATES[system].line(task)]
+        began = time.monotonic()
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+        in_all = time.monotonic() - began
+        summary = json.loads((Path(folder) / "run/summary.json").read_text())
+        metrics = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
+    points = [(each["time_s"], each["frames"], each["reward/reward"]) for each in metrics if "reward/reward" in each]
+    start = metrics[-1]["time_s"] - summary["wall_time_s"]
+    return {
+        "score": summary["policies"][0]["reward"],
+        "seconds": summary["wall_time_s"],
+        "seconds_in_all": in_all,
+        "frames": summary["frames"],
+        "lag": summary["policies"][0]["lag_of_run"]["avg"],
+        "curve": [(frames, round(time_s - start, 2), reward) for time_s, frames, reward in points],
+    }
+
+
+def _sb3(name: str, seed: int, python: str) -> dict[str, Any]:
+    task = TASKS[name]
+    line = [python, str(HERE / "suite_sb3.py"), task.env_id, str(task.budget), str(seed)]
+    done = subprocess.run(line, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def interquartile_mean(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[...] of the middle half of [..., n], the two at its edges in part (Agarwal et al. 2021, section 4.3)."""
+    number = scores.shape[-1]
+    edges = np.clip(np.arange(number + 1), number / 4, 3 * number / 4)
+    weights = np.diff(edges) / (number / 2)
+    mean: NDArray[np.float64] = np.sort(scores) @ weights
+    return mean
+
+
+def interval(scores: NDArray[np.float64], num_draws: int = 2000) -> tuple[float, float]:
+    """The middle 95 % of interquartile means of scores that are drawn again, with replacement."""
+    draws = np.random.default_rng(0).choice(scores, (num_draws, len(scores)))
+    low, high = np.percentile(interquartile_mean(draws), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """A line for each task, a column for each system."""
+    systems = list(dict.fromkeys(run["system"] for run in runs))
+    lines = [f"| Task | {' | '.join(systems)} |", f"|---|{'---|' * len(systems)}"]
+    for task in dict.fromkeys(run["task"] for run in runs):
+        cells = []
+        for system in systems:
+            own = [run for run in runs if run["task"] == task and run["system"] == system]
+            if not own:
+                cells.append("-")
+                continue
+            scores = np.array([run["score"] for run in own], np.float64)
+            low, high = interval(scores)
+            seconds = np.median([run["seconds"] for run in own])
+            cells.append(f"{interquartile_mean(scores):.4g} ({low:.4g} to {high:.4g}; {len(own)}), {seconds:.0f} s")
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
