@@ -4,8 +4,9 @@
                                [--sb3-python PATH] [--directory results]
 
 All systems have the same budget of frames. Every run is kept in suite.jsonl and not repeated, so the command can be
-stopped and started at will. The score of a run is the mean return of its last 100 training episodes. `sb3` needs the
-interpreter of an environment with stable-baselines3, see `suite_sb3.py`.
+stopped and started at will. The score of a run is the mean return of its last policy in 50 episodes with sampled
+actions. The mean of the last 100 training episodes is kept beside it; with many environments at once it holds older
+policies. `sb3` needs the interpreter of an environment with stable-baselines3, see `suite_sb3.py`.
 
 The tables have the interquartile mean of the scores over the seeds with its bootstrapped interval, and the seconds.
 """
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from csv import DictReader
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
+EPISODES = 50
+"""Of the evaluation at the end."""
 SERIAL = ("--async_rl=False", "--serial_mode=True")
 
 
@@ -36,32 +40,28 @@ class Task:
 
     env_id: str
     budget: int
-    is_box: bool = False
-    """Whether actions are of a Box."""
     waits: bool = False
     """Whether a step waits; such a task is too slow for one process."""
 
 
 def _strangers(**tasks: Task) -> dict[str, Task]:
-    return {
-        name: Task(f"strangers:{task.env_id}", task.budget, task.is_box, task.waits) for name, task in tasks.items()
-    }
+    return {name: Task(f"strangers:{task.env_id}", task.budget, task.waits) for name, task in tasks.items()}
 
 
 TASKS = {
     "CartPole": Task("CartPole-v1", 60_000),
     "Acrobot": Task("Acrobot-v1", 80_000),
-    "Pendulum": Task("Pendulum-v1", 100_000, is_box=True),
-    "MountainCarContinuous": Task("MountainCarContinuous-v0", 100_000, is_box=True),
+    "Pendulum": Task("Pendulum-v1", 100_000),
+    "MountainCarContinuous": Task("MountainCarContinuous-v0", 100_000),
     "LunarLander": Task("LunarLander-v3", 300_000),
-    "LunarLanderContinuous": Task("LunarLanderContinuous-v3", 300_000, is_box=True),
-    "BipedalWalker": Task("BipedalWalker-v3", 300_000, is_box=True),
-    "HalfCheetah": Task("HalfCheetah-v5", 300_000, is_box=True),
-    "Hopper": Task("Hopper-v5", 300_000, is_box=True),
-    "Walker2d": Task("Walker2d-v5", 300_000, is_box=True),
-    "Ant": Task("Ant-v5", 300_000, is_box=True),
-    "Swimmer": Task("Swimmer-v5", 300_000, is_box=True),
-    "Reacher": Task("Reacher-v5", 200_000, is_box=True),
+    "LunarLanderContinuous": Task("LunarLanderContinuous-v3", 300_000),
+    "BipedalWalker": Task("BipedalWalker-v3", 300_000),
+    "HalfCheetah": Task("HalfCheetah-v5", 300_000),
+    "Hopper": Task("Hopper-v5", 300_000),
+    "Walker2d": Task("Walker2d-v5", 300_000),
+    "Ant": Task("Ant-v5", 300_000),
+    "Swimmer": Task("Swimmer-v5", 300_000),
+    "Reacher": Task("Reacher-v5", 200_000),
     **_strangers(
         DoorKey=Task("VectorDoorKey-5x5-v0", 100_000),
         Unlock=Task("VectorUnlock-v0", 100_000),
@@ -69,18 +69,14 @@ TASKS = {
         Breakout=Task("MinAtarBreakout-v0", 300_000),
         Asterix=Task("MinAtarAsterix-v0", 300_000),
         SpaceInvaders=Task("MinAtarSpaceInvaders-v0", 300_000),
-        Arm=Task("Arm-v0", 100_000, is_box=True),
-        Follow=Task("Follow-v0", 60_000, is_box=True),
-        Stock=Task("Stock-v0", 60_000, is_box=True),
+        Arm=Task("Arm-v0", 100_000),
+        Follow=Task("Follow-v0", 60_000),
+        Stock=Task("Stock-v0", 60_000),
         TicTacToe=Task("TicTacToe-v0", 60_000),
         Parcels=Task("Parcels-v0", 100_000),
         **{
-            f"{name}{wait_ms}ms": Task(f"{name}{wait_ms}ms-v0", budget, is_box, waits=True)
-            for name, budget, is_box in (
-                ("CartPole", 60_000, False),
-                ("Pendulum", 100_000, True),
-                ("Follow", 60_000, True),
-            )
+            f"{name}{wait_ms}ms": Task(f"{name}{wait_ms}ms-v0", budget, waits=True)
+            for name, budget in (("CartPole", 60_000), ("Pendulum", 100_000), ("Follow", 60_000))
             for wait_ms in (1, 5, 20)
         },
     ),
@@ -92,41 +88,26 @@ class Candidate:
     """Flags to compare with the defaults."""
 
     flags: tuple[str, ...] = ()
-    for_box: tuple[str, ...] = ()
-    """Further ones for actions of a Box."""
-    for_discrete: tuple[str, ...] = ()
-    """Further ones for other actions."""
     is_serial: bool = True
 
     def line(self, task: Task) -> tuple[str, ...]:
         """All flags for this task; a step that waits needs several processes."""
         mode = SERIAL if self.is_serial and not task.waits else ()
-        return *mode, *self.flags, *(self.for_box if task.is_box else self.for_discrete)
+        return *mode, *self.flags
 
 
-def _recipe(minibatch: int, epochs: int, rate: float, *more: str, envs: int = 64, rollout: int = 32) -> tuple[str, ...]:
-    sizes = f"--num_envs_per_worker={envs}", f"--rollout={rollout}", f"--batch_size={minibatch}"
-    return *sizes, f"--num_epochs={epochs}", f"--learning_rate={rate:g}", *more
-
-
-SEPARATE, NO_ENTROPY = "--actor_critic_share_weights=False", ("--exploration_loss_coeff=0",)
 CANDIDATES = {
     "defaults": Candidate(),
     "asynchronous": Candidate(is_serial=False),
-    "2 of 256": Candidate(_recipe(256, 2, 7e-4, "--exploration_loss_coeff=0.01")),
-    "8 of 128": Candidate(_recipe(128, 8, 5e-4, SEPARATE), NO_ENTROPY),
-    "8 of 128, shared": Candidate(_recipe(128, 8, 5e-4), NO_ENTROPY),
-    "8 of 128, rate 3e-4": Candidate(_recipe(128, 8, 3e-4, SEPARATE), NO_ENTROPY),
-    "10 of 64, rate 3e-4": Candidate(_recipe(64, 10, 3e-4, SEPARATE), NO_ENTROPY),
-    "8 of 128, anew": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--recompute_advantages=True"), NO_ENTROPY),
-    "8 of 128, values free": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--ppo_clip_value=0"), NO_ENTROPY),
-    "8 of 128, KL 0.03": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--target_kl=0.03"), NO_ENTROPY),
-    "8 of 128, deviation 0.6": Candidate(_recipe(128, 8, 5e-4, SEPARATE, "--initial_stddev=0.6"), NO_ENTROPY),
-    "8 of 128, 32 x 64": Candidate(_recipe(128, 8, 5e-4, SEPARATE, envs=32, rollout=64), NO_ENTROPY),
-    "8 of 128, 16 x 128": Candidate(_recipe(128, 8, 5e-4, SEPARATE, envs=16, rollout=128), NO_ENTROPY),
-    "8 of 128, returns as they are": Candidate(
-        _recipe(128, 8, 5e-4, SEPARATE, "--normalize_returns=False", "--ppo_clip_value=0"), NO_ENTROPY
-    ),
+    "fast": Candidate(("--updates=fast",)),
+    "balanced": Candidate(("--updates=balanced",)),
+    "efficient": Candidate(("--updates=efficient",)),
+    "fast, two networks": Candidate(("--updates=fast", "--actor_critic_share_weights=False")),
+    "balanced, two networks": Candidate(("--updates=balanced", "--actor_critic_share_weights=False")),
+    "balanced, one network": Candidate(("--updates=balanced", "--actor_critic_share_weights=True")),
+    "balanced, entropy bonus": Candidate(("--updates=balanced", "--exploration_loss_coeff=0.01")),
+    "balanced, 32 x 64": Candidate(("--updates=balanced", "--num_envs_per_worker=32", "--rollout=64")),
+    "balanced, KL 0.01": Candidate(("--updates=balanced", "--target_kl=0.01")),
 }
 
 
@@ -177,12 +158,14 @@ def _train(name: str, system: str, seed: int) -> dict[str, Any]:
         began = time.monotonic()
         subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
         in_all = time.monotonic() - began
+        score = _evaluated(folder, task.env_id)
         summary = json.loads((Path(folder) / "run/summary.json").read_text())
         metrics = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
     points = [(each["time_s"], each["frames"], each["reward/reward"]) for each in metrics if "reward/reward" in each]
     start = metrics[-1]["time_s"] - summary["wall_time_s"]
     return {
-        "score": summary["policies"][0]["reward"],
+        "score": score,
+        "last_100": summary["policies"][0]["reward"],
         "seconds": summary["wall_time_s"],
         "seconds_in_all": in_all,
         "frames": summary["frames"],
@@ -191,9 +174,19 @@ def _train(name: str, system: str, seed: int) -> dict[str, Any]:
     }
 
 
+def _evaluated(folder: str, env_id: str) -> float:
+    """The mean return of the last policy."""
+    csv = Path(folder) / "episodes.csv"
+    line = [sys.executable, "-m", "sf.cli.evaluate", "--experiment=run", f"--train_dir={folder}", "--checkpoint=latest"]
+    line += [f"--env={env_id}", f"--num_episodes={EPISODES}", "--deterministic=False", "--seed=7", f"--csv={csv}"]
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_environment())
+    with csv.open() as file:
+        return float(np.mean([float(episode["reward"]) for episode in DictReader(file)]))
+
+
 def _sb3(name: str, seed: int, python: str) -> dict[str, Any]:
     task = TASKS[name]
-    line = [python, str(HERE / "suite_sb3.py"), task.env_id, str(task.budget), str(seed)]
+    line = [python, str(HERE / "suite_sb3.py"), task.env_id, str(task.budget), str(seed), str(EPISODES)]
     done = subprocess.run(line, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -1,8 +1,9 @@
 """PPO of Stable-Baselines3 with its plain defaults on a task of `suite.py`; runs in an environment without sf.
 
-    python benchmarks/suite_sb3.py ENV_ID FRAMES SEED
+    python benchmarks/suite_sb3.py ENV_ID FRAMES SEED EPISODES
 
-The last line it prints is JSON: the mean return of the last 100 training episodes, seconds, and the curve.
+The last line it prints is JSON: the mean return of the last policy in so many episodes with sampled actions, that of
+the last 100 training episodes, seconds of training, and the curve.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 
@@ -36,15 +38,26 @@ class Curve(BaseCallback):
 
 
 def main() -> None:
-    env_id, frames, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    env_id, (frames, seed, episodes) = sys.argv[1], map(int, sys.argv[2:5])
     torch.set_num_threads(1)
     env = Monitor(gymnasium.make(env_id))
     policy = "MultiInputPolicy" if isinstance(env.observation_space, gymnasium.spaces.Dict) else "MlpPolicy"
     model, curve = PPO(policy, env, seed=seed, device="cpu"), Curve()
     model.learn(frames, callback=curve)
     seconds = time.monotonic() - curve.began
-    score = float(np.mean([episode["r"] for episode in model.ep_info_buffer]))
-    print(json.dumps({"score": score, "seconds": seconds, "frames": model.num_timesteps, "curve": curve.points}))
+    last_100 = float(np.mean([episode["r"] for episode in model.ep_info_buffer]))
+    score, _ = evaluate_policy(model, Monitor(gymnasium.make(env_id)), episodes, deterministic=False)
+    print(
+        json.dumps(
+            {
+                "score": float(score),
+                "last_100": last_100,
+                "seconds": seconds,
+                "frames": model.num_timesteps,
+                "curve": curve.points,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

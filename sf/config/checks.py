@@ -234,7 +234,7 @@ def _lag_target(config: Config) -> list[str]:
     learner, target, problems = config.learner, config.learner.target_policy_lag, []
     if target is None:
         return []
-    steps = learner.num_epochs * learner.num_minibatches
+    steps = learner.epochs * learner.num_minibatches
     if not config.run.async_rl:
         problems.append(
             f"target_policy_lag={target:g} with async_rl=False: the average lag of a synchronous run is exactly "
@@ -242,7 +242,7 @@ def _lag_target(config: Config) -> list[str]:
         )
     if target < (steps - 1) / 2:
         problems.append(
-            f"target_policy_lag={target:g} cannot be reached: a batch is trained on in num_epochs={learner.num_epochs} "
+            f"target_policy_lag={target:g} cannot be reached: a batch is trained on in num_epochs={learner.epochs} "
             f"x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, so even the newest data has "
             f"an average lag of {(steps - 1) / 2:g}. Use --target_policy_lag={(steps - 1) / 2:g} or more, or fewer "
             "epochs or minibatches."
@@ -257,14 +257,14 @@ def _lag_target(config: Config) -> list[str]:
 
 def _least_bound(config: Config, info: EnvInfo, bound: int) -> list[str]:
     learner = config.learner
-    steps, rows = learner.num_epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
+    steps, rows = learner.epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
     share = trajectories_per_dataset(config) // learner.num_learners
     least = least_lag_bound(steps, share, rows)
     if bound >= least:
         return []
     wide = "" if least == steps - 1 else f" Here {rows} trajectories of a group share batches of {share}."
     return [
-        f"bound_policy_lag={bound} is less than one batch needs. It is trained on in num_epochs={learner.num_epochs} x "
+        f"bound_policy_lag={bound} is less than one batch needs. It is trained on in num_epochs={learner.epochs} x "
         f"num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, and even the newest data has lag "
         f"0 in the first of them, 1 in the second, and {steps - 1} in the last.{wide} Use --bound_policy_lag={least} "
         "or more, or fewer epochs or minibatches."

@@ -39,13 +39,13 @@ def _size_problems(config: Config) -> list[str]:
 
 def _staleness_problems(config: Config, info: EnvInfo) -> list[str]:
     learner, limit = config.learner, config.replay.max_staleness
-    steps, rows = learner.num_epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
+    steps, rows = learner.epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
     least = least_lag_bound(steps, trajectories_per_dataset(config), rows)
     if limit < 0 or limit >= least:
         return []
     wide = f" {rows} trajectories of a group share batches, so some wait for the next one." if least >= steps else ""
     return [
-        f"max_staleness={limit} leaves nothing to draw: a batch is trained on for num_epochs={learner.num_epochs} x "
+        f"max_staleness={limit} leaves nothing to draw: a batch is trained on for num_epochs={learner.epochs} x "
         f"num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps. Before the last one its freshest "
         f"transitions are {steps - 1} steps old.{wide} Use --max_staleness={least} or more, or fewer epochs or "
         "minibatches."

@@ -13,6 +13,10 @@ from typing import Annotated, Any, Literal
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
 from sf.config.storage import dump, load, without
+from sf.config.updates import UPDATES, Updates, UpdatesName
+
+DEFAULT_ENTROPY_COEFF = 0.01
+"""Usual for a few discrete actions."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class ModelConfig:
     normalize_input: bool = True
     """Shift and scale observations by their running mean and deviation."""
     normalize_returns: bool = True
-    """Let the value head predict returns scaled by their running deviation, without a jump when that changes (PopArt)."""
+    """Let the value head predict returns scaled by their running deviation; values stay when that changes (PopArt)."""
     obs_subtract_mean: float = 0.0
     """Subtracted from observations that are not normalized."""
     obs_scale: Annotated[float, ABOVE_0] = 1.0
@@ -216,6 +220,9 @@ class LearnerConfig:
 
     algorithm: str = "ppo"
     """How the policy learns from a batch: ppo, or module:Name of a subclass of sf.Algorithm."""
+    updates: UpdatesName = "auto"
+    """How much to learn from each frame where flags below are open. On 2,048 transitions fast makes 16 optimizer steps
+    of 256, balanced 128 of 128, and efficient 320 of 64; auto chooses by the cost of a frame."""
     batch_size: Annotated[int, AT_LEAST_1] | None = None
     """Transitions in one minibatch; None divides one sampling round into num_batches_per_epoch parts."""
     num_learners: Annotated[int, AT_LEAST_1] = 1
@@ -224,10 +231,10 @@ class LearnerConfig:
     """Share of the ranks of torchrun that have their batch when the others train with what they have of theirs, at
     least a quarter; 1 waits for all. In asynchronous mode."""
     num_batches_per_epoch: Annotated[int, AT_LEAST_1] | None = None
-    """Minibatches in one batch. None makes up to 8 of at least 256 transitions, or with a batch_size about as many as
-    one sampling round has."""
-    num_epochs: Annotated[int, AT_LEAST_1] = 2
-    """Passes over each batch."""
+    """Minibatches in one batch. None makes as many as updates says, or with a batch_size about as many as one sampling
+    round has."""
+    num_epochs: Annotated[int, AT_LEAST_1] | None = None
+    """Passes over each batch; None makes as many as updates says."""
     num_batches_to_accumulate: Annotated[int, AT_LEAST_1] = 2
     """Batches that may wait or train before collection pauses, in asynchronous mode."""
     max_policy_lag: Annotated[int, AT_LEAST_1] = 1000
@@ -269,12 +276,12 @@ class LearnerConfig:
     """Largest change of a value in one iteration that is rewarded by the value loss; 0 switches clipping off."""
     value_loss_coeff: Annotated[float, AT_LEAST_0] = 0.5
     """Weight of the value loss."""
-    exploration_loss_coeff: Annotated[float, AT_LEAST_0] = 0.01
-    """Weight of the entropy bonus."""
+    exploration_loss_coeff: Annotated[float, AT_LEAST_0] | None = None
+    """Weight of the entropy bonus; None takes 0.01, or 0 if all actions are numbers, whose deviation it would widen."""
     kl_loss_coeff: Annotated[float, AT_LEAST_0] = 0.0
     """Weight of a penalty on the KL divergence from the policy that acted."""
-    learning_rate: Annotated[float, ABOVE_0] = 7e-4
-    """Step size of Adam."""
+    learning_rate: Annotated[float, ABOVE_0] | None = None
+    """Step size of Adam; None takes that of updates."""
     lr_schedule: Literal["constant", "linear", "kl_adaptive_minibatch", "kl_adaptive_epoch"] = "constant"
     """How the learning rate changes: not at all, to zero at the end of the run, or with the policy's change. The end is
     train_for_env_steps or train_for_seconds, whichever is nearer."""
@@ -321,6 +328,26 @@ class LearnerConfig:
         if self.num_batches_per_epoch is None:
             raise ValueError("num_batches_per_epoch is None; it follows from a resolved configuration.")
         return self.num_batches_per_epoch
+
+    @property
+    def recipe(self) -> Updates:
+        """What `updates` stands for; outside of a run auto is fast."""
+        return UPDATES["fast" if self.updates == "auto" else self.updates]
+
+    @property
+    def epochs(self) -> int:
+        """`num_epochs`, or that of the recipe."""
+        return self.recipe.epochs if self.num_epochs is None else self.num_epochs
+
+    @property
+    def initial_rate(self) -> float:
+        """`learning_rate`, or that of the recipe."""
+        return self.recipe.learning_rate if self.learning_rate is None else self.learning_rate
+
+    @property
+    def entropy_coeff(self) -> float:
+        """`exploration_loss_coeff`, or that for a choice."""
+        return DEFAULT_ENTROPY_COEFF if self.exploration_loss_coeff is None else self.exploration_loss_coeff
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class PPO(Algorithm):
         value = value_loss(
             evaluation.normalized_values, minibatch.old_values, minibatch.value_targets, config.ppo_clip_value
         )
-        exploration = -config.exploration_loss_coeff * evaluation.entropy.mean()
+        exploration = -config.entropy_coeff * evaluation.entropy.mean()
         kl = torch.zeros_like(policy)
         if config.kl_loss_coeff > 0:  # else an infinite divergence times 0 would be no number
             kl = config.kl_loss_coeff * divergences(bounded(log_ratios))[2].mean()
@@ -153,5 +153,5 @@ class PPO(Algorithm):
             errors.masked_fill_(clipped, 0.0)
         d_values = errors.mul_(weight * config.value_loss_coeff)
 
-        d_entropy = torch.full_like(evaluation.entropy, -weight * config.exploration_loss_coeff)
+        d_entropy = torch.full_like(evaluation.entropy, -weight * config.entropy_coeff)
         return LossGradients(d_log_probs, d_entropy, d_values)

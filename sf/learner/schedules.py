@@ -15,7 +15,7 @@ class LearningRate:
     """Whether `after_minibatch` wants to see the divergence of each minibatch."""
 
     def __init__(self, config: LearnerConfig) -> None:
-        self.value = config.learning_rate
+        self.value = config.initial_rate
 
     def set_progress(self, fraction: float) -> None:
         """Hear which part of the run, from 0 to 1, lies before the next update."""
@@ -32,7 +32,7 @@ class LinearDecay(LearningRate):
 
     def __init__(self, config: LearnerConfig) -> None:
         super().__init__(config)
-        self._initial = config.learning_rate
+        self._initial = config.initial_rate
 
     def set_progress(self, fraction: float) -> None:
         """See `LearningRate`; a run that goes on past its end keeps a rate of zero."""

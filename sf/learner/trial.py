@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sf.config import OF_ALGORITHMS, LearnerConfig, changed_algorithm_flags
+from sf.config import OF_ALGORITHMS, LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.algorithm_state import parts_unchanged
@@ -41,9 +42,8 @@ def algorithm_of(config: LearnerConfig) -> Algorithm:
     return algorithm
 
 
-def unread_flags(config: LearnerConfig, policy: ActorCritic) -> list[str]:
-    """The flags of algorithms with other values than by default that this one does not look at, on trial."""
-    changed = changed_algorithm_flags(config)
+def unread_flags(config: LearnerConfig, policy: ActorCritic, changed: Sequence[str]) -> list[str]:
+    """The `changed` flags, those with other values than by default, that an algorithm does not look at, on trial."""
     if not changed:
         return []
     watched, reads = _watched(config)

@@ -179,7 +179,7 @@ class Update:
             self.reward_scaling.remember()
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
         is_last, lags = False, list[Array]()
-        for epoch in range(self.config.num_epochs):
+        for epoch in range(self.config.epochs):
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
                 transitions = self.algorithm.prepare(batch, self.policy)
@@ -197,7 +197,7 @@ class Update:
                 if self.want_summary:
                     self._summarize_lag(evaluation, rows, minibatch)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
-                ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.num_epochs - 1)
+                ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.epochs - 1)
                 is_last = ends or minibatch.exhausts
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
@@ -237,7 +237,7 @@ class Update:
     def _oldest(self) -> int | None:
         """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
         config = self.config
-        last_step = config.num_epochs * config.num_minibatches - 1
+        last_step = config.epochs * config.num_minibatches - 1
         return None if config.bound_policy_lag is None else config.bound_policy_lag - last_step
 
     def summary(self) -> dict[str, float]:

@@ -6,7 +6,10 @@ from sf.config import Config, steps_per_round
 from sf.monitor.snapshot import Snapshot
 
 HIGH_LAG = 30.0
-"""Mean policy lag above which there is a warning; the tasks of docs/policy-lag.md lose nothing or much below it."""
+"""Mean policy lag above which there may be a warning; the tasks of docs/policy-lag.md lose nothing or much below it."""
+HIGH_AGE = 2.0
+"""The same in batches, both of which must be exceeded. Many optimizer steps on each batch make a large lag of data that
+is still young; they harm nothing."""
 
 
 class HighLag:
@@ -20,6 +23,8 @@ class HighLag:
             num_agents: in one environment.
         """
         self._config, self._num_agents = config, num_agents
+        steps = config.learner.epochs * config.learner.num_minibatches
+        self._limit, self._steps = max(HIGH_LAG, HIGH_AGE * steps), steps
         self._sums = [0.0] * config.run.num_policies
         self._counts = [0] * config.run.num_policies
         self._is_told = False
@@ -35,13 +40,14 @@ class HighLag:
         """A sentence, the first time that the lag was high since the last call; "" otherwise."""
         means = [total / max(1, count) for total, count in zip(self._sums, self._counts, strict=True)]
         self._sums, self._counts = [0.0] * len(means), [0] * len(means)
-        if self._is_told or max(means) <= HIGH_LAG:
+        if self._is_told or max(means) <= self._limit:
             return ""
         self._is_told = True
         steps = float(steps_per_round(self._config, self._num_agents))
         bound = ", --async_rl=False bounds it" if self._config.run.async_rl else ""
         return (
-            f"Warning: the average policy lag is {max(means):.1f} optimizer steps, with which some tasks learn less "
-            f"(docs/policy-lag.md). One sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, "
-            f"fewer --num_epochs or fewer --num_envs_per_worker lower the lag{bound}."
+            f"Warning: the average policy lag is {max(means):.1f} optimizer steps, the age of "
+            f"{max(means) / self._steps:.2g} batches, with which some tasks learn less (docs/policy-lag.md). One "
+            f"sampling round makes {steps:.6g} optimizer steps here. A larger --batch_size, fewer --num_epochs or "
+            f"fewer --num_envs_per_worker lower the lag{bound}."
         )

@@ -29,6 +29,7 @@ from sf.processes.signals import early_signals, parent
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
+from sf.run.updates import choose_updates, note_on_updates
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
 from sf.tracking.beside import wanted_trackers
@@ -94,16 +95,18 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         console.plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     starts: int | None = None
     if rank.is_first:
-        resolved = decide(config, look, rank.share_of(usable_cores()))
+        resolved = decide(config, look, rank.share_of(usable_cores()), source.offers_vector)
         rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)
         rank = replace(rank, start=number)
     check(resolved, info)
-    note = _look_at_plugins(resolved, info)
+    note = _look_at_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(look.step_time)] if look.is_timed else []
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
+    if rank.is_first and (learning := _updates(config, resolved, look, source, rank)):
+        console.plain(learning)
     if note:
         console.plain(note)
     if not look.refutes_vectorization and (left := note_on_single(resolved, source, info, envs_per_group(resolved))):
@@ -209,7 +212,7 @@ def note_on_batches_held(config: Config, sizes: Sizes) -> str:
     )
 
 
-def _look_at_plugins(config: Config, info: EnvInfo) -> str:
+def _look_at_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
     """Tries an encoder and an algorithm of the user in a process of its own, because that takes torch.
 
     A serial run has torch anyway, and constructs them in this process.
@@ -226,10 +229,12 @@ def _look_at_plugins(config: Config, info: EnvInfo) -> str:
         return ""
     if config.run.serial_mode:
         is_ours = config.learner.algorithm == ALGORITHMS.default
-        return "" if is_ours or not changed_algorithm_flags(config.learner) else _note_on_flags(config, info)
+        return "" if is_ours or not changed else _note_on_flags(config, changed, info)
     what = f"A first look at {' and '.join(theirs)}"
     try:
-        found = in_disposable_child(_try_plugins, config, info, plugins_to_send(), timeout_s=START_S, what=what)
+        found = in_disposable_child(
+            _try_plugins, config, changed, info, plugins_to_send(), timeout_s=START_S, what=what
+        )
     except EnvError as error:  # what ends badly in such a process is an environment elsewhere
         raise ConfigError([str(error)]) from None
     if isinstance(found, str):
@@ -237,16 +242,16 @@ def _look_at_plugins(config: Config, info: EnvInfo) -> str:
     raise ConfigError(found)
 
 
-def _try_plugins(config: Config, info: EnvInfo, plugins: Sent) -> str | tuple[str, ...]:
+def _try_plugins(config: Config, changed: list[str], info: EnvInfo, plugins: Sent) -> str | tuple[str, ...]:
     """A note, or problems."""
     receive_plugins(plugins)
     try:
-        return _note_on_flags(config, info)
+        return _note_on_flags(config, changed, info)
     except ConfigError as error:
         return error.problems
 
 
-def _note_on_flags(config: Config, info: EnvInfo) -> str:
+def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
     """Constructs a policy and an algorithm; says which flags that one does not read.
 
     Raises:
@@ -263,7 +268,7 @@ def _note_on_flags(config: Config, info: EnvInfo) -> str:
     loss_terms_of(algorithm_of(config.learner), policy)
     if config.learner.algorithm == ALGORITHMS.default:
         return ""
-    return note_on_unread_flags(config.learner, unread_flags(config.learner, policy))
+    return note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
 
 
 def _found_accelerators() -> list[str]:
@@ -293,6 +298,13 @@ def _step_time(step: StepTime) -> str:
     waits = f", {1e6 * step.cpu_s * num_envs:.3g} of them computing" if step.waits else ""
     who = "One environment takes" if num_envs == 1 else f"{num_envs} environments that step as one take"
     return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."
+
+
+def _updates(given: Config, resolved: Config, look: FirstLook, source: EnvSource, rank: Rank) -> str:
+    """How much is learned from each frame, and why, as a sentence."""
+    step = look.step_time if look.is_timed else None
+    cores = rank.share_of(usable_cores())
+    return note_on_updates(given, resolved, choose_updates(given, look.info, cores, step, source.offers_vector))
 
 
 def _chosen_flags(given: Config, resolved: Config) -> str:

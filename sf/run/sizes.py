@@ -26,13 +26,12 @@ from sf.envs.step_time import StepTime
 from sf.envs.vectorization import PAYS_FROM
 from sf.errors import ConfigError
 from sf.machine.cores import usable_cores
+from sf.run.updates import choose_updates, epochs_for, with_updates
 from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 
 DEFAULT_NUM_ENVS = 64
 """Environments over all workers, on any machine: learning must not depend on the number of cores."""
-MOST_MINIBATCHES, LEAST_MINIBATCH = 8, 256
-"""Found by a search, see docs/configuration.md: more minibatches make more lag, smaller ones more noise."""
 MAX_DEFAULT_WORKERS = 32
 LONGEST_FIRST_ROUND_S = 10.0
 """Limit for making and resetting all environments and stepping them once through a trajectory. Where 64 of them take
@@ -89,7 +88,7 @@ class Sizes:
         return Fraction(self.topology.num_slots * self.topology.rows, self.trajectories)
 
 
-def decide(config: Config, look: FirstLook, cores: int) -> Config:
+def decide(config: Config, look: FirstLook, cores: int, steps_as_one: bool = False) -> Config:
     """The configuration without None, see `resolve`; fitted to what a look at the environment has found.
 
     Raises:
@@ -97,18 +96,22 @@ def decide(config: Config, look: FirstLook, cores: int) -> Config:
     """
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
-    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
+    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None, steps_as_one)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     return resolved
 
 
 def wants_step_time(config: Config) -> bool:
-    """Whether sizes follow from how long a step takes; where runs repeat, only from the cores."""
-    return config.run.async_rl and not config.run.serial_mode and config.rollout.num_envs_per_worker is None
+    """Whether sizes or updates follow from how long a step takes; where runs repeat, only from the cores."""
+    learner = config.learner
+    is_open = config.rollout.num_envs_per_worker is None or (learner.updates == "auto" and learner.num_epochs is None)
+    return config.run.async_rl and not config.run.serial_mode and is_open
 
 
-def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
+def resolve(
+    config: Config, info: EnvInfo, cores: int, step: StepTime | None = None, steps_as_one: bool = False
+) -> Config:
     """The configuration without None: sizes follow from the environment and the cores, a seed is drawn.
 
     Args:
@@ -116,10 +119,14 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         info: its spaces.
         cores: that the run may use.
         step: how long the environment takes for a step and to begin, if sizes are to follow from that.
+        steps_as_one: whether the environment has a form of which many copies step as one.
 
     Raises:
         ConfigError: the batch size cannot be derived.
     """
+    config = with_updates(config, info, choose_updates(config, info, cores, step, steps_as_one))
+    if config.rollout.num_envs_per_worker is not None:
+        step = None  # the other sizes follow from that number and the cores
     if config.inference.policy_workers_per_policy is None:
         # Then there are many workers with few environments each. Those that step as one wait together, however many.
         waits = step is not None and step.waits and step.copies == 1
@@ -139,6 +146,8 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
         size = learner.batch_size
         number = _number_of_minibatches(config, samples) if size is None else _number_of_size(size, config, samples)
         learner = replace(learner, num_batches_per_epoch=number)
+    if learner.num_epochs is None:
+        learner = replace(learner, num_epochs=epochs_for(learner))
     if learner.batch_size is not None:
         return learner
     batch_size = samples / learner.num_minibatches
@@ -151,7 +160,8 @@ def _number_of_minibatches(config: Config, samples: Fraction) -> int:
     """The most that are equal and large enough; those of a recurrent policy are whole trajectories of a learner."""
     trajectories = samples / config.rollout.rollout / config.learner.num_learners
     whole = trajectories if config.model.use_rnn else samples
-    most = min(MOST_MINIBATCHES, int(samples / LEAST_MINIBATCH))
+    recipe = config.learner.recipe
+    most = min(recipe.most_minibatches, int(samples / recipe.minibatch))
     return next((number for number in range(most, 1, -1) if (whole / number).denominator == 1), 1)
 
 

@@ -111,8 +111,8 @@ def test_fast_presets_collect_while_they_train_and_take_larger_batches(name: str
     fast, paper = preset(name), preset(name.removesuffix("_fast"))
     assert fast.run.async_rl
     assert samples_per_iteration(fast) >= 2048
-    assert fast.learner.num_epochs <= paper.learner.num_epochs
-    assert fast.learner.learning_rate > paper.learner.learning_rate
+    assert fast.learner.epochs <= paper.learner.epochs
+    assert fast.learner.initial_rate > paper.learner.initial_rate
 
 
 def test_every_preset_can_be_named_and_every_name_is_one() -> None:

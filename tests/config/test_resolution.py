@@ -156,6 +156,9 @@ class TestDefaults:
             ({"run": {"async_rl": False}}, False),
             ({"rollout": {"num_workers": 2}}, True),
             ({"rollout": {"num_envs_per_worker": 8}}, False),
+            ({"rollout": {"num_envs_per_worker": 8}, "learner": {"updates": "auto"}}, True),
+            ({"rollout": {"num_envs_per_worker": 8}, "learner": {"updates": "auto", "num_epochs": 3}}, False),
+            ({"run": {"serial_mode": True}, "learner": {"updates": "auto"}}, False),
         ],
     )
     def test_time_is_taken_only_where_it_decides_and_nothing_repeats(self, settings: Any, wanted: bool) -> None:

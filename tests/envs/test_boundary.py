@@ -377,7 +377,7 @@ gym.register("Late-v0", entry_point="tests.envs.test_boundary:LateOnOrder")
 )
 def test_fault_b10_b11_b14_whole_run_ends_with_code_3(tmp_path: Path, odd: str, message: str) -> None:
     arguments = json.dumps({"odd": odd})
-    flags = ("--num_workers=1", "--num_envs_per_worker=4", "--train_for_env_steps=100000")
+    flags = ("--num_workers=1", "--num_envs_per_worker=4", "--updates=fast", "--train_for_env_steps=100000")
     finished = run(tmp_path, "--env=tests.envs.test_boundary:Late-v0", f"--env_kwargs={arguments}", *flags)
     assert finished.code == 3, finished.out + finished.err
     assert message in finished.err + finished.out

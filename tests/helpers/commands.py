@@ -28,7 +28,7 @@ MARK = "SF_TEST_RUN"
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
-OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
+OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--updates=fast")
 """A small run; whether its rollout workers act for themselves is left open."""
 CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
 
@@ -212,7 +212,7 @@ def fault_run(
     arguments = json.dumps({"orders": str(directory), "step_s": 0.001, **(kwargs or {})})
     env = "--env=tests.environments.fault:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
     sizes = f"--num_workers={num_workers}", "--num_envs_per_worker=4", f"--policy_workers_per_policy={inference}"
-    return (*env, *sizes, "--train_for_seconds=3")
+    return (*env, *sizes, "--updates=fast", "--train_for_seconds=3")
 
 
 SLOW_START = """

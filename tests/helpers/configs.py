@@ -23,5 +23,5 @@ def make(
         run=RunConfig(**({"env": "Toy-v0"} | (run or {}))),
         rollout=RolloutConfig(**(rollout or {})),
         model=ModelConfig(**(model or {})),
-        learner=LearnerConfig(**(learner or {})),
+        learner=LearnerConfig(**({"updates": "fast"} | (learner or {}))),
     )

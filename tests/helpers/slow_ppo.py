@@ -50,7 +50,7 @@ class SlowPPO:
     def __init__(self, network: SlowNetwork, config: LearnerConfig, policy_id: int = 0) -> None:
         self.network, self.config, self.policy_id = network, config, policy_id
         self.version = self.num_skipped = self.num_samples = 0
-        self.lr = config.learning_rate
+        self.lr = config.initial_rate
         self.first = {name: torch.zeros_like(p) for name, p in network.parameters.items()}
         self.second = {name: torch.zeros_like(p) for name, p in network.parameters.items()}
         self.statistics = SlowStatistics(config.statistics_initial_count)
@@ -91,7 +91,7 @@ class SlowPPO:
         published: list[Published] = []
         clipped: list[tuple[float, int]] = []
         trained_on: list[tuple[int, float, bool]] = []
-        for epoch in range(config.num_epochs):
+        for epoch in range(config.epochs):
             if config.with_vtrace:
                 for column in columns:
                     vtrace(column, self.network, config)
@@ -114,7 +114,7 @@ class SlowPPO:
                     self._adapt(divergences[-1])
                 ends_epoch = number == len(minibatches) - 1
                 has_moved_far = ends_epoch and 0 < config.target_kl < divergences[-1]
-                is_last = has_moved_far or (ends_epoch and epoch == config.num_epochs - 1)
+                is_last = has_moved_far or (ends_epoch and epoch == config.epochs - 1)
                 if is_last and self.num_skipped == skipped_before:
                     self._fold_in(young)
                 published.append(Published(self.version, self.network.vector, _min_avg_max(lags)))
@@ -131,7 +131,7 @@ class SlowPPO:
     def _anneal(self, progress: float) -> None:
         config = self.config
         if config.lr_schedule == "linear":
-            self.lr = config.learning_rate * (1 - progress)
+            self.lr = config.initial_rate * (1 - progress)
         left = 1 - progress if config.ppo_clip_anneal else 1.0
         self.clip_ratio, self.clip_value = config.ppo_clip_ratio * left, config.ppo_clip_value * left
 
@@ -197,7 +197,7 @@ class SlowPPO:
             kept = old + (said.values - old).clamp(-self.clip_value, self.clip_value)
             errors = torch.max(errors, (kept - targets) ** 2)
         value, entropy = 0.5 * errors.mean(), said.entropies.mean()
-        exploration = -config.exploration_loss_coeff * entropy
+        exploration = -config.entropy_coeff * entropy
         kl = config.kl_loss_coeff * (said.ratios - 1 - said.ratios.log()).mean()
         return {
             "loss": policy + config.value_loss_coeff * value + exploration + kl,

@@ -70,7 +70,7 @@ def a2c_gradient(policy: ActorCritic, config: LearnerConfig, batch: Batch) -> Te
     loss = (
         -(advantages * evaluation.log_probs).mean()
         + config.value_loss_coeff * 0.5 * (evaluation.normalized_values - data.value_targets).square().mean()
-        - config.exploration_loss_coeff * evaluation.entropy.mean()
+        - config.entropy_coeff * evaluation.entropy.mean()
     )
     policy.flat_gradient.zero_()
     torch.autograd.backward(loss)

@@ -285,10 +285,10 @@ def test_a_flag_that_an_algorithm_does_not_read_is_known(name: str) -> None:
     """PPO reads all of them, where their values matter; a loss of entropy alone reads those of `prepare`."""
     named = {"ppo": f"{__name__}:WithoutGradients", "other": f"{__name__}:EntropyAlone"}
     config = learner_config(algorithm=named["ppo"], **changed_flag(name))
-    assert unread_flags(config, make_policy()) == []
+    assert unread_flags(config, make_policy(), changed_algorithm_flags(config)) == []
     other = learner_config(algorithm=named["other"], **changed_flag(name))
     of_prepare = {"gamma", "gae_lambda", "value_bootstrap"}
-    assert (name in unread_flags(other, make_policy())) == (name not in of_prepare)
+    assert (name in unread_flags(other, make_policy(), changed_algorithm_flags(other))) == (name not in of_prepare)
 
 
 class EntropyAlone(OtherLoss, Algorithm):
@@ -305,12 +305,12 @@ class ReadsThemAll(EntropyAlone):
 
 def test_all_flags_count_as_read_where_they_are_copied() -> None:
     config = LearnerConfig(algorithm=f"{__name__}:ReadsThemAll", ppo_dual_clip=3.0)
-    assert unread_flags(config, make_policy()) == []
+    assert unread_flags(config, make_policy(), changed_algorithm_flags(config)) == []
 
 
 def test_a_part_of_ppo_that_is_replaced_leaves_its_flags_unread_even_if_others_shrink() -> None:
     config = learner_config(algorithm=f"{__name__}:OtherGains", ppo_dual_clip=3.0, ppo_clip_anneal=True)
-    assert unread_flags(config, make_policy()) == ["ppo_dual_clip"]
+    assert unread_flags(config, make_policy(), changed_algorithm_flags(config)) == ["ppo_dual_clip"]
 
 
 def test_rewards_that_are_normalized_are_discounted_as_well() -> None:

@@ -118,7 +118,7 @@ def test_a24_training_equals_training_on_the_valid_subset(reason: str) -> None:
         factor = 0.75
     masked, masked_flat = after_one_step(policy, whole, config, version=10)
     _, expected_flat = after_one_step(
-        policy, subset, dataclasses.replace(config, learning_rate=factor * config.learning_rate), version=10
+        policy, subset, dataclasses.replace(config, learning_rate=factor * config.initial_rate), version=10
     )
     torch.testing.assert_close(masked_flat, expected_flat)
     summary = masked.summary()

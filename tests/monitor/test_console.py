@@ -115,8 +115,8 @@ def test_a25_one_warning_when_the_lag_first_exceeds_30(start: Start) -> None:
     assert told == [0, 0, 0, 0, 1, 1]  # each interval is told of at the report that follows it
     (warning,) = run.tape.lines("Warning")
     assert warning.endswith(
-        "Warning: the average policy lag is 31.2 optimizer steps, with which some tasks learn less "
-        "(docs/policy-lag.md). One "
+        "Warning: the average policy lag is 31.2 optimizer steps, the age of 2.6 batches, with which some tasks learn "
+        "less (docs/policy-lag.md). One "
         "sampling round makes 12 optimizer steps here. A larger --batch_size, fewer --num_epochs or fewer "
         "--num_envs_per_worker lower the lag, --async_rl=False bounds it."
     )

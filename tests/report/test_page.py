@@ -185,7 +185,7 @@ def test_command_seed_and_versions_of_each_run(tmp_path: Path) -> None:
 
 def test_differences_from_the_defaults(tmp_path: Path) -> None:
     text = read(write_run(tmp_path / "run", learning_rate=0.5)).text
-    assert re.search(r"Differences from the defaults Flag Value Default .*learning_rate 0\.5 \d", text)
+    assert re.search(r"Differences from the defaults Flag Value Default .*learning_rate 0\.5 None", text)
 
 
 def test_many_groups_are_below_each_other(tmp_path: Path) -> None:
@@ -271,3 +271,11 @@ def test_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("value", "text"), [(-109.54, "-109.5"), (0.01234, "0.0123"), (1234567.8, "1,234,567.8")])
 def test_scores_as_text(value: float, text: str) -> None:
     assert rounded(value) == text
+
+
+def test_a_plot_over_frames_alone_has_no_switch_and_a_run_without_a_preset_names_none(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run"))
+    switches = re.findall(r'<span class="switch">(.*?)</span>', page)
+    assert "" in switches
+    assert all(not each or each.startswith("<button") for each in switches)
+    assert "of --preset" not in page

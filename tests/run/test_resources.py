@@ -328,7 +328,7 @@ def test_fault_a16_killed_by_the_kernel_for_its_memory(tmp_path: Path, small_gro
     (small_group / "memory.limit_in_bytes").write_text(str(200 * 2**20))
     (tmp_path / "step-always-fill").touch()
     arguments = json.dumps({"orders": str(tmp_path), "cgroup": str(small_group)})
-    few = "--num_workers=1", "--num_envs_per_worker=4", "--max_restarts=2"
+    few = "--num_workers=1", "--num_envs_per_worker=4", "--max_restarts=2", "--updates=fast"
     finished = run(tmp_path, "--env=tests.environments.fault:Fault-v0", f"--env_kwargs={arguments}", *few)
     assert finished.code == 5, finished.out
     killed = [line for line in finished.out.splitlines() if "as the kernel does when memory runs out" in line]

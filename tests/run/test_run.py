@@ -389,7 +389,7 @@ def test_environment_that_fails_ends_the_run_with_its_name(
     """Rows B4, B7, B8: code 3, the process, what the environment did; nothing of it is learned."""
     (tmp_path / "faulty.py").write_text(FAULTY)
     kwargs = f'--env_kwargs={{"fault": "{fault}", "continuous": {continuous}}}'
-    flags = "--num_workers=1", "--num_envs_per_worker=4", "--max_restarts=0"
+    flags = "--num_workers=1", "--num_envs_per_worker=4", "--max_restarts=0", "--updates=fast"
     finished = run(tmp_path, "--env=faulty:Faulty-v0", kwargs, *flags)
     assert finished.code == 3, finished.err
     assert f"Env{'Crashed' if fault == 'raise' else 'Error'}: rollout-0 (pid " in finished.err

@@ -59,7 +59,7 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     [
         ("[values]\nnum_epoch = [1]", ", line 5: Unknown flag --num_epoch. Did you mean --num_epochs?"),
         ("lerning_rate = 1e-3", ", line 4: Unknown flag --lerning_rate. Did you mean --learning_rate?"),
-        ('[values]\nnum_epochs = [1, "two"]', ", line 5: --num_epochs=two must be an integer."),
+        ('[values]\nnum_epochs = [1, "two"]', ", line 5: --num_epochs=two must be an integer or None."),
         ("[values]\ngamma = [0.9, 1.5]", ", line 5: gamma=1.5 must be at least 0 and at most 1."),
         ("[values]\ngamma = []", ", line 5: gamma must be a list of values to try, found []."),
         ("[values]\nnum_epochs = [1, 2, 1]", ", line 5: num_epochs has 1 twice. Give each value once."),

@@ -1,0 +1,136 @@
+"""Chooses how much to learn from each frame (`--updates=auto`), from what a frame costs and what a step of Adam costs.
+
+An environment that is slow leaves the learner time for many optimizer steps on each batch, which take fewer frames to
+the same score. One that is fast would wait for them. Runs that repeat bit for bit do not look at a clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from sf.config import Config, LearnerConfig, ModelConfig
+from sf.config.updates import UPDATES, Updates, UpdatesName
+from sf.config.written_out import is_written_out
+from sf.envs.step_time import StepTime
+from sf.plugins import ENCODERS
+from sf.spaces import ACTION_MASK, EnvInfo, image_layout
+
+ACTING_S = 4e-6
+"""Seconds for the action of one frame, in a batch of 32 or more."""
+STEP_S, WRITTEN_OUT_STEP_S = 7e-4, 4e-4
+"""Seconds of an optimizer step on next to nothing: through autograd, and with a gradient that is written out."""
+PRODUCTS_PER_S = 2.5e10
+"""Multiplications of forward and backward passes on one core."""
+OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
+"""Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator: a guess."""
+
+
+class Choice(NamedTuple):
+    """What was chosen, and why."""
+
+    name: UpdatesName
+    reason: str
+
+
+def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | None, steps_as_one: bool) -> Choice:
+    """The value for `updates`, and a reason as part of a sentence.
+
+    Args:
+        config: with what the user has left open.
+        info: spaces of the environments.
+        cores: that the run may use.
+        step: how long the environment takes for a step; None where it was not measured.
+        steps_as_one: whether the environment has a form of which many copies step as one.
+    """
+    learner = config.learner
+    if learner.updates != "auto":
+        return Choice(learner.updates, f"--updates={learner.updates}")
+    limits = {
+        "bound_policy_lag": learner.bound_policy_lag is not None,
+        "target_policy_lag": learner.target_policy_lag is not None,
+        "max_staleness": config.replay.max_staleness >= 0,
+    }
+    if given := [name for name, is_given in limits.items() if is_given]:
+        return Choice("fast", f"--{given[0]} counts optimizer steps")
+    if step is None:
+        return _without_clock(info, config.model, steps_as_one)
+    sampling_s = step.wall_s / min(cores * step.waiting, 32) + ACTING_S
+
+    def wall_s(learning_s: float) -> float:
+        """Of a frame: sampling and learning go on at once, as far as there are cores."""
+        return max(sampling_s, learning_s, (step.cpu_s + ACTING_S + learning_s) / cores)
+
+    chosen, *more = UPDATES
+    for name in more:
+        now_s, then_s = (learning_s_per_frame(UPDATES[each], info, config) for each in (chosen, name))
+        if wall_s(then_s) > UPDATES[name].worth * wall_s(now_s):
+            break
+        chosen = name
+    learning_s = learning_s_per_frame(UPDATES[chosen], info, config)
+    return Choice(chosen, f"a frame takes {1e6 * sampling_s:.3g} us, and learning from it about {1e6 * learning_s:.2g}")
+
+
+def _without_clock(info: EnvInfo, model: ModelConfig, steps_as_one: bool) -> Choice:
+    """By kind: what most environments and networks of a kind cost."""
+    if not _is_plain(info, model):
+        return Choice(
+            "fast", "runs that repeat have no look at the clock, and pictures and memories take long to learn"
+        )
+    if steps_as_one:
+        return Choice("fast", "runs that repeat have no look at the clock, and environments that step as one are cheap")
+    return Choice("balanced", "runs that repeat have no look at the clock")
+
+
+def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
+    """The configuration in which everything but the sizes follows from the choice."""
+    learner = replace(config.learner, updates=choice.name)
+    if learner.exploration_loss_coeff is None and not info.action.choices:
+        learner = replace(learner, exploration_loss_coeff=0.0)
+    learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=learner.entropy_coeff)
+    return replace(config, learner=learner)
+
+
+def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:
+    """A sentence with the choice and its reason, or nothing where flags leave it nothing to say."""
+    if None not in (given.learner.num_epochs, given.learner.learning_rate):
+        return ""
+    learner = resolved.learner
+    return (
+        f"Each batch is learned from in {learner.epochs} epochs of {learner.num_minibatches} minibatches of "
+        f"{learner.batch_size}, at a learning rate of {learner.initial_rate:g} (--updates={choice.name}): "
+        f"{choice.reason}."
+    )
+
+
+def epochs_for(learner: LearnerConfig) -> int:
+    """Epochs with so many minibatches: together no more optimizer steps than the recipe has, and no fewer than two."""
+    recipe = learner.recipe
+    return max(min(2, recipe.epochs), min(recipe.epochs, recipe.most_steps // learner.num_minibatches))
+
+
+def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> float:
+    """Seconds that a learner takes for its share of optimizer steps; an estimate from the size of the network."""
+    model, rows = config.model, updates.minibatch
+    begin_s = WRITTEN_OUT_STEP_S if is_written_out(info, model) and config.run.device == "cpu" else STEP_S
+    if _is_plain(info, model):
+        step_s = begin_s + 3 * rows * _num_weights(info, model) / PRODUCTS_PER_S
+    else:
+        step_s = begin_s + rows * (OTHER_S if config.run.device == "cpu" else OTHER_ACCELERATED_S)
+    return updates.epochs * step_s / rows
+
+
+def _is_plain(info: EnvInfo, model: ModelConfig) -> bool:
+    """Whether the network is layers over vectors."""
+    images = any(image_layout(leaf, model.encoder_conv_architecture) for leaf in info.observations.values())
+    return model.encoder == ENCODERS.default and not model.use_rnn and not images
+
+
+def _num_weights(info: EnvInfo, model: ModelConfig) -> int:
+    """Of a network of plain layers, without its heads."""
+    inputs = sum(leaf.size for name, leaf in info.observations.items() if name != ACTION_MASK)
+    sizes = [inputs, *model.encoder_mlp_layers]
+    towers = 1 if model.actor_critic_share_weights else 2
+    return towers * sum(math.prod(pair) for pair in itertools.pairwise(sizes))

@@ -1,0 +1,141 @@
+"""How much is learned from each frame: what `--updates` chooses, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sf.config import Config, LearnerConfig, ModelConfig, ReplayConfig, RolloutConfig, RunConfig, check
+from sf.config.updates import UPDATES
+from sf.envs.step_time import StepTime
+from sf.run.sizes import resolve
+from sf.run.updates import choose_updates, epochs_for, learning_s_per_frame, note_on_updates
+from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
+from tests.helpers.configs import env_info
+
+PICTURES = EnvInfo("Toy-v0", 1, {"obs": LeafSpec((64, 64, 3), "uint8")}, ActionSpec.discrete(2))
+NUMBERS = ActionSpec((ActionColumn(low=-1.0, high=1.0),) * 2)
+GOALS = EnvInfo("Toy-v0", 1, {name: LeafSpec((2,), "float32") for name in ("arm", "goal")}, NUMBERS)
+MIXED = EnvInfo("Toy-v0", 1, GOALS.observations, ActionSpec((ActionColumn(3), *NUMBERS.columns)))
+CHEAP, USUAL, SLOW = StepTime(1e-6, 1e-6, copies=64), StepTime(3e-5, 3e-5), StepTime(5e-3, 1e-5)
+
+
+def config(learner: dict[str, Any] | None = None, **parts: Any) -> Config:
+    return Config(RunConfig("Toy-v0"), learner=LearnerConfig(**(learner or {})), **parts)
+
+
+@pytest.mark.parametrize(
+    ("info", "step", "expected"),
+    [
+        (env_info(), CHEAP, "fast"),
+        (env_info(), StepTime(8e-6, 8e-6), "fast"),
+        (env_info(), USUAL, "balanced"),
+        (env_info(), StepTime(2e-4, 2e-4), "efficient"),
+        (env_info(), SLOW, "efficient"),
+        (GOALS, StepTime(2e-5, 2e-5), "fast"),  # autograd takes longer than a gradient that is written out
+        (env_info(), StepTime(2e-5, 2e-5), "balanced"),
+        (GOALS, StepTime(1e-4, 1e-4), "balanced"),
+        (GOALS, SLOW, "efficient"),
+        (PICTURES, USUAL, "fast"),
+        (PICTURES, StepTime(5e-3, 5e-3), "efficient"),
+    ],
+)
+def test_a_frame_that_costs_more_is_learned_from_more(info: EnvInfo, step: StepTime, expected: str) -> None:
+    assert choose_updates(config(), info, 2, step, steps_as_one=False).name == expected
+
+
+@pytest.mark.parametrize("step_us", [3, 10, 30, 100, 300, 1000])
+@pytest.mark.parametrize("cores", [1, 2, 8])
+@pytest.mark.parametrize("info", [env_info(), GOALS, PICTURES])
+def test_learning_more_is_worth_its_time(step_us: int, cores: int, info: EnvInfo) -> None:
+    """On one core the learner takes its time from the environments; no choice takes more than its worth."""
+    step = StepTime(1e-6 * step_us, 1e-6 * step_us)
+    name = choose_updates(config(), info, cores, step, steps_as_one=False).name
+    learning_s = {each: learning_s_per_frame(UPDATES[each], info, config()) for each in UPDATES}
+    sampling_s = step.wall_s / min(cores, 32) + 4e-6
+    wall_s = {
+        each: max(sampling_s, learning_s[each], (step.cpu_s + 4e-6 + learning_s[each]) / cores) for each in UPDATES
+    }
+    assert wall_s[name] <= 2.5 * 1.25 * wall_s["fast"]
+    assert name == "fast" or wall_s["balanced"] <= 2.5 * wall_s["fast"]
+    assert name != "balanced" or wall_s["efficient"] > 1.25 * wall_s["balanced"]
+
+
+@pytest.mark.parametrize(
+    ("info", "steps_as_one", "expected"),
+    [
+        (env_info(), False, "balanced"),
+        (env_info(), True, "fast"),
+        (GOALS, False, "balanced"),
+        (PICTURES, False, "fast"),
+    ],
+)
+def test_runs_that_repeat_choose_by_kind(info: EnvInfo, steps_as_one: bool, expected: str) -> None:
+    choice = choose_updates(config(), info, 2, None, steps_as_one)
+    assert choice.name == expected
+    assert "clock" in choice.reason
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_given_name_is_taken(name: Any) -> None:
+    assert choose_updates(config({"updates": name}), PICTURES, 1, SLOW, steps_as_one=True).name == name
+    learner = resolve(config({"updates": name}), env_info(), 2).learner
+    recipe = UPDATES[name]
+    assert (learner.updates, learner.num_epochs, learner.learning_rate) == (name, recipe.epochs, recipe.learning_rate)
+    assert (learner.batch_size, learner.num_batches_per_epoch) == (recipe.minibatch, recipe.most_minibatches)
+
+
+@pytest.mark.parametrize("limit", [{"bound_policy_lag": 40}, {"target_policy_lag": 30.0}])
+def test_limits_that_count_optimizer_steps_leave_few_of_them(limit: dict[str, Any]) -> None:
+    assert choose_updates(config(limit), env_info(), 2, SLOW, steps_as_one=False).name == "fast"
+    replay = ReplayConfig(replay="staleness", max_staleness=50)
+    assert choose_updates(config(replay=replay), env_info(), 2, SLOW, steps_as_one=False).name == "fast"
+
+
+def test_flags_that_are_given_stay() -> None:
+    learner = {"num_epochs": 3, "learning_rate": 0.01, "exploration_loss_coeff": 0.2, "num_batches_per_epoch": 4}
+    resolved = resolve(config(learner), GOALS, 2, SLOW)
+    assert {name: getattr(resolved.learner, name) for name in learner} == learner
+    assert resolve(resolved, GOALS, 2, CHEAP) == resolved
+
+
+@pytest.mark.parametrize(
+    ("name", "minibatches", "epochs"),
+    [("efficient", 32, 10), ("efficient", 320, 2), ("efficient", 64, 5), ("fast", 64, 2)],
+)
+def test_more_minibatches_have_fewer_epochs(name: Any, minibatches: int, epochs: int) -> None:
+    """So that a batch is not learned from in thousands of steps, after which other data would be too old."""
+    assert epochs_for(LearnerConfig(updates=name, num_batches_per_epoch=minibatches)) == epochs
+
+
+def test_a_deviation_has_no_entropy_bonus() -> None:
+    """One would make it grow, where a choice is only kept from being made too early."""
+    bonuses = [resolve(config(), info, 2).learner.exploration_loss_coeff for info in (env_info(), GOALS, MIXED)]
+    assert bonuses == [0.01, 0.0, 0.01]
+    assert resolve(config({"exploration_loss_coeff": 0.1}), GOALS, 2).learner.entropy_coeff == 0.1
+
+
+@pytest.mark.parametrize("envs", [1, 4, 15, 16, 64, 100])
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("use_rnn", [False, True])
+def test_every_choice_is_one_that_a_run_takes(envs: int, name: Any, use_rnn: bool) -> None:
+    rollout = RolloutConfig(num_workers=1, num_envs_per_worker=envs)
+    sized = config({"updates": name}, rollout=rollout, model=ModelConfig(use_rnn=use_rnn))
+    for is_async in (True, False):
+        resolved = resolve(replace(sized, run=replace(sized.run, async_rl=is_async)), env_info(), 2)
+        check(resolved, env_info())
+        assert resolved.learner.epochs * resolved.learner.num_minibatches <= UPDATES[name].most_steps
+
+
+def test_the_console_says_what_was_chosen_and_why() -> None:
+    given = config()
+    resolved, choice = resolve(given, env_info(), 2, SLOW), choose_updates(given, env_info(), 2, SLOW, False)
+    text = note_on_updates(given, resolved, choice)
+    assert text.startswith(
+        "Each batch is learned from in 10 epochs of 32 minibatches of 64, at a learning rate of 0.0003 "
+        "(--updates=efficient): a frame takes"
+    )
+    full = config({"num_epochs": 1, "learning_rate": 0.1})
+    assert note_on_updates(full, resolve(full, env_info(), 2), choice) == ""
