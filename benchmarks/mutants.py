@@ -20,8 +20,10 @@ import os
 import random
 import re
 import shutil
+import site
 import subprocess
 import sys
+import venv
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "build" / "mutants"
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.json"
-MUTMUT = Path(sys.executable).with_name("mutmut")
+PYTHON = STAGE / "python" / "bin" / "python"
 NOT_RUN = None
 NOTICED = {1, 3, 36, 24, -24, 152, 255, -11, -9}
 """Verdicts of mutmut: tests failed (1), stumbled (3), or took many times their time."""
@@ -50,10 +52,21 @@ def lay_out() -> bool:
     return has_changed
 
 
+def make_interpreter() -> None:
+    """One that finds the packages of the stage before those of this interpreter.
+
+    Processes that tests start execute the mutants as well then, and code may be edited while the command runs.
+    """
+    venv.create(PYTHON.parents[1], with_pip=False, clear=True)
+    (packages,) = PYTHON.parents[1].glob("lib/python*/site-packages")
+    paths = [STAGE / "mutants" / "src", *site.getsitepackages()]
+    (packages / "stage.pth").write_text("".join(f"{path}\n" for path in paths))
+
+
 def mutmut(*arguments: str) -> str:
     """Its output, without the spinner."""
     finished = subprocess.run(
-        [MUTMUT, *arguments], cwd=STAGE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [PYTHON, "-m", "mutmut", *arguments], cwd=STAGE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if finished.returncode:
         lines = re.split(r"[\r\n]+", finished.stdout)
@@ -81,7 +94,7 @@ def look_with_whole_files(mutant: str) -> int:
             str(file.relative_to(stage)) for file in stage.glob("tests/**/test_*.py") if module in file.read_text()
         ]
         environment = os.environ | {"MUTANT_UNDER_TEST": mutant, "PYTHONPATH": str(stage / "src")}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow and not gpu and not alone", *files]
+        command = [PYTHON, "-m", "pytest", "-x", "-q", "-m", "not slow and not gpu and not alone", *files]
         kept[mutant] = 0
         if files:
             try:
@@ -135,7 +148,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other mutants")
     parser.add_argument("--only", default="", help="the start of a path, such as sf/learner")
     args = parser.parse_args()
-    if lay_out() or not verdicts():
+    has_changed = lay_out()
+    make_interpreter()
+    if has_changed or not verdicts():
         mutmut("run", A_FIRST_MUTANT)  # makes all of them, and learns which tests execute which function
     found = verdicts()
     sample = sorted(one for one in found if one.replace(".", "/").startswith(args.only.removesuffix(".py")))

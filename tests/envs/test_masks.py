@@ -17,7 +17,8 @@ from sf.envs import find_env, probe, register_env
 from sf.envs.contract import check_mask
 from sf.envs.masks import flat_mask
 from sf.errors import EnvError
-from sf.policy import ActorCritic
+from sf.policy import ActorCritic, BoundedTensorSpec
+from sf.policy.masks import masked
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec, action_spec
 from tests.helpers.lab import make_lab, step_until
 
@@ -247,3 +248,10 @@ def test_mask_in_info_that_nobody_would_read_is_refused(kind: Any, message: str)
     register_env("Masked", kind)
     with pytest.raises(EnvError, match=message):
         probe(find_env("Masked"))
+
+
+def test_a_mask_of_integers_forbids_as_one_of_booleans_does() -> None:
+    spec = BoundedTensorSpec((), torch.int64, None, 0, 2)
+    choices = torch.distributions.Categorical(logits=torch.zeros(3))
+    probabilities = masked(choices, torch.tensor([1, 0, 1]), spec, "policy").probs
+    assert probabilities.tolist() == pytest.approx([0.5, 0.0, 0.5])

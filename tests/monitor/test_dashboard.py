@@ -246,3 +246,9 @@ def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "\x1b" not in done.stdout
     assert done.stdout.count("Fps is") == 4
+
+
+def test_a_role_without_a_time_is_a_line_of_faint_dots() -> None:
+    bar = dashboard_module._bar({})
+    assert set(bar.plain) == {"·"}
+    assert bar.style == "dim"

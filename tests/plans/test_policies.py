@@ -22,6 +22,7 @@ from sf.plans import (
     compute_advantages,
 )
 from sf.plans.flat_weights import num_words, read_weights, write_weights
+from sf.plans.generators import OneThread
 from sf.plans.models import LSTMModel
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
@@ -129,13 +130,13 @@ def test_d5_replaced_actions_and_halves_of_learning() -> None:
         loss_fn=lambda *_: torch.zeros((), requires_grad=True),
         make_model_and_action_dist=lambda policy, obs, act, config: (torch.nn.Linear(3, 2), None),
         action_sampler_fn=lambda policy, model, columns, states: (torch.ones(len(columns["obs"])).long(), None, []),
-        compute_gradients_fn=lambda policy, batch: (["gradient"], {"rows": batch.count}),
+        compute_gradients_fn=lambda policy, batch: ([type(policy).__name__], {"rows": batch.count}),
         apply_gradients_fn=lambda policy, gradients: applied.append(gradients),
     )
     policy = policy_class(*SPACES, {})
     assert policy.compute_actions(np.zeros((3, 3), np.float32))[0].tolist() == [1, 1, 1]
     assert policy.learn_on_batch(batch_of(policy)) == {"rows": 8}
-    assert applied == [["gradient"]]
+    assert applied == [["Replaced"]]
 
     def inputs(policy: Any, model: Any, columns: Any, states: Any) -> Any:
         from sf.plans import TorchCategorical
@@ -391,3 +392,18 @@ def test_a_policy_may_learn_in_training_mode() -> None:
     assert policy.learn_on_batch(rows)["mode"] == 0
     assert spread[-1] > 1
     assert len(policy.model({"obs": torch.ones(50, 3)})[0].unique(dim=0)) == 1
+
+
+def test_a_cell_of_an_lstm_has_64_units_where_nothing_else_is_said() -> None:
+    assert [state.shape for state in LSTMModel(*SPACES, 2, {}).get_initial_state()] == [(64,), (64,)]
+
+
+def test_a_block_with_one_thread_has_one_and_gives_the_others_back() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with OneThread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -26,7 +26,7 @@ from sf.policy import (
     to_tensors,
 )
 from sf.policy.fitting import Fit
-from sf.policy.leaf_distributions import SpreadOut
+from sf.policy.leaf_distributions import SpreadOut, UniformInteger
 from sf.policy.nests import check_structure, leaves, map_leaves
 from sf.policy.specs import check_tensors, spec_from_json
 from tests.helpers.policies import OBSERVATION, Remembering
@@ -148,3 +148,16 @@ def test_density_of_a_spread_out_number_is_one_in_all(low: float, high: float) -
     samples = distribution.sample((20_000,))
     assert ((samples >= low) & (samples <= high)).all()
     assert samples.mean().item() == pytest.approx(torch.trapezoid(x * density, x).item(), abs=0.05)
+
+
+def test_integers_are_equally_likely_up_to_both_bounds() -> None:
+    log_probs = UniformInteger(torch.tensor(-1), torch.tensor(2)).log_prob(torch.tensor([-2, -1, 2, 3]))
+    assert log_probs.tolist() == pytest.approx([-math.inf, -math.log(4), -math.log(4), -math.inf])
+
+
+def test_bounds_of_a_matrix_come_back_in_its_shape() -> None:
+    spec = BoundedTensorSpec((2, 2), torch.float32, "x", np.array([[0.0, 1.0], [2.0, 3.0]]), 9.0)
+    again = spec_from_json(json.loads(json.dumps(spec.to_json())))
+    assert isinstance(again, BoundedTensorSpec)
+    assert np.array_equal(again.minimum, spec.minimum)
+    assert again.minimum.shape == (2, 2)

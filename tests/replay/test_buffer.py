@@ -111,6 +111,18 @@ def test_a_buffer_goes_on_from_its_state(kind: Any, num_rows: int) -> None:
     assert set(other.storage.column(("part", "x")).tolist()) == kept
 
 
+def test_a_buffer_goes_on_with_the_draws_of_the_one_whose_state_it_takes() -> None:
+    one, two = (
+        ReplayBuffer(TensorStorage(50), StalenessAwareSampler(), 4, torch.Generator().manual_seed(seed))
+        for seed in (1, 2)
+    )
+    one.extend(rows(*range(50)))
+    one.sample()
+    two.load_state_dict(one.state_dict())
+    draws = [[buffer.sample()[0]["part"]["x"].tolist() for _ in range(3)] for buffer in (one, two)]
+    assert draws[0] == draws[1]
+
+
 def test_a_state_of_another_size_is_refused() -> None:
     state = ReplayBuffer(TensorStorage(5), StalenessAwareSampler()).state_dict()
     with pytest.raises(ValueError, match="is of a storage of max_size=5, but this one has 4"):
