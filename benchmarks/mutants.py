@@ -85,13 +85,16 @@ def verdicts() -> dict[str, int | None]:
 
 
 def look_with_whole_files(mutant: str) -> int:
-    """The exit code of all tests that name the module, because other processes may execute the function; kept."""
+    """The exit code of the tests of the package and of those that name the module; other processes may run it. Kept."""
     path = STAGE / "by_whole_files.json"
     kept: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
     if mutant not in kept:
         module, stage = mutant.split(".x")[0], STAGE / "mutants"
+        tests = stage / "tests" / module.split(".")[1]
         files = [
-            str(file.relative_to(stage)) for file in stage.glob("tests/**/test_*.py") if module in file.read_text()
+            str(file.relative_to(stage))
+            for file in sorted(stage.glob("tests/**/test_*.py"))
+            if module in file.read_text() or tests in file.parents
         ]
         environment = os.environ | {"MUTANT_UNDER_TEST": mutant, "PYTHONPATH": str(stage / "src")}
         command = [PYTHON, "-m", "pytest", "-x", "-q", "-m", "not slow and not gpu and not alone", *files]

@@ -95,7 +95,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         console.plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     starts: int | None = None
     if rank.is_first:
-        resolved = decide(config, look, rank.share_of(usable_cores()), source.offers_vector)
+        resolved = decide(config, look, rank.share_of(usable_cores()))
         rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)
@@ -105,7 +105,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     if chosen := _chosen_flags(config, resolved):
         measured = [_step_time(look.step_time)] if look.is_timed else []
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
-    if rank.is_first and (learning := _updates(config, resolved, look, source, rank)):
+    if rank.is_first and (learning := _updates(config, resolved, look, rank)):
         console.plain(learning)
     if note:
         console.plain(note)
@@ -300,11 +300,10 @@ def _step_time(step: StepTime) -> str:
     return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."
 
 
-def _updates(given: Config, resolved: Config, look: FirstLook, source: EnvSource, rank: Rank) -> str:
+def _updates(given: Config, resolved: Config, look: FirstLook, rank: Rank) -> str:
     """How much is learned from each frame, and why, as a sentence."""
     step = look.step_time if look.is_timed else None
-    cores = rank.share_of(usable_cores())
-    return note_on_updates(given, resolved, choose_updates(given, look.info, cores, step, source.offers_vector))
+    return note_on_updates(given, resolved, choose_updates(given, look.info, rank.share_of(usable_cores()), step))
 
 
 def _chosen_flags(given: Config, resolved: Config) -> str:

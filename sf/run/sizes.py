@@ -88,7 +88,7 @@ class Sizes:
         return Fraction(self.topology.num_slots * self.topology.rows, self.trajectories)
 
 
-def decide(config: Config, look: FirstLook, cores: int, steps_as_one: bool = False) -> Config:
+def decide(config: Config, look: FirstLook, cores: int) -> Config:
     """The configuration without None, see `resolve`; fitted to what a look at the environment has found.
 
     Raises:
@@ -96,7 +96,7 @@ def decide(config: Config, look: FirstLook, cores: int, steps_as_one: bool = Fal
     """
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
-    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None, steps_as_one)
+    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     return resolved
@@ -109,9 +109,7 @@ def wants_step_time(config: Config) -> bool:
     return config.run.async_rl and not config.run.serial_mode and is_open
 
 
-def resolve(
-    config: Config, info: EnvInfo, cores: int, step: StepTime | None = None, steps_as_one: bool = False
-) -> Config:
+def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = None) -> Config:
     """The configuration without None: sizes follow from the environment and the cores, a seed is drawn.
 
     Args:
@@ -119,12 +117,11 @@ def resolve(
         info: its spaces.
         cores: that the run may use.
         step: how long the environment takes for a step and to begin, if sizes are to follow from that.
-        steps_as_one: whether the environment has a form of which many copies step as one.
 
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    config = with_updates(config, info, choose_updates(config, info, cores, step, steps_as_one))
+    config = with_updates(config, info, choose_updates(config, info, cores, step))
     if config.rollout.num_envs_per_worker is not None:
         step = None  # the other sizes follow from that number and the cores
     if config.inference.policy_workers_per_policy is None:

@@ -35,7 +35,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | None, steps_as_one: bool) -> Choice:
+def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | None) -> Choice:
     """The value for `updates`, and a reason as part of a sentence.
 
     Args:
@@ -43,7 +43,6 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
         info: spaces of the environments.
         cores: that the run may use.
         step: how long the environment takes for a step; None where it was not measured.
-        steps_as_one: whether the environment has a form of which many copies step as one.
     """
     learner = config.learner
     if learner.updates != "auto":
@@ -56,7 +55,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     if given := [name for name, is_given in limits.items() if is_given]:
         return Choice("fast", f"--{given[0]} counts optimizer steps")
     if step is None:
-        return _without_clock(info, config.model, steps_as_one)
+        return _without_clock(info, config.model)
     sampling_s = step.wall_s / min(cores * step.waiting, 32) + ACTING_S
 
     def wall_s(learning_s: float) -> float:
@@ -73,15 +72,11 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     return Choice(chosen, f"a frame takes {1e6 * sampling_s:.3g} us, and learning from it about {1e6 * learning_s:.2g}")
 
 
-def _without_clock(info: EnvInfo, model: ModelConfig, steps_as_one: bool) -> Choice:
-    """By kind: what most environments and networks of a kind cost."""
-    if not _is_plain(info, model):
-        return Choice(
-            "fast", "runs that repeat have no look at the clock, and pictures and memories take long to learn"
-        )
-    if steps_as_one:
-        return Choice("fast", "runs that repeat have no look at the clock, and environments that step as one are cheap")
-    return Choice("balanced", "runs that repeat have no look at the clock")
+def _without_clock(info: EnvInfo, model: ModelConfig) -> Choice:
+    """By kind: what most networks of a kind cost."""
+    if _is_plain(info, model):
+        return Choice("balanced", "a run that repeats does not look at the clock")
+    return Choice("fast", "a run that repeats does not look at the clock, and pictures and memories take long to learn")
 
 
 def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:

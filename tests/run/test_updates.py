@@ -43,7 +43,7 @@ def config(learner: dict[str, Any] | None = None, **parts: Any) -> Config:
     ],
 )
 def test_a_frame_that_costs_more_is_learned_from_more(info: EnvInfo, step: StepTime, expected: str) -> None:
-    assert choose_updates(config(), info, 2, step, steps_as_one=False).name == expected
+    assert choose_updates(config(), info, 2, step).name == expected
 
 
 @pytest.mark.parametrize("step_us", [3, 10, 30, 100, 300, 1000])
@@ -52,7 +52,7 @@ def test_a_frame_that_costs_more_is_learned_from_more(info: EnvInfo, step: StepT
 def test_learning_more_is_worth_its_time(step_us: int, cores: int, info: EnvInfo) -> None:
     """On one core the learner takes its time from the environments; no choice takes more than its worth."""
     step = StepTime(1e-6 * step_us, 1e-6 * step_us)
-    name = choose_updates(config(), info, cores, step, steps_as_one=False).name
+    name = choose_updates(config(), info, cores, step).name
     learning_s = {each: learning_s_per_frame(UPDATES[each], info, config()) for each in UPDATES}
     sampling_s = step.wall_s / min(cores, 32) + 4e-6
     wall_s = {
@@ -63,24 +63,16 @@ def test_learning_more_is_worth_its_time(step_us: int, cores: int, info: EnvInfo
     assert name != "balanced" or wall_s["efficient"] > 1.25 * wall_s["balanced"]
 
 
-@pytest.mark.parametrize(
-    ("info", "steps_as_one", "expected"),
-    [
-        (env_info(), False, "balanced"),
-        (env_info(), True, "fast"),
-        (GOALS, False, "balanced"),
-        (PICTURES, False, "fast"),
-    ],
-)
-def test_runs_that_repeat_choose_by_kind(info: EnvInfo, steps_as_one: bool, expected: str) -> None:
-    choice = choose_updates(config(), info, 2, None, steps_as_one)
+@pytest.mark.parametrize(("info", "expected"), [(env_info(), "balanced"), (GOALS, "balanced"), (PICTURES, "fast")])
+def test_runs_that_repeat_choose_by_kind(info: EnvInfo, expected: str) -> None:
+    choice = choose_updates(config(), info, 2, None)
     assert choice.name == expected
     assert "clock" in choice.reason
 
 
 @pytest.mark.parametrize("name", UPDATES)
 def test_a_given_name_is_taken(name: Any) -> None:
-    assert choose_updates(config({"updates": name}), PICTURES, 1, SLOW, steps_as_one=True).name == name
+    assert choose_updates(config({"updates": name}), PICTURES, 1, SLOW).name == name
     learner = resolve(config({"updates": name}), env_info(), 2).learner
     recipe = UPDATES[name]
     assert (learner.updates, learner.num_epochs, learner.learning_rate) == (name, recipe.epochs, recipe.learning_rate)
@@ -89,9 +81,9 @@ def test_a_given_name_is_taken(name: Any) -> None:
 
 @pytest.mark.parametrize("limit", [{"bound_policy_lag": 40}, {"target_policy_lag": 30.0}])
 def test_limits_that_count_optimizer_steps_leave_few_of_them(limit: dict[str, Any]) -> None:
-    assert choose_updates(config(limit), env_info(), 2, SLOW, steps_as_one=False).name == "fast"
+    assert choose_updates(config(limit), env_info(), 2, SLOW).name == "fast"
     replay = ReplayConfig(replay="staleness", max_staleness=50)
-    assert choose_updates(config(replay=replay), env_info(), 2, SLOW, steps_as_one=False).name == "fast"
+    assert choose_updates(config(replay=replay), env_info(), 2, SLOW).name == "fast"
 
 
 def test_flags_that_are_given_stay() -> None:
@@ -131,7 +123,7 @@ def test_every_choice_is_one_that_a_run_takes(envs: int, name: Any, use_rnn: boo
 
 def test_the_console_says_what_was_chosen_and_why() -> None:
     given = config()
-    resolved, choice = resolve(given, env_info(), 2, SLOW), choose_updates(given, env_info(), 2, SLOW, False)
+    resolved, choice = resolve(given, env_info(), 2, SLOW), choose_updates(given, env_info(), 2, SLOW)
     text = note_on_updates(given, resolved, choice)
     assert text.startswith(
         "Each batch is learned from in 10 epochs of 32 minibatches of 64, at a learning rate of 0.0003 "
