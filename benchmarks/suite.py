@@ -107,6 +107,7 @@ CANDIDATES = {
     "balanced, one network": Candidate(("--updates=balanced", "--actor_critic_share_weights=True")),
     "balanced, entropy bonus": Candidate(("--updates=balanced", "--exploration_loss_coeff=0.01")),
     "balanced, 32 x 64": Candidate(("--updates=balanced", "--num_envs_per_worker=32", "--rollout=64")),
+    "efficient, 32 x 64": Candidate(("--updates=efficient", "--num_envs_per_worker=32", "--rollout=64")),
     "balanced, KL 0.01": Candidate(("--updates=balanced", "--target_kl=0.01")),
 }
 

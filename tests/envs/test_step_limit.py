@@ -196,10 +196,11 @@ def test_a_vectorized_form_that_takes_no_limit_is_not_used() -> None:
 
 
 def test_the_console_says_once_that_no_episode_has_ended() -> None:
-    first, late, enough = snapshot(0.0, 0), ENDLESS_S + 1, 8 * ENDLESS_STEPS
+    began_s, enough = 5000.0, 8 * ENDLESS_STEPS
+    first, late = snapshot(began_s, 0), began_s + ENDLESS_S + 1
     endless = EndlessEpisodes(num_envs=4, num_agents=2)
     assert endless.look(first, snapshot(late, enough - 8), 0) is None, "too few steps"
-    assert endless.look(first, snapshot(ENDLESS_S - 1, enough), 0) is None, "too early"
+    assert endless.look(first, snapshot(began_s + ENDLESS_S - 1, enough), 0) is None, "too early"
     said = endless.look(first, snapshot(late, enough), 0)
     assert said is not None
     assert said.startswith("No episode has ended yet, after about 2,000 steps of each environment")
