@@ -21,7 +21,7 @@ from sf.errors import CheckpointError
 from sf.evaluator import film
 from sf.evaluator.summary import Summary
 from sf.hub.card import _table
-from sf.hub.folder import Scores, expect_published, install, read_run
+from sf.hub.folder import Scores, _move_checkpoints, expect_published, install, read_run
 from sf.policy import TimeStep
 from sf.storage import checkpoint, sealed
 from tests.helpers.commands import Finished, run
@@ -443,3 +443,14 @@ def test_each_number_of_the_card_is_under_its_name() -> None:
     assert {name: float(text) for name, text in found.items()} == {
         "policy": 0, "mean": 1.5, "std": 2.5, "min": 10.5, "median": 7.5, "max": 11.5, "length": 13.5, "episodes": 12,
     }  # fmt: skip
+
+
+def test_all_checkpoints_of_a_policy_move(tmp_path: Path) -> None:
+    source, target = tmp_path / "checkpoint_p0", tmp_path / "target"
+    source.mkdir()
+    for version in (1, 2):
+        checkpoint.save(source, version, 10 * version, {"x": torch.ones(3)}, {"reward": 1.0})
+    names = [path.name for path in checkpoint.list_checkpoints(source)]
+    _move_checkpoints(source, target)
+    assert len(names) == 2
+    assert [path.name for path in checkpoint.list_checkpoints(target)] == names

@@ -10,6 +10,7 @@ import pytest
 
 from sf.report.figures import Figure, make_figures
 from sf.report.groups import make_groups
+from sf.report.pictures import HEAD, WIDTH, _order
 from sf.report.runs import read_run
 from sf.report.statistics import GRID, MOST_POINTS
 from tests.helpers.reported import point, rising, write_run
@@ -162,3 +163,10 @@ def test_plotly_takes_every_figure(several: bool, tmp_path: Path) -> None:
     for figure in figures.values():
         graph_objects.Figure(figure.plot)  # which knows every attribute and refuses others
         assert json.loads(json.dumps(figure.plot, allow_nan=False)) == figure.plot
+
+
+def test_a_picture_is_as_high_as_its_plot_and_its_title() -> None:
+    figure = Figure("x", "A title", "about", {"data": [], "layout": {"height": 300}})
+    order = _order(figure, Path("x.png"))
+    sizes = [{name: each[name] for name in ("width", "height")} for each in (order["opts"], order["fig"]["layout"])]
+    assert sizes == [{"width": WIDTH, "height": 300 + HEAD}] * 2
