@@ -3,7 +3,7 @@
     python benchmarks/mutants.py [--sample 300] [--seed 1] [--only sf/learner]
 
 mutmut makes the mutants (an operator, an argument, a constant, a condition) and runs the tests that execute the changed
-function. [tool.mutmut] in pyproject.toml says which modules and which tests. A sample of 300 takes about an hour on two
+function. [tool.mutmut] in pyproject.toml says which modules and which tests. A sample of 300 takes hours on two
 cores, `--sample 0` takes all of them, a night. The command can be stopped at will: verdicts are kept below
 build/mutants, and only those that are missing are found. Those of a function are dropped when its code changes; `rm -r
 build/mutants` drops all, which better tests need.
