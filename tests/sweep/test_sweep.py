@@ -48,7 +48,8 @@ def wait_for_curves(command: Running, name: str) -> None:
 
 def test_grid_of_two_seeds_to_the_best_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    text = f"{HEAD}seeds = [1, 2]\njobs = 2\n{FLAGS}train_for_env_steps = 600\n[values]\nlearning_rate = [1e-6, 0.02]\n"
+    flags = f'{FLAGS}train_for_env_steps = 600\nupdates = "fast"\n'
+    text = f"{HEAD}seeds = [1, 2]\njobs = 2\n{flags}[values]\nlearning_rate = [1e-6, 0.02]\n"
     finished = run(tmp_path, written(tmp_path, text), module=SWEEP)
     assert finished.code == ExitCode.FINISHED, finished.err
     trials = results_of(tmp_path)
