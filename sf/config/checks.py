@@ -234,7 +234,7 @@ def _lag_target(config: Config) -> list[str]:
     learner, target, problems = config.learner, config.learner.target_policy_lag, []
     if target is None:
         return []
-    steps = learner.epochs * learner.num_minibatches
+    steps = learner.steps_per_batch
     if not config.run.async_rl:
         problems.append(
             f"target_policy_lag={target:g} with async_rl=False: the average lag of a synchronous run is exactly "
@@ -257,7 +257,7 @@ def _lag_target(config: Config) -> list[str]:
 
 def _least_bound(config: Config, info: EnvInfo, bound: int) -> list[str]:
     learner = config.learner
-    steps, rows = learner.epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
+    steps, rows = learner.steps_per_batch, rows_per_group(config, info.num_agents)
     share = trajectories_per_dataset(config) // learner.num_learners
     least = least_lag_bound(steps, share, rows)
     if bound >= least:

@@ -39,7 +39,7 @@ def _size_problems(config: Config) -> list[str]:
 
 def _staleness_problems(config: Config, info: EnvInfo) -> list[str]:
     learner, limit = config.learner, config.replay.max_staleness
-    steps, rows = learner.epochs * learner.num_minibatches, rows_per_group(config, info.num_agents)
+    steps, rows = learner.steps_per_batch, rows_per_group(config, info.num_agents)
     least = least_lag_bound(steps, trajectories_per_dataset(config), rows)
     if limit < 0 or limit >= least:
         return []

@@ -340,6 +340,11 @@ class LearnerConfig:
         return self.recipe.epochs if self.num_epochs is None else self.num_epochs
 
     @property
+    def steps_per_batch(self) -> int:
+        """K, optimizer steps on one batch."""
+        return self.epochs * self.num_minibatches
+
+    @property
     def initial_rate(self) -> float:
         """`learning_rate`, or that of the recipe."""
         return self.recipe.learning_rate if self.learning_rate is None else self.learning_rate

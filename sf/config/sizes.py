@@ -50,7 +50,7 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 
     In synchronous mode with one round per iteration the largest lag is F - 1 and the mean is (F - 1) / 2.
     """
-    steps_per_iteration = config.learner.epochs * config.learner.num_minibatches
+    steps_per_iteration = config.learner.steps_per_batch
     return steps_per_iteration / sync_ratio(config, num_agents)
 
 

@@ -70,7 +70,7 @@ class ReplayedMinibatches:
         self._buffer.extend(rows)
         self._newest = max(self._newest, int(rows["policy_version"].max()))
         self._entries = batch.rewards.shape[1] if self._policy.state_size else batch.rewards.numel()
-        self._draws_left = self._config.epochs * self._config.num_minibatches
+        self._draws_left = self._config.steps_per_batch
 
     def renew(self, transitions: Transitions) -> None:
         """See `MinibatchSource`; refused before a run, because minibatches come from other datasets as well."""
@@ -102,7 +102,7 @@ class ReplayedMinibatches:
             log.error(
                 "Passed over %d of the %d optimizer steps on a dataset: its newest transition would have been older "
                 "than the limit of %d (max_staleness, bound_policy_lag).",
-                self._draws_left, self._config.epochs * self._config.num_minibatches, limit,
+                self._draws_left, self._config.steps_per_batch, limit,
             )  # fmt: skip
         return True
 
@@ -138,7 +138,7 @@ NO_COLUMNS = OF_TRAJECTORIES | {"acted"}
 
 def weight_function(replay: ReplayConfig, config: LearnerConfig) -> WeightFunction:
     """How likely a row of some staleness is drawn, up to a factor."""
-    steps_per_dataset = config.epochs * config.num_minibatches
+    steps_per_dataset = config.steps_per_batch
     functions: dict[str, WeightFunction] = {
         "inverse": inverse,
         # Weights count up to a factor, and without this one those of old rows would all be 0.

@@ -237,7 +237,7 @@ class Update:
     def _oldest(self) -> int | None:
         """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
         config = self.config
-        last_step = config.epochs * config.num_minibatches - 1
+        last_step = config.steps_per_batch - 1
         return None if config.bound_policy_lag is None else config.bound_policy_lag - last_step
 
     def summary(self) -> dict[str, float]:

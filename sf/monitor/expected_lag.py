@@ -42,7 +42,7 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
     if config.replay.replay != "none":
         return None
     learner = config.learner
-    steps = learner.epochs * learner.num_minibatches
+    steps = learner.steps_per_batch
     if not config.run.async_rl:
         return ExpectedLag(0.0, (steps - 1) / 2, steps - 1.0, is_exact=learner.target_kl == 0)
     if config.run.serial_mode:
@@ -81,7 +81,7 @@ def forecast(config: Config, num_agents: int, batches_held: Fraction) -> str:
         limit = limit_of_drawn_lag(config.learner, config.replay)
         ages = "any age" if limit is None else f"up to {limit} optimizer steps"
         return f"Policy lag is not forecast: replay={config.replay.replay} draws transitions of {ages}."
-    steps = config.learner.epochs * config.learner.num_minibatches
+    steps = config.learner.steps_per_batch
     age = f" (avg {lag.avg / steps:.2g} batches of {steps} steps)" if steps > 1 else ""
     return f"Expected policy lag: {lag}{age}{'' if lag.is_exact else _condition(config)}"
 

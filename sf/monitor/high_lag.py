@@ -8,8 +8,8 @@ from sf.monitor.snapshot import Snapshot
 HIGH_LAG = 30.0
 """Mean policy lag above which there may be a warning; the tasks of docs/policy-lag.md lose nothing or much below it."""
 HIGH_AGE = 2.0
-"""The same in batches, both of which must be exceeded. Many optimizer steps on each batch make a large lag of data that
-is still young; they harm nothing."""
+"""The same in batches, both of which must be exceeded: many optimizer steps on each batch make a large lag of data that
+is still young."""
 
 
 class HighLag:
@@ -23,7 +23,7 @@ class HighLag:
             num_agents: in one environment.
         """
         self._config, self._num_agents = config, num_agents
-        steps = config.learner.epochs * config.learner.num_minibatches
+        steps = config.learner.steps_per_batch
         self._limit, self._steps = max(HIGH_LAG, HIGH_AGE * steps), steps
         self._sums = [0.0] * config.run.num_policies
         self._counts = [0] * config.run.num_policies

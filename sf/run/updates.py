@@ -82,9 +82,8 @@ def _without_clock(info: EnvInfo, model: ModelConfig) -> Choice:
 def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     """The configuration in which everything but the sizes follows from the choice."""
     learner = replace(config.learner, updates=choice.name)
-    if learner.exploration_loss_coeff is None and not info.action.choices:
-        learner = replace(learner, exploration_loss_coeff=0.0)
-    learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=learner.entropy_coeff)
+    bonus = learner.entropy_coeff if info.action.choices else learner.exploration_loss_coeff or 0.0
+    learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=bonus)
     return replace(config, learner=learner)
 
 
