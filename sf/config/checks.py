@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sf.spaces import EnvInfo
 
+BATCHES = re.compile("[1-9][0-9]{0,5}b")
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -98,6 +99,12 @@ def _names(config: Config) -> list[str]:
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
     envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
+    bound = learner.bound_policy_lag
+    if isinstance(bound, str) and not BATCHES.fullmatch(bound):
+        problems.append(
+            f"bound_policy_lag={bound} must be an integer, which counts optimizer steps, or a number of batches like "
+            "2b."
+        )
     if envs is not None and splits is not None and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(
@@ -218,11 +225,12 @@ def _memory(config: Config) -> list[str]:
 
 def _lag_bound(config: Config, info: EnvInfo) -> list[str]:
     """A bound under which a batch can be trained on."""
-    bound, target = config.learner.bound_policy_lag, config.learner.target_policy_lag
+    learner, bound = config.learner, config.learner.lag_bound
+    target = learner.target_policy_lag
     if bound is None and target is None:
         return []
     if config.run.num_policies > 1:
-        name = f"bound_policy_lag={bound}" if target is None else f"target_policy_lag={target:g}"
+        name = f"bound_policy_lag={learner.bound_policy_lag}" if target is None else f"target_policy_lag={target:g}"
         return [
             f"{name} with num_policies={config.run.num_policies}: a trajectory would have to be in time for all of "
             "them. Use --num_policies=1, or --max_policy_lag."
@@ -247,7 +255,7 @@ def _lag_target(config: Config) -> list[str]:
             f"an average lag of {(steps - 1) / 2:g}. Use --target_policy_lag={(steps - 1) / 2:g} or more, or fewer "
             "epochs or minibatches."
         )
-    if learner.bound_policy_lag is not None and learner.bound_policy_lag < target:
+    if learner.lag_bound is not None and learner.lag_bound < target:
         problems.append(
             f"bound_policy_lag={learner.bound_policy_lag} is below target_policy_lag={target:g}: no average is above "
             "the largest lag. Raise the one or lower the other."
@@ -264,10 +272,10 @@ def _least_bound(config: Config, info: EnvInfo, bound: int) -> list[str]:
         return []
     wide = "" if least == steps - 1 else f" Here {rows} trajectories of a group share batches of {share}."
     return [
-        f"bound_policy_lag={bound} is less than one batch needs. It is trained on in num_epochs={learner.epochs} x "
-        f"num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, and even the newest data has lag "
-        f"0 in the first of them, 1 in the second, and {steps - 1} in the last.{wide} Use --bound_policy_lag={least} "
-        "or more, or fewer epochs or minibatches."
+        f"bound_policy_lag={learner.bound_policy_lag} is less than one batch needs. It is trained on in "
+        f"num_epochs={learner.epochs} x num_batches_per_epoch={learner.num_minibatches} = {steps} optimizer steps, and "
+        f"even the newest data has lag 0 in the first of them, 1 in the second, and {steps - 1} in the last.{wide} Use "
+        f"--bound_policy_lag={least} or more, or fewer epochs or minibatches."
     ]
 
 

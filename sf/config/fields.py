@@ -41,5 +41,5 @@ def numbers(hint: Any, value: Any) -> Iterator[tuple[float, Range | None]]:
         if get_origin(plain) is tuple and isinstance(value, tuple):
             for element in value:
                 yield from numbers(get_args(plain)[0], element)
-        elif plain in (int, float):
+        elif plain in (int, float) and not isinstance(value, str):
             yield value, allowed

@@ -239,9 +239,9 @@ class LearnerConfig:
     """Batches that may wait or train before collection pauses, in asynchronous mode."""
     max_policy_lag: Annotated[int, AT_LEAST_1] = 1000
     """Transitions whose policy is this many optimizer steps old, or older, are left out."""
-    bound_policy_lag: Annotated[int, AT_LEAST_0] | None = None
+    bound_policy_lag: Annotated[int, AT_LEAST_0] | str | None = None
     """No transition that is more optimizer steps old is trained on: a group begins a trajectory only if it can be used
-    in time, and the rest is left out."""
+    in time, and the rest is left out. 2b counts batches, the one that is trained on among them."""
     target_policy_lag: Annotated[float, AT_LEAST_0] | None = None
     """Keep the average policy lag near this, by the number of trajectories in flight; in asynchronous mode."""
     gamma: Annotated[float, UNIT] = 0.99
@@ -343,6 +343,12 @@ class LearnerConfig:
     def steps_per_batch(self) -> int:
         """K, optimizer steps on one batch."""
         return self.epochs * self.num_minibatches
+
+    @property
+    def lag_bound(self) -> int | None:
+        """`bound_policy_lag` in optimizer steps: N batches of K steps each end with a lag of N K - 1."""
+        bound = self.bound_policy_lag
+        return int(bound[:-1]) * self.steps_per_batch - 1 if isinstance(bound, str) else bound
 
     @property
     def initial_rate(self) -> float:

@@ -64,7 +64,7 @@ def limit_of_drawn_lag(learner: LearnerConfig, replay: ReplayConfig) -> int | No
 
     It is `bound_policy_lag`, or `max_staleness` where that is smaller and there is a buffer.
     """
-    limits = [] if learner.bound_policy_lag is None else [learner.bound_policy_lag]
+    limits = [] if learner.lag_bound is None else [learner.lag_bound]
     if replay.replay != "none" and replay.max_staleness >= 0:
         limits.append(replay.max_staleness)
     return min(limits, default=None)

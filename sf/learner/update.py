@@ -238,7 +238,7 @@ class Update:
         """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
         config = self.config
         last_step = config.steps_per_batch - 1
-        return None if config.bound_policy_lag is None else config.bound_policy_lag - last_step
+        return None if config.lag_bound is None else config.lag_bound - last_step
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""

@@ -169,7 +169,7 @@ class Learner:
     def _limits(self, config: Config, context: RunContext) -> tuple[LagTarget | None, Admission | None]:
         """The limits of the policy lag that the flags ask for."""
         learner, topology = config.learner, context.topology
-        bound, steps = learner.bound_policy_lag, learner.steps_per_batch
+        bound, steps = learner.lag_bound, learner.steps_per_batch
         if config.run.async_rl and config.run.num_policies == 1:
             bound = limit_of_drawn_lag(learner, config.replay)
         trajectories = trajectories_per_dataset(config)

@@ -51,7 +51,7 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
     width = max(Fraction(1), Fraction(rows_per_group(config, num_agents), share))
     rise = float(width * steps) - 1
     waiting = float(max(Fraction(0), batches_held - width) * steps)
-    if (bound := learner.bound_policy_lag) is not None:
+    if (bound := learner.lag_bound) is not None:
         waiting = min(waiting, max(0.0, bound - rise))
     if (target := learner.target_policy_lag) is not None:
         waiting = min(waiting, max(0.0, target - rise / 2))
@@ -67,7 +67,7 @@ def _serial(config: Config, batches: Fraction, batches_held: Fraction, steps: in
     if end_together and not is_limited and config.run.num_policies == 1:
         return ExpectedLag(0.0, average, most, is_exact=learner.target_kl == 0)
     most = max(most, math.ceil(batches_held) * steps - 1.0)
-    if (bound := learner.bound_policy_lag) is not None:
+    if (bound := learner.lag_bound) is not None:
         average, most = min(average, bound), min(most, bound)
     if (target := learner.target_policy_lag) is not None:
         average = min(average, target)

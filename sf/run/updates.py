@@ -48,7 +48,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     if learner.updates != "auto":
         return Choice(learner.updates, f"--updates={learner.updates}")
     limits = {
-        "bound_policy_lag": learner.bound_policy_lag is not None,
+        "bound_policy_lag": isinstance(learner.bound_policy_lag, int),
         "target_policy_lag": learner.target_policy_lag is not None,
         "max_staleness": config.replay.max_staleness >= 0,
     }

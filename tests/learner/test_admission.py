@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import sf
-from sf.config import check
+from sf.config import check, limit_of_drawn_lag
 from sf.errors import ConfigError, ExitCode
 from sf.learner.admission import Admission
 from sf.learner.algorithm import Losses
@@ -277,6 +277,22 @@ def test_a_bound_that_cannot_be_kept_is_refused(tmp_path: Path, flags: dict[str,
     settings = {"num_epochs": 2, "num_batches_per_epoch": 2, "batch_size": 64, "async_rl": True} | flags
     with pytest.raises(ConfigError, match=sentence):
         make_lab(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(("batches", "largest"), [("1b", 3), ("2b", 7), ("12b", 47)])
+def test_a_bound_in_batches_follows_the_optimizer_steps_on_each(tmp_path: Path, batches: str, largest: int) -> None:
+    settings: dict[str, Any] = {"num_epochs": 2, "num_batches_per_epoch": 2, "batch_size": 64, "async_rl": True}
+    lab = make_lab(tmp_path, bound_policy_lag=batches, **settings)
+    assert lab.config.learner.lag_bound == limit_of_drawn_lag(lab.config.learner, lab.config.replay) == largest
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[0].update.version >= 20)
+    assert roles[0].record["lag_most"] <= largest
+
+
+@pytest.mark.parametrize("text", ["b", "0b", "2 b", "-1b", "1.5b", "twob", "2B"])
+def test_a_bound_that_is_no_number_of_batches_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"bound_policy_lag={text} must be an integer, .* batches like 2b\."):
+        check(make_config(bound_policy_lag=text))
 
 
 def test_a_bound_is_no_part_of_a_check_before_the_environment_is_known() -> None:

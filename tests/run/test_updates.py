@@ -86,6 +86,10 @@ def test_limits_that_count_optimizer_steps_leave_few_of_them(limit: dict[str, An
     assert choose_updates(config(replay=replay), env_info(), 2, SLOW).name == "fast"
 
 
+def test_a_limit_that_counts_batches_leaves_the_choice() -> None:
+    assert choose_updates(config({"bound_policy_lag": "2b"}), env_info(), 2, SLOW).name == "efficient"
+
+
 def test_flags_that_are_given_stay() -> None:
     learner = {"num_epochs": 3, "learning_rate": 0.01, "exploration_loss_coeff": 0.2, "num_batches_per_epoch": 4}
     resolved = resolve(config(learner), GOALS, 2, SLOW)
