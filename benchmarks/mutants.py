@@ -35,6 +35,8 @@ PYTHON = STAGE / "python" / "bin" / "python"
 NOT_RUN = None
 NOTICED = {1, 3, 36, 24, -24, 152, 255, -11, -9}
 """Verdicts of mutmut: tests failed (1), stumbled (3), or took many times their time."""
+WITHOUT_STATISTICS = 'import os; os.environ.get("MUTANT_UNDER_TEST") != "stats" or os.environ.pop("MUTANT_UNDER_TEST")'
+"""What a process of a test does first: mutmut does not count the functions it executes, and stumbles in another folder."""
 A_FIRST_MUTANT = "sf.learner.returns.x_gae__mutmut_1"
 COLUMNS = ["mutants", "killed", "equivalent", "survived"]
 
@@ -59,8 +61,8 @@ def make_interpreter() -> None:
     """
     venv.create(PYTHON.parents[1], with_pip=False, clear=True)
     (packages,) = PYTHON.parents[1].glob("lib/python*/site-packages")
-    paths = [STAGE / "mutants" / "src", *site.getsitepackages()]
-    (packages / "stage.pth").write_text("".join(f"{path}\n" for path in paths))
+    lines = [STAGE / "mutants" / "src", *site.getsitepackages(), WITHOUT_STATISTICS]
+    (packages / "stage.pth").write_text("".join(f"{line}\n" for line in lines))
 
 
 def mutmut(*arguments: str) -> str:
