@@ -36,7 +36,7 @@ NOT_RUN = None
 NOTICED = {1, 3, 36, 24, -24, 152, 255, -11, -9}
 """Verdicts of mutmut: tests failed (1), stumbled (3), or took many times their time."""
 WITHOUT_STATISTICS = 'import os; os.environ.get("MUTANT_UNDER_TEST") != "stats" or os.environ.pop("MUTANT_UNDER_TEST")'
-"""What a process of a test does first: mutmut does not count the functions it executes, and stumbles in another folder."""
+"""What a process of a test does first. mutmut does not count its functions, and stumbles in another folder."""
 A_FIRST_MUTANT = "sf.learner.returns.x_gae__mutmut_1"
 COLUMNS = ["mutants", "killed", "equivalent", "survived"]
 
