@@ -69,7 +69,7 @@ class RunConfig:
     save_milestones_sec: int = -1
     """Seconds between two checkpoints that are kept for ever; -1 keeps none."""
     experiment_summaries_interval: Annotated[int, AT_LEAST_1] = 10
-    """Seconds between two points of the averaged curves in TensorBoard; at most 5 in the first minute."""
+    """Most seconds between two points of the averaged curves; in a young run there is one after each iteration."""
     dashboard: bool = False
     """Draw reward, rates, policy lag, time shares and faults on a terminal, below the lines; without one nothing."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100

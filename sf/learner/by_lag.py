@@ -30,17 +30,16 @@ def bucket_name(index: int) -> str:
 
 BUCKETS = tuple(bucket_name(index) for index in range(NUM_BUCKETS))
 KINDS = ("ratio_at_lag", "ESS_at_lag", "clipped_at_lag")
-TAGS = frozenset(f"{kind}/{bucket}" for kind in KINDS for bucket in BUCKETS)
+TAGS = frozenset(f"{kind}/{bucket}" for kind in KINDS for bucket in BUCKETS) | {"clipfrac"}
 
 
 class ByLag:
-    """Sums over the minibatches of one dataset."""
+    """The minibatches of one dataset; nothing is computed before it is read."""
 
     def __init__(self) -> None:
         """Starts with nothing."""
-        self._sums: list[Tensor] = []
+        self._minibatches: list[tuple[Array, Tensor, Tensor]] = []
 
-    @torch.no_grad()
     def add(self, lags: Array, log_ratios: Tensor, clipped: Tensor) -> None:
         """Takes in one minibatch, or this learner's share of it.
 
@@ -49,21 +48,33 @@ class ByLag:
             log_ratios: [N] logarithms of the importance ratios to the policy that acted.
             clipped: [N] bool, whether the objective clips them.
         """
-        # 0 stays 0, and n goes to the number of its binary digits.
-        buckets = np.minimum(np.frexp(lags)[1], NUM_BUCKETS - 1)
-        ratios = log_ratios.to(torch.float64).clamp(max=MOST_LOG_RATIO).exp()
-        facts = torch.stack([torch.ones_like(ratios), ratios, ratios.square(), clipped.to(ratios)], 1)
-        index = torch.from_numpy(buckets.astype(np.int64)).to(facts.device)
-        self._sums.append(facts.new_zeros(NUM_BUCKETS, 4).index_add_(0, index, facts))
+        self._minibatches.append((lags, log_ratios, clipped))
 
     def read(self, peers: Peers = ALONE) -> dict[str, float]:
-        """Of the buckets that have transitions, over all learners: mean ratio, effective sample size, clipped share."""
-        own = torch.stack(self._sums).sum(0).cpu() if self._sums else torch.zeros(NUM_BUCKETS, 4, dtype=torch.float64)
-        totals = torch.stack([share for (share,) in peers.gather(own)]).sum(0).tolist()
+        """Of the buckets that have transitions, over all learners: mean ratio, effective sample size, clipped share.
+
+        ``clipfrac`` is the clipped share of all of them.
+        """
+        totals = torch.stack([share for (share,) in peers.gather(self._sums())]).sum(0).tolist()
         found: dict[str, float] = {}
+        if count := sum(num for num, *_ in totals):
+            found["clipfrac"] = sum(clipped for *_, clipped in totals) / count
         for name, (num, ratio, square, clipped) in zip(BUCKETS, totals, strict=True):
             if not num:
                 continue
             size = effective_sample_size(num, ratio, square) if square else math.nan
             found |= zip((f"{kind}/{name}" for kind in KINDS), (ratio / num, size, clipped / num), strict=True)
         return found
+
+    @torch.no_grad()
+    def _sums(self) -> Tensor:
+        """[buckets, 4] float64 on the host: transitions, ratios, their squares, and clipped ones."""
+        sums = torch.zeros(NUM_BUCKETS, 4, dtype=torch.float64)
+        if not self._minibatches:
+            return sums
+        lags, log_ratios, clipped = zip(*self._minibatches, strict=True)
+        # 0 stays 0, and n goes to the number of its binary digits.
+        buckets = np.minimum(np.frexp(np.concatenate(lags))[1], NUM_BUCKETS - 1)
+        ratios = torch.cat(log_ratios).cpu().to(torch.float64).clamp(max=MOST_LOG_RATIO).exp()
+        facts = torch.stack([torch.ones_like(ratios), ratios, ratios.square(), torch.cat(clipped).cpu().to(ratios)], 1)
+        return sums.index_add_(0, torch.from_numpy(buckets.astype(np.int64)), facts)

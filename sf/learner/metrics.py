@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sf.learner.algorithm import Algorithm
+from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.by_lag import TAGS, ByLag
 from sf.learner.dataset import Transitions
 from sf.learner.losses import divergences, explained_variance
@@ -19,11 +20,11 @@ from sf.nets.distributions import Categorical
 from sf.policy import ActorCritic, Evaluation
 
 SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
-"""Policy version to the least seconds between two summaries of training; linear in between, constant after."""
+"""Policy version to seconds; linear in between, constant after."""
 
 
 def train_summary_interval_s(version: int) -> float:
-    """Least seconds between two summaries of training at this policy version."""
+    """Most seconds between two summaries of training at this policy version; in a young run there are less."""
     for (start, start_s), (end, end_s) in itertools.pairwise(SUMMARY_INTERVALS):
         if version <= end:
             return start_s + (end_s - start_s) * (version - start) / (end - start)
@@ -110,11 +111,27 @@ def running_statistics(policy: ActorCritic) -> dict[str, Tensor]:
     }
 
 
+class TakenStep(NamedTuple):
+    """What is shown of an optimizer step; nothing is computed from it before it turns out to be the last one."""
+
+    evaluation: Evaluation
+    """Of this learner's share of the minibatch, before the step."""
+    rows: Transitions
+    normalized: Transitions
+    """The rows with the advantages that the loss has seen."""
+    losses: Losses | None
+    """None where the derivatives were written out."""
+    lags: Ages
+    grad_norm: Tensor
+    lr: float
+    actual_lr: float
+
+
 LEAST = ("ratio_min", "adv_min", "first_ratio_min")
 MOST = ("kl_divergence_max", "ratio_max", "max_abs_logprob", "value_delta_max", "adv_max", "first_ratio_max")
 MEANS = (
     "loss", "entropy", "fraction_clipped", "kl_divergence", "old_approx_kl", "half_mean_squared_log_ratio", "approx_kl",
-    "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "clipfrac", "stddev",
+    "ratio_mean", "value", "value_delta", "explained_variance", "adv_std", "stddev",
 )  # fmt: skip
 SHARED = LEAST + MOST + MEANS
 """Numbers that each learner computes from its own share; all others are the same for all learners. The terms of the
@@ -139,7 +156,6 @@ class Summary:
         self._weights: dict[str, float] = {}
         """Transitions behind a number of this learner's share."""
         self._numbers: dict[str, float] = {}
-        self._clip_fractions: list[tuple[Tensor, int]] = []
         self.by_lag = ByLag()
         """Of all minibatches of the dataset."""
 
@@ -151,36 +167,24 @@ class Summary:
         """The same of this learner's share of a minibatch, with its size."""
         self._tensors.update(scalars)
         self._weights.update(dict.fromkeys(scalars, size))
-        if "fraction_clipped" in scalars:
-            self._clip_fractions.append((scalars["fraction_clipped"], size))
-
-    def forget_shares(self) -> None:
-        """Before a minibatch: what is computed from the newest one is shown, and this learner may have none of it."""
-        self._weights = {name: size for name, size in self._weights.items() if name.startswith("first_")}
 
     def add_numbers(self, numbers: dict[str, float]) -> None:
         """Numbers that are known without the device."""
         self._numbers.update(numbers)
 
     def read(self, peers: Peers = ALONE) -> dict[str, float]:
-        """Everything collected; ``clipfrac`` is the average of ``fraction_clipped`` over all minibatches.
+        """Everything collected.
 
         Where a policy has several learners, the shares of all of them count. Smallest and largest values are over all
         shares, and means are weighted with the sizes of the shares.
         """
-        tensors, weights = dict(self._tensors), dict(self._weights)
-        if self._clip_fractions:
-            sizes = torch.tensor([float(size) for _, size in self._clip_fractions])
-            fractions = torch.stack([fraction for fraction, _ in self._clip_fractions])
-            tensors["clipfrac"] = (fractions * sizes.to(fractions)).sum() / sizes.sum()
-            weights["clipfrac"] = sizes.sum().item()
         read: dict[str, float] = {}
-        if tensors:
+        if tensors := self._tensors:
             numbers = torch.stack([scalar.detach().to(torch.float64) for scalar in tensors.values()]).cpu().tolist()
             read = dict(zip(tensors, numbers, strict=True))
         shares = peers.gather(
             torch.tensor([read.get(name, 0.0) for name in self._shared], dtype=torch.float64),
-            torch.tensor([weights.get(name, 0.0) for name in self._shared], dtype=torch.float64),
+            torch.tensor([self._weights.get(name, 0.0) for name in self._shared], dtype=torch.float64),
         )
         own = {name: value for name, value in read.items() if name not in self._shared}
         of_all = combined(self._shared, [(value.tolist(), size.tolist()) for value, size in shares])

@@ -22,7 +22,7 @@ from torch import Tensor
 from sf.config import LearnerConfig, ReplayConfig
 from sf.errors import CheckpointError, ConfigError, InternalError
 from sf.learner import metrics
-from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
@@ -142,6 +142,8 @@ class Update:
         """Optimizer steps that were not taken because the gradient was not finite."""
         self._skipped_in_a_row = 0
         self._summary = metrics.Summary(self._loss_terms)
+        self._newest: metrics.TakenStep | None = None
+        """The newest step, as long as the summary has nothing of it."""
 
     @property
     def lr(self) -> float:
@@ -161,7 +163,7 @@ class Update:
         at its last step do not count for the lag either. The learning rate is multiplied by the share of the others. A
         dataset with nothing to train on is skipped. No statistics take in a dataset of which a step was skipped.
         """
-        self._summary = metrics.Summary(self._loss_terms)
+        self._summary, self._newest = metrics.Summary(self._loss_terms), None
         first_version, skipped_before = self.version, self.num_skipped
         ages = first_version - batch.policy_version
         selection = Selection(
@@ -191,25 +193,25 @@ class Update:
                 evaluation, rows = self._evaluate(minibatch)
                 if epoch == index == 0:
                     self._look_at_first_ratios(evaluation, rows, unchanged=not any(minibatch.lags))
-                if not self._step(evaluation, rows, lr_factor, minibatch.std_mean):
+                if not self._step(evaluation, rows, lr_factor, minibatch):
                     continue
                 lags.append(minibatch.each_lag)
-                if self.want_summary:
-                    self._summarize_lag(evaluation, rows, minibatch)
                 has_moved_far = minibatch.ends_epoch and self._is_beyond_target_kl(evaluation, rows)
                 ends = minibatch.ends_epoch and (has_moved_far or epoch == self.config.epochs - 1)
                 is_last = ends or minibatch.exhausts
+                if is_last:
+                    self._summarize_newest()  # before the statistics change
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
                 report = self._report(minibatch, selection, first_version)
-                if self.want_summary:
-                    self._summarize_data(report, selection)
                 yield report
             self._schedule.after_epoch()
             if is_last:
                 break
         self._count(lags)
+        if self.want_summary and lags:
+            self._summarize_data(report, selection)
         if self.reward_scaling is not None and self.num_skipped > skipped_before:
             self.reward_scaling.forget()
         if self.version == first_version:
@@ -225,13 +227,34 @@ class Update:
         sources = (0.0, 0.0) if self.replays else (selection.lag_while_acting, self.version - 1.0 - first_version)
         return StepReport(self.version, *minibatch.lags, *sources)
 
-    def _summarize_lag(self, evaluation: Evaluation, rows: Transitions, minibatch: Minibatch) -> None:
+    @torch.no_grad()
+    def _summarize_newest(self) -> None:
+        """The numbers of the newest step, of which this learner may have no share."""
+        taken, self._newest = self._newest, None
+        if taken is None:
+            return
+        evaluation, rows, summary = taken.evaluation, taken.rows, self._summary
+        summary.add({"grad_norm": taken.grad_norm})
+        summary.add_numbers({"lr": taken.lr, "actual_lr": taken.actual_lr})
         if self.replays:
-            self._summary.add(metrics.replay_facts(evaluation, rows, minibatch.lags))
-        if len(rows):
-            with torch.no_grad():
-                clipped = self.algorithm.clipped(evaluation, rows)
-                self._summary.by_lag.add(minibatch.each_lag, evaluation.log_probs - rows.behavior_log_probs, clipped)
+            summary.add(metrics.replay_facts(evaluation, rows, taken.lags))
+        if not len(rows):
+            return
+        losses = taken.losses or self.algorithm.loss(evaluation, taken.normalized)
+        for scalars in (
+            losses.scalars(),
+            metrics.policy_change(evaluation, rows, self.algorithm),
+            metrics.value_change(evaluation, rows, self.policy),
+            metrics.deviation(evaluation, self.policy),
+        ):
+            summary.add_share(scalars, len(rows))
+
+    @torch.no_grad()
+    def _note_for_summary(self, step: metrics.TakenStep, each_lag: Array) -> None:
+        self._newest = step
+        if len(step.rows):
+            clipped = self.algorithm.clipped(step.evaluation, step.rows)
+            self._summary.by_lag.add(each_lag, step.evaluation.log_probs - step.rows.behavior_log_probs, clipped)
 
     @property
     def _oldest(self) -> int | None:
@@ -242,6 +265,7 @@ class Update:
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
+        self._summarize_newest()
         return self._summary.read(self.peers)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -305,51 +329,41 @@ class Update:
     def _step(
         self,
         evaluation: Evaluation,
-        minibatch: Transitions,
+        rows: Transitions,
         lr_factor: float,
-        std_mean: tuple[Tensor, Tensor] | None,
+        minibatch: Minibatch,
     ) -> bool:
         """One optimizer step; False, and nothing has changed, where the gradient is no number.
 
         Raises:
             NonFiniteGradient: for the tenth time in a row.
         """
-        size = len(minibatch)
+        size = len(rows)
         self.algorithm.version = self.version
-        normalized = self._with_normalized_advantages(minibatch, std_mean)
+        normalized = self._with_normalized_advantages(rows, minibatch.std_mean)
         self.policy.flat_gradient.zero_()
         losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
-            self._skip(minibatch)
+            self._skip(rows)
             return False
         self._skipped_in_a_row = 0
         lr = self.lr
         if self.config.ess_lr:
-            lr_factor *= self._effective_sample_size(evaluation, minibatch)
+            lr_factor *= self._effective_sample_size(evaluation, rows)
         self.optimizer.step(lr * lr_factor)
         if self._numbers is not None:
             self._numbers.limit_stddev()
         self.version += 1
         if self.want_summary:
-            self._summary.add({"grad_norm": grad_norm})
-            self._summary.add_numbers({"lr": lr, "actual_lr": lr * lr_factor})
-            self._summary.forget_shares()
-        if self.want_summary and size:
-            losses = losses or self._losses(evaluation, normalized)
-            self._summary.add_share(losses.scalars(), size)
-            self._summary.add_share(metrics.policy_change(evaluation, minibatch, self.algorithm), size)
-            self._summary.add_share(metrics.value_change(evaluation, minibatch, self.policy), size)
-            self._summary.add_share(metrics.deviation(evaluation, self.policy), size)
+            taken = metrics.TakenStep(
+                evaluation, rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
+            )
+            self._note_for_summary(taken, minibatch.each_lag)
         if self._schedule.needs_divergence:
-            self._schedule.after_minibatch(self._divergence(evaluation, minibatch))
+            self._schedule.after_minibatch(self._divergence(evaluation, rows))
         return True
-
-    @torch.no_grad()
-    def _losses(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
-        """Of a step whose derivatives were written out, for a summary."""
-        return self.algorithm.loss(evaluation, minibatch)
 
     def _skip(self, minibatch: Transitions) -> None:
         self.num_skipped += 1

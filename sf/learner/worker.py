@@ -37,6 +37,7 @@ from sf.machine.memory import keep_freed_memory
 from sf.nets.device import note_memory, pin, to_host, use_device
 from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
+from sf.shared.cadence import Thinning
 from sf.shared.context import LearnerLinks, RunContext
 from sf.shared.messages import PeersLost, SaveRequest, TrainSummary
 from sf.shared.progress import Phase
@@ -123,7 +124,7 @@ class Learner:
         self._exchange_share = ExchangeShare()
         self._lag_target, self._admission = self._limits(config, context)
         self._begin_record()
-        self.last_summary_s = -math.inf
+        self.summaries = Thinning()
         self.weights = links.weights
         self._write_weights = to_host(self.network.flat)
         if self.is_first:
@@ -377,13 +378,13 @@ class Learner:
         record.publish()
 
     def _summarize(self, now: float, scalars: Mapping[str, float]) -> None:
-        self.last_summary_s = now
+        self.summaries.last_s = now
         note_memory(self.device, self.record)
         for message in TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars):
             self.tell(message)
 
     def _wants_summary(self, now: float) -> bool:
-        return now - self.last_summary_s >= train_summary_interval_s(self.update.version)
+        return self.summaries.is_due(now, train_summary_interval_s(self.update.version))
 
     def _save(self, request: SaveRequest) -> None:
         if not self.leads:

@@ -17,7 +17,6 @@ from sf.config import Config, RunConfig, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import asked_s, usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
-from sf.monitor.cadence import Timer
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.high_lag import HighLag
@@ -41,13 +40,14 @@ from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
 from sf.monitor.view import Screen, View
+from sf.shared.cadence import Thinning, Timer
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
 from sf.shared.records import Episode
 
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
-EARLY_S, EARLY_INTERVAL_S = 60.0, 5.0
-"""The first minute of the curves, and the longest time between two points of them."""
+LEAST_BETWEEN_POINTS_S = 1.0
+"""Of the curves, where learners have nothing to say."""
 
 
 class Monitor:
@@ -86,7 +86,9 @@ class Monitor:
         self._has_dashboard = self._screen is not None and config.run.dashboard
         self._report_timer = Timer(REPORT_INTERVAL_S)
         self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
-        self._summary_timer = Timer(min(EARLY_INTERVAL_S, config.run.experiment_summaries_interval))
+        self._points = [Thinning(LEAST_BETWEEN_POINTS_S) for _ in policies]
+        self._said: dict[int, tuple[int, dict[str, float]]] = {}
+        """Policy id to frames and values of what its learner has said since the last point."""
         self._refreshes_told = [0 for _ in policies]
         """Tens of refreshes of each policy at the last line about them."""
         self._pids: Callable[[], Mapping[str, int]] = dict
@@ -124,7 +126,8 @@ class Monitor:
         """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
         self._first = snapshot
         self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
-        self._is_summary_due(snapshot)  # nothing to say yet: the first point comes after one interval
+        for points in self._points:
+            points.began_s = points.last_s = snapshot.time_s  # nothing to say yet
         wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
             self._has_nothing_left = True
@@ -142,8 +145,10 @@ class Monitor:
         self.episodes.add(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
-        if self._is_summary_due(snapshot):
-            self._write_scalars(snapshot)
+        for policy_id, points in enumerate(self._points):
+            interval_s = self._config.run.experiment_summaries_interval
+            if policy_id in self._said or points.is_due(snapshot.time_s, interval_s):
+                self._write_point(policy_id, snapshot)
         self._high_lag.look(snapshot)
         self._tell_of_clipped_rewards(snapshot)
         for sentence in (
@@ -156,8 +161,11 @@ class Monitor:
             self._draw(self._first, snapshot)
 
     def train_summary(self, policy_id: int, frames: int, values: Mapping[str, float]) -> None:
-        """Writes what a learner says of an optimizer step: name to value, without ``train/``."""
-        self._scalars.write(policy_id, frames, {f"train/{name}": value for name, value in values.items()})
+        """Has the next point hold what a learner says of an optimizer step: name to value, without ``train/``."""
+        if self._newest is not None and self._said.get(policy_id, (frames,))[0] != frames:
+            self._write_point(policy_id, self._newest)  # of an earlier step
+        _, said = self._said.setdefault(policy_id, (frames, {}))
+        said |= {f"train/{name}": value for name, value in values.items()}
 
     def evaluation_done(self, done: EvaluationDone) -> None:
         """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
@@ -203,7 +211,8 @@ class Monitor:
         self.close()
         if self._reported_s != last.time_s or self._has_dashboard:
             self._report(last)
-        self._write_scalars(last)
+        for policy_id in range(0 if self._has_nothing_left else len(last.policies)):
+            self._write_point(policy_id, last)
         self._scalars.close()
         summary = run_summary(first, last, self._config, self.episodes, seconds)
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
@@ -256,7 +265,10 @@ class Monitor:
         samples = sum(policy.samples for policy in snapshot.policies)
         lag = snapshot.policies[0].lag
         if self._screen is None or not self._has_dashboard:  # it shows the same, until it is closed
-            self._console.line(report_line(self._fps.values(), snapshot.frames, throughput, samples, lag))
+            assert self._first is not None
+            fps, has_learned = self._fps.values(), snapshot.has_learned or snapshot.frames > self._first.frames
+            if has_learned and not math.isnan(fps[0]):  # before, there are no rates and no lag
+                self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
             if rewards := self.episodes.mean_rewards():
                 self._console.line(reward_line(rewards))
         if warning := self._high_lag.warning():
@@ -279,29 +291,34 @@ class Monitor:
             self._throughput[index].record(snapshot.time_s, policy.samples)
             self._inference[index].record(policy)
 
-    def _is_summary_due(self, snapshot: Snapshot) -> bool:
-        """Whether the curves get a point; in the first minute, when they have only a few, more often."""
-        assert self._first is not None
-        if snapshot.time_s >= self._first.time_s + EARLY_S:
-            self._summary_timer.interval_s = self._config.run.experiment_summaries_interval
-        return self._summary_timer.is_due(snapshot.time_s)
+    def _write_point(self, policy_id: int, snapshot: Snapshot) -> None:
+        """One point of all curves of a policy."""
+        policy = snapshot.policies[policy_id]
+        frames, scalars = self._said.pop(policy_id, (policy.frames, {}))
+        scalars |= self._rates(policy_id, snapshot)
+        scalars |= self.episodes.scalars(policy_id) | self._inference[policy_id].scalars()
+        scalars |= memory_scalars(self._pids(), policy_id)
+        lag, self._lag_written[policy_id] = policy.lag_counted.since(self._lag_written[policy_id]), policy.lag_counted
+        scalars |= lag.scalars()
+        scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
+        if policy_id == 0:  # of the whole run
+            scalars |= self._faults()
+            if self._config.rollout.reward_clip is not None:
+                scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
+        self._scalars.write(policy_id, frames, scalars, {"lag/histogram": lag.counts})
+        self._points[policy_id].last_s = snapshot.time_s
 
-    def _write_scalars(self, snapshot: Snapshot) -> None:
-        if self._has_nothing_left:
-            return
-        for index, policy in enumerate(snapshot.policies):
-            rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[index].value()}
-            scalars = {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
-            scalars |= self.episodes.scalars(index) | self._inference[index].scalars()
-            scalars |= memory_scalars(self._pids(), index)
-            lag, self._lag_written[index] = policy.lag_counted.since(self._lag_written[index]), policy.lag_counted
-            scalars |= lag.scalars()
-            scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}
-            if index == 0:  # of the whole run
-                scalars |= self._faults()
-                if self._config.rollout.reward_clip is not None:
-                    scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
-            self._scalars.write(index, policy.frames, scalars, {"lag/histogram": lag.counts})
+    def _rates(self, policy_id: int, snapshot: Snapshot) -> dict[str, float]:
+        """Per second: frames of the run and samples of the policy. A young run shows what it has."""
+        assert self._first is not None
+        elapsed_s, new = snapshot.time_s - self._first.time_s, snapshot.policies[policy_id].samples
+        rates = {"perf/_fps": self._fps.values()[0], "perf/_sample_throughput": self._throughput[policy_id].value()}
+        if math.isnan(rates["perf/_fps"]) and elapsed_s > 0:
+            rates = {
+                "perf/_fps": (snapshot.frames - self._first.frames) / elapsed_s,
+                "perf/_sample_throughput": (new - self._first.policies[policy_id].samples) / elapsed_s,
+            }
+        return {tag: rate for tag, rate in rates.items() if not math.isnan(rate)}
 
     def _tell_of_clipped_rewards(self, snapshot: Snapshot) -> None:
         if self._rewards_are_clipped or snapshot.clipped_rewards == 0:

@@ -35,7 +35,7 @@ class ProgressBar:
         """Draws the bar again."""
         parts = [
             f"{view.frames:,} frames",
-            f"{view.fps[0]:,.0f} FPS",
+            *([] if math.isnan(view.fps[0]) else [f"{view.fps[0]:,.0f} FPS"]),
             *(f"reward {rounded(reward, 1)}" for reward in view.rewards.values()),
         ]
         parts += [f"lag {view.lag.avg:.1f}"] if view.lag.avg >= 0 else []

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sf.config import LearnerConfig, ModelConfig
 from sf.learner.batch import Batch
-from sf.learner.metrics import Summary
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ranks import Ranks
 from sf.learner.update import Update
@@ -130,14 +129,6 @@ def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole(makers
             assert torch.equal(first[0][key], second[0][key]), (name, key)
             difference = (first[0][key] - tensor).abs().max().item()
             assert difference <= 1e-6 * max(1.0, tensor.abs().max().item()), (name, key, difference)
-
-
-def test_a_learner_without_a_share_of_the_newest_minibatch_shows_none_of_an_older_one() -> None:
-    summary = Summary()
-    summary.add_share({"first_ratio_min": torch.tensor(0.9)}, 3)
-    summary.add_share({"loss": torch.tensor(2.0), "fraction_clipped": torch.tensor(0.25)}, 3)
-    summary.forget_shares()
-    assert summary.read() == pytest.approx({"first_ratio_min": 0.9, "clipfrac": 0.25})
 
 
 def train_all(peers: Peers, jobs: list[Any]) -> list[Facts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -17,16 +18,17 @@ import pytest
 
 from sf.learner.metrics import train_summary_interval_s
 from sf.monitor import PolicySnapshot
-from sf.monitor.cadence import Timer
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.stats import memory_scalars
+from sf.shared.cadence import Thinning, Timer
 from tests.helpers.events import read_events, read_layouts, read_overview
 from tests.helpers.monitored import Start, episode
 
 
-def frames_in(path: Path) -> list[int]:
-    """Of every line of a metrics.jsonl."""
-    return [json.loads(line)["frames"] for line in path.read_text().splitlines()]
+def frames_in(path: Path, policy_id: int = 0) -> list[int]:
+    """Of the points in a metrics.jsonl; the last look of a run and its end are at the same place."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return list(dict.fromkeys(line["frames"] for line in lines if line["policy_id"] == policy_id))
 
 
 def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
@@ -34,7 +36,7 @@ def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
     pids = {"learner-0": os.getpid(), "inference-0-0": os.getpid(), "rollout-0": 2**22 + 1}
     run.monitor.watch(lambda: pids, lambda: {"faults/restarts": 3.0})
     run.go(3, lambda: [episode()])
-    run.monitor.train_summary(0, 200, {"version_diff_min": 0.0, "loss": 0.5})
+    run.monitor.train_summary(0, 300, {"version_diff_min": 0.0, "loss": 0.5})
     run.finish()
     curves = read_events(tmp_path / ".summary" / "0")
     spreads = ("reward/reward", "len/len", "policy_stats/avg_true_objective")
@@ -45,9 +47,9 @@ def test_a22_tags_of_a_short_run(start: Start, tmp_path: Path) -> None:
         *("stats/master_process_memory_mb", "stats/memory_learner", "stats/memory_policy_worker"),
         *("train/version_diff_min", "train/loss", "faults/restarts"),
     }
-    assert curves["reward/reward"] == [(300, 1.25)]
-    assert curves["policy_stats/avg_true_objective_max"] == [(300, 2.5)]
-    assert curves["perf/_fps"] == [(300, 100.0)]
+    assert curves["reward/reward"] == [(100, 1.25), (200, 1.25), (300, 1.25), (300, 1.25)]
+    assert curves["policy_stats/avg_true_objective_max"][-1] == (300, 2.5)
+    assert curves["perf/_fps"] == [(100, 100.0), (200, 100.0), (300, 100.0), (300, 100.0)]
     assert curves["stats/avg_request_count"] == [(300, 2.0)]
     assert 10 < curves["stats/memory_learner"][0][1] < 10_000
 
@@ -78,19 +80,53 @@ def test_s7_one_directory_per_policy_and_steps_that_never_decrease(start: Start,
         steps = [step for curve in read_events(tmp_path / ".summary" / policy).values() for step, _ in curve]
         assert steps
     second = read_events(tmp_path / ".summary" / "1")
-    assert second["train/loss"] == [(1000, 1.0)]
-    assert [step for step, _ in second["reward/reward"]] == [500, 1000, 1500, 2000, 2400]
+    assert second["train/loss"] == [(1100, 1.0)]
+    steps = [step for step, _ in second["reward/reward"]]
+    assert steps == sorted(steps)
+    assert set(steps) == set(range(100, 2500, 100)) - {1200}, "where the learner has spoken, the next second is later"
 
 
-def test_a23_averaged_curves_come_every_interval_and_start_with_the_first_entry(start: Start, tmp_path: Path) -> None:
+def test_a23_averaged_curves_start_with_the_first_entry_and_come_ever_more_rarely_up_to_the_interval(
+    start: Start, tmp_path: Path
+) -> None:
     run = start(experiment_summaries_interval=7, stats_avg=4)
     run.go(8, lambda: [episode(1.0)])
-    run.go(74, lambda: [episode(3.0)])
+    run.go(342, lambda: [episode(3.0)])
     run.finish()
     curve = read_events(tmp_path / ".summary" / "0")["reward/reward"]
-    assert [frames for frames, _ in curve[:12]] == list(range(500, 6500, 500)), "in the first minute"
-    assert curve[12:] == [(6700, 3.0), (7400, 3.0), (8100, 3.0), (8200, 3.0)]
-    assert [value for _, value in curve[:3]] == [1.0, 3.0, 3.0]
+    assert [value for _, value in curve[:11]] == [1.0] * 7 + [1.5, 2.5] + [3.0] * 2
+    frames = [frames for frames, _ in curve]
+    assert frames[:40] == list(range(100, 4100, 100)), "a second apart, as long as that is a fortieth of the time"
+    assert all(second - first <= second / 40 + 50 for first, second in itertools.pairwise(frames[40:]))
+    assert [second - first for first, second in itertools.pairwise(frames[-6:-2])] == [700] * 3
+    assert 100 < len(frames) < 150
+
+
+def test_a_point_has_what_a_learner_has_said_beside_the_averages_of_then(start: Start, tmp_path: Path) -> None:
+    run = start()
+    run.monitor.poll(run.snapshot())
+    for frames in (20, 45, 70):
+        run.monitor.train_summary(0, frames, {"loss": frames / 10})
+        run.monitor.train_summary(0, frames, {"entropy": 0.5})  # in another message
+        run.monitor.poll(run.snapshot(), [episode(frames)])
+        run.now += 0.25
+    run.monitor.train_summary(0, 90, {"loss": 9.0})
+    run.monitor.train_summary(0, 95, {"loss": 9.5})  # between two looks
+    run.monitor.poll(run.snapshot())
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    shown = [(line["frames"], line["train/loss"], line.get("train/entropy"), line["reward/reward"]) for line in lines]
+    assert shown == [(20, 2.0, 0.5, 20.0), (45, 4.5, 0.5, 32.5), (70, 7.0, 0.5, 45.0), (90, 9.0, None, 45.0),
+                     (95, 9.5, None, 45.0)]  # fmt: skip
+
+
+def test_thinning_makes_about_a_hundred_points_of_seconds_and_of_days() -> None:
+    for seconds, step_s in ((2.0, 0.01), (60.0, 0.5), (3600.0, 1.0)):
+        thinning, points, now = Thinning(), 0, 50.0
+        while now < 50.0 + seconds:
+            if thinning.is_due(now, most_s=60.0):
+                points, thinning.last_s = points + 1, now
+            now += step_s
+        assert 70 <= points <= 250, (seconds, points)
 
 
 def test_a23_train_summaries_grow_rarer_with_the_version() -> None:
@@ -131,9 +167,9 @@ def test_a_fault_has_a_curve_in_tensorboard_as_soon_as_it_has_happened(start: St
     run.finish()
     curves = read_events(tmp_path / ".summary" / "0")
     assert "faults/failed_saves" not in curves
-    assert curves["faults/restarts"] == [(1000, 1.0), (1200, 0.0)]
+    assert curves["faults/restarts"] == [*((frames, 1.0) for frames in range(600, 1200, 100)), (1200, 0.0), (1200, 0.0)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["faults/restarts"] for line in lines] == [0.0, 1.0, 0.0], "the lines have all of it"
+    assert [line["faults/restarts"] for line in lines] == [0.0] * 5 + [1.0] * 6 + [0.0] * 2, "the lines have all of it"
 
 
 def test_timer_keeps_its_grid_and_leaves_out_what_was_missed() -> None:
@@ -163,7 +199,7 @@ def test_a_second_run_adds_to_the_files_of_the_first(start: Start, tmp_path: Pat
         run = start(first_frames=first_frames)
         run.go(3, lambda: [episode()])
         run.finish()
-    assert frames_in(tmp_path / "metrics.jsonl") == [300, 600]
+    assert frames_in(tmp_path / "metrics.jsonl") == [100, 200, 300, 400, 500, 600]
 
 
 def test_fault_d10_points_beyond_the_checkpoint_of_a_run_that_was_killed_are_made_once(
@@ -172,13 +208,13 @@ def test_fault_d10_points_beyond_the_checkpoint_of_a_run_that_was_killed_are_mad
     killed, path = start(num_policies=2), tmp_path / "metrics.jsonl"
     killed.go(31, lambda: [episode()])
     killed.finish()
-    assert frames_in(path)[::2] == frames_in(path)[1::2] == [500, 1000, 1500, 2000, 2500, 3000, 3100]
+    assert frames_in(path, 0) == frames_in(path, 1) == list(range(100, 3200, 100))
     with path.open("a") as lines:
         lines.write('{"time_s": 1.0, "policy_id": 0, "fra')
-    resumed = start(first_frames=1500, num_policies=2)
+    resumed = start(first_frames=1550, num_policies=2)
     resumed.go(11, lambda: [episode()])
     resumed.finish()
-    assert frames_in(path)[::2] == frames_in(path)[1::2] == [500, 1000, 1500, 2000, 2500, 2600]
+    assert frames_in(path, 0) == frames_in(path, 1) == [*range(100, 1600, 100), *range(1650, 2700, 100)]
 
 
 def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(start: Start, tmp_path: Path) -> None:
@@ -190,7 +226,7 @@ def test_fault_d10_what_is_learned_before_the_first_look_belongs_to_this_start(s
     resumed.now += 8.0
     resumed.go(11)
     resumed.finish()
-    assert frames_in(tmp_path / "metrics.jsonl") == [500, 1000, 1500, 2800, 3300, 3400]
+    assert frames_in(tmp_path / "metrics.jsonl") == [*range(100, 1600, 100), *range(2400, 3500, 100)]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["new_frames"], summary["fps"]) == (1900, 100.0)
 
@@ -234,7 +270,8 @@ def test_curves_go_on_in_new_files_after_a_disk_was_full(room: int | None, tmp_p
     log.write(0, 203, {"a/b": 2.5})
     log.write(1, 204, {"a/b": 2.5})
     log.close()
-    assert [frames for frames in frames_in(path) if frames > 199] == [200, 203, 204]
+    assert [frames for frames in frames_in(path) if frames > 199] == [200, 203]
+    assert frames_in(path, 1) == [204]
     assert len(warnings) == 2
     shown = [frames for frames, _ in read_events(tmp_path / ".summary" / "0")["a/b"]]
     assert {200, 203} <= set(shown)

@@ -238,14 +238,14 @@ def test_a_terminal_that_knows_no_commands_gets_none(tmp_path: Path) -> None:
     raw = read_terminal(master)
     assert process.wait() == 0
     assert "████" not in raw
-    assert raw.count("Fps is") == 4
+    assert raw.count("Fps is") == 3
 
 
 def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DASHBOARD_OF_A_RUN, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "\x1b" not in done.stdout
-    assert done.stdout.count("Fps is") == 4
+    assert done.stdout.count("Fps is") == 3
 
 
 def test_a_role_without_a_time_is_a_line_of_faint_dots() -> None:

@@ -75,7 +75,8 @@ def test_bar_of_a_run_without_end_has_no_percentage() -> None:
     bar = ProgressBar(RunConfig(env="Toy-v0"), RichConsole(file=screen, force_terminal=True, width=160))
     bar.update(View(0.0, 0, [math.nan] * 3, [math.nan], {}, Lag()))
     bar.close()
-    assert "0 frames, nan FPS" in screen.getvalue()
+    assert "0 frames" in screen.getvalue()
+    assert "nan" not in screen.getvalue()
     assert "lag" not in screen.getvalue()
 
 
@@ -110,5 +111,6 @@ def test_plain_lines_off_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
     monitor.poll(Snapshot(5.0, (PolicySnapshot(new_frames=1),)))
     lines = capsys.readouterr().out.splitlines()
     monitor.finish("stopped", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
-    assert len(lines) == 2
-    assert all("\x1b" not in line and "Fps is" in line for line in lines)
+    (line,) = lines
+    assert "Fps is" in line
+    assert "\x1b" not in line
