@@ -390,7 +390,10 @@ class Learner:
         if not self.leads:
             return
         self.record.lap("wait")
-        if saved := self.saver.save(self.policy_id, request, self.frames):
+        self.record.progress.enter(Phase.SAVE)
+        saved = self.saver.save(self.policy_id, request, self.frames)
+        self.record.progress.enter(Phase.STEP)
+        if saved:
             self.tell(saved)
             self.links.supervisor.ring()
         self.record.lap("save")

@@ -10,21 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import ModelConfig
+from sf.config.convolutions import CONVOLUTIONS, RESNET_CHANNELS
 from sf.errors import ConfigError
 from sf.nets.activations import ACTIVATIONS
 from sf.nets.dtype import float32_by_default
 from sf.nets.flat import named_variables
 from sf.nets.initialization import orthogonal
 from sf.plugins import ENCODERS, blamed_on
-
-CONVOLUTIONS = {
-    # filters, side of the kernel, stride
-    "convnet_simple": ((32, 8, 4), (64, 4, 2), (128, 3, 2)),
-    "convnet_atari": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
-    "convnet_microrts": ((16, 3, 2), (32, 2, 1)),
-}
-
-RESNET_CHANNELS = (16, 32, 32)
 
 HIDDEN_GAIN = math.sqrt(2)
 

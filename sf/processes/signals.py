@@ -15,6 +15,8 @@ from sf.errors import ExitCode
 
 STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 """SIGHUP comes when the terminal is gone, or what has started the run; SIGUSR1 from a scheduler."""
+ASKED_BY_SOMEBODY = signal.SIGINT, signal.SIGTERM
+"""Of these the second one is urgent. A terminal that closes sends SIGHUP by the kernel, by its shell and by its end."""
 SLURM_JOB = "SLURM_JOB_ID"
 """Environment variable in jobs of Slurm, which sends SIGTERM before the time of a job is over, or to make room."""
 
@@ -50,8 +52,12 @@ class Signals:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether there was a second signal: stop at once."""
-        return len(self.received) > 1
+        """Whether somebody has asked a second time: stop at once."""
+        return self._times_asked > 1
+
+    @property
+    def _times_asked(self) -> int:
+        return sum(number in ASKED_BY_SOMEBODY for number in self.received)
 
     def look_for_parent(self) -> bool:
         """Whether the process that has started this one is gone, which counts as a SIGHUP; True once."""
@@ -84,7 +90,7 @@ class Signals:
         if self._has_launcher and number == signal.SIGTERM and number in self.received:
             return  # torchrun repeats it when another rank has followed; in the end it kills
         self.received.append(number)
-        if len(self.received) > (1 if self.second_one_exits else 2):
+        if self._times_asked > (1 if self.second_one_exits else 2):
             # This process itself hangs; the kernel and the watchdog do the rest.
             os._exit(code_after(self.received[0]))
 

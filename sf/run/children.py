@@ -27,7 +27,7 @@ from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
 from sf.run.wiring import Shared
-from sf.shared.progress import Phase, Progress
+from sf.shared.progress import Phase, Progress, phase_of
 from sf.shared.records import evaluation_record, inference_record, learner_record
 from sf.shared.role import RoleSpec
 
@@ -287,8 +287,16 @@ class Processes:
         self.shared.run_state[0] = STOPPING
         for doorbell in self.shared.doorbells:
             doorbell.ring()
-        deadline = time.monotonic() + STOP_GRACE_S
-        while (alive := self._alive()) and time.monotonic() < deadline and not signals.is_urgent:
+        began_s, has_told = time.monotonic(), False
+        deadline = began_s + STOP_GRACE_S
+        while (alive := self._alive()) and not signals.is_urgent:
+            if saving := self._saving():
+                deadline = time.monotonic() + STOP_GRACE_S
+                if not has_told and deadline > began_s + 2 * STOP_GRACE_S:
+                    has_told = True
+                    self.console.line(f"{saving[0]} writes its last checkpoint. Another Ctrl-C gives it up.")
+            if time.monotonic() >= deadline:
+                break
             waitables = [*(one.pidfd for one in alive), signals.fileno()]
             connection.wait(waitables, min(1.0, max(0.0, deadline - time.monotonic())))
             for one in alive:
@@ -327,6 +335,11 @@ class Processes:
         """Whether no process of this role was killed; says nothing of those that never started."""
         killed = [*self.killed, *(child.name for child in self.children if was_killed(child))]
         return not any(name.startswith(prefix) for name in killed)
+
+    def _saving(self) -> list[Child]:
+        """Those that write a checkpoint, which is never broken off."""
+        living = [one for one in self.places if one.child is not None and not one.child.has_ended()]
+        return [one.child for one in living if one.child and phase_of(one.watch.word[0])[0] is Phase.SAVE]
 
     def _alive(self) -> list[Child]:
         return [child for child in self.children if not child.has_ended()]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags
+from sf.config.convolutions import notes_on_pictures
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -179,6 +180,7 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
             advice = "Use --normalize_input=True, or subtract a number of that size with --obs_subtract_mean."
         yield f"Warning: {source.env_id} returned an observation {name!r} with {number}. {advice}"
     yield from info.notes(config.model.encoder_conv_architecture)
+    yield from notes_on_pictures(info, config.model)
     model = config.model
     constants = {"obs_subtract_mean": model.obs_subtract_mean != 0, "obs_scale": model.obs_scale != 1}
     given = " and ".join(f"--{name}={getattr(model, name):g}" for name, is_set in constants.items() if is_set)

@@ -39,6 +39,7 @@ from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
 from sf.storage.experiment import Experiment, expect_free
+from sf.storage.leftovers import collect_all_leftovers
 from sf.tracking.beside import trackers_beside
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
@@ -179,6 +180,8 @@ def run(
         session.callbacks = Callbacks()  # it would only be raised again
     session.say_why_it_ends(reason)
     problems = roles.stop(signals)
+    if shared.rank.is_first:
+        collect_all_leftovers(experiment.path)
     if error is None and problems:
         if signals.is_urgent:
             # Also where the run had a reason of its own to end, because nothing of it was saved.

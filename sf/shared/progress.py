@@ -27,6 +27,8 @@ class Phase(enum.IntEnum):
     WAIT = 4
     CLOSE = 5
     """In `close` of an environment, where it is looked at before a run."""
+    SAVE = 6
+    """A checkpoint is written, which takes as long as the disk does."""
 
 
 _ENVIRONMENT_BITS, _PHASE_BITS = 16, 3

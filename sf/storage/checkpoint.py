@@ -31,6 +31,7 @@ from torch import Tensor
 
 from sf.errors import CheckpointError
 from sf.storage import sealed
+from sf.storage.leftovers import INCOMING, OUTGOING, collect_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ TENSORS = "tensors.safetensors"
 STATE = "state.json"
 
 _NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
-_INCOMING, _OUTGOING, _DAMAGED = ".incoming-", ".outgoing-", "damaged_"
+_DAMAGED = "damaged_"
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ def save(
         CheckpointError: it could not be written, or not made durable; earlier checkpoints are as they were.
     """
     path = directory / f"checkpoint_{version:09d}_{env_steps}"
-    incoming = directory / f"{_INCOMING}{uuid.uuid4().hex}"
+    incoming = directory / f"{INCOMING}{uuid.uuid4().hex}"
     try:
         # The parents are not made: where they have gone, the marker of the directory has gone as well.
         directory.mkdir(mode=0o700, exist_ok=True)
-        _collect_leftovers(directory)
+        collect_leftovers(directory)
         if not _already_there(path) or replace:
             incoming.mkdir(mode=0o700)
             sealed.write(incoming, {TENSORS: _serialize(tensors), STATE: sealed.canonical_json(dict(data))})
@@ -281,7 +282,7 @@ def _is_whole(path: Path) -> bool:
 
 def _remove(path: Path) -> None:
     """Takes the name away first, so that no reader sees half a checkpoint."""
-    outgoing = path.with_name(f"{_OUTGOING}{uuid.uuid4().hex}")
+    outgoing = path.with_name(f"{OUTGOING}{uuid.uuid4().hex}")
     try:
         path.rename(outgoing)
     except OSError as error:
@@ -301,10 +302,3 @@ def _put_aside(path: Path) -> Path:
         return path
     log.error("It was put aside as %s", target)
     return target
-
-
-def _collect_leftovers(directory: Path) -> None:
-    """Removes what saves and removals left behind that did not finish; only one process saves into a directory."""
-    for path in directory.iterdir():
-        if path.name.startswith((_INCOMING, _OUTGOING)) and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)

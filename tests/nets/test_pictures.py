@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sf.config import ModelConfig
+from sf.config.convolutions import notes_on_pictures, num_features
 from sf.nets.actor_critic import ActorCritic
+from sf.nets.networks import ImageEncoder
 from sf.spaces import EnvInfo, action_spec, observation_leaves
 
 SHAPES = {"CHW": (4, 84, 84), "HWC": (84, 84, 4), "HW": (84, 84)}
@@ -106,3 +109,32 @@ def test_bytes_are_exact_in_bfloat16() -> None:
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.02)
     assert not torch.equal(rough, exact)
+
+
+@pytest.mark.parametrize("architecture", ["convnet_simple", "convnet_atari", "resnet_impala", "convnet_microrts"])
+@pytest.mark.parametrize("size", [(84, 84), (97, 131), (210, 160)])
+def test_the_size_after_the_convolutions_is_known_without_them(architecture: Any, size: tuple[int, int]) -> None:
+    encoder = ImageEncoder(
+        (1, *size), ModelConfig(encoder_conv_architecture=architecture, encoder_conv_mlp_layers=(1,))
+    )
+    assert num_features(*size, architecture) == encoder.mlp.layers[0].in_features
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((84, 84, 4), ""),
+        ((240, 320), ""),
+        (
+            (3, 400, 600),
+            "400 x 600 make a network with 54 million weights, .* 651 million bytes .* one with 1.0 million",
+        ),
+        ((400, 600, 3), "400 x 600 make a network"),
+        ((6000,), ""),
+    ],
+)
+def test_pictures_that_make_a_large_network_are_told_of_before_the_run(shape: tuple[int, ...], told: str) -> None:
+    info = EnvInfo("test", 1, observation_leaves(spaces.Box(0, 255, shape, np.uint8)), action_spec(spaces.Discrete(6)))
+    assert re.search(told, " ".join(notes_on_pictures(info, ModelConfig())))
+    assert bool(told) == bool(list(notes_on_pictures(info, ModelConfig())))
+    assert list(notes_on_pictures(info, ModelConfig(encoder="module:Own"))) == []

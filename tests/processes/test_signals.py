@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +20,14 @@ import psutil
 import pytest
 
 from sf.processes.signals import STOP_SIGNALS, Signals
+from sf.run import children
 from sf.run.children import Processes
 from sf.run.preparation import prepare
 from sf.run.supervisor import train, train_prepared
 from tests.helpers.commands import (
     CARTPOLE,
     EXPERIMENT,
+    ROOT,
     expect_exact_ledger,
     fault_run,
     newest_version,
@@ -34,6 +40,8 @@ from tests.helpers.commands import (
     wait_for_training,
 )
 from tests.helpers.lab import make_config
+
+CLEAN = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))}
 
 
 def test_stacks_signal_to_the_whole_job_ends_nothing(tmp_path: Path) -> None:
@@ -136,6 +144,112 @@ def test_fault_e3_e4_signals_that_keep_a_finished_run_from_saving_are_its_end(
             signal.signal(number, handler)
     assert outcome == (143, "stopped by SIGTERM")
     assert list((Path(config.run.experiment_dir) / "checkpoint_p0").iterdir()) == []
+
+
+HANGUP, INTERRUPT, TERMINATE, SCHEDULER = signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("received", "is_urgent"),
+    [
+        ([HANGUP] * 5, False),
+        ([INTERRUPT], False),
+        ([HANGUP, HANGUP, TERMINATE], False),
+        ([SCHEDULER, SCHEDULER, TERMINATE], False),
+        ([INTERRUPT, INTERRUPT], True),
+        ([TERMINATE, HANGUP, INTERRUPT], True),
+        ([HANGUP, INTERRUPT, INTERRUPT], True),
+    ],
+)
+def test_fault_e3_e5_only_somebody_who_asks_again_is_in_a_hurry(received: list[int], is_urgent: bool) -> None:
+    signals = Signals(second_one_exits=False, parent=os.getpid())  # whose end counts as well
+    for number in received:
+        signals.note(number, None)
+    assert signals.look_for_parent()
+    assert signals.is_urgent == is_urgent
+    assert signals.first == received[0]
+    signals.close()
+
+
+BIG = "--encoder_mlp_layers", "1500", "1500", "--batch_size=64", "--num_batches_per_epoch=1", "--num_epochs=1"
+"""Whose last checkpoint takes a while, but not an optimizer step."""
+
+
+def saved_whole(directory: Path) -> bool:
+    """Whether the run in it has ended in order and saved its last step."""
+    summary = summary_of(directory)
+    return bool(
+        summary["exit_reason"] == "stopped by SIGHUP"
+        and newest_version(directory) == summary["policies"][0]["policy_version"] > 0
+    )
+
+
+@pytest.mark.parametrize("end", ["", " &"])
+def test_fault_e5_a_terminal_that_is_closed_below_an_interactive_shell_loses_nothing(tmp_path: Path, end: str) -> None:
+    """The kernel, the shell and its end each tell the run, within a moment."""
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE, *BIG])
+    terminal, shells_end = os.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--norc", "-i"], cwd=tmp_path, stdin=shells_end, stdout=shells_end, stderr=shells_end,
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), env=CLEAN,
+    )  # fmt: skip
+    os.close(shells_end)
+    output = tmp_path / "out.txt"
+    os.write(terminal, f"{line} > out.txt 2>&1{end}\n".encode())
+    try:
+        wait_for_text_in(output, "Fps is", terminal)
+        os.close(terminal)
+        assert shell.wait(30) is not None
+        wait_for_text_in(output, "The run has ended")
+        assert saved_whole(tmp_path)
+    finally:
+        shell.kill()
+        shell.wait()
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux (Debian: apt-get install tmux)")
+def test_fault_e5_a_session_of_tmux_that_is_ended_loses_nothing(tmp_path: Path) -> None:
+    line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE, *BIG])
+    tmux = ["tmux", "-f", "/dev/null", "-S", str(tmp_path / "socket")]
+    subprocess.run(
+        [*tmux, "new-session", "-d", "-c", str(tmp_path), f"{line} > out.txt 2>&1"], check=True, env=CLEAN, timeout=30
+    )
+    try:
+        wait_for_text_in(tmp_path / "out.txt", "Fps is")
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=True, timeout=30)
+    wait_for_text_in(tmp_path / "out.txt", "The run has ended")
+    assert saved_whole(tmp_path)
+
+
+def wait_for_text_in(path: Path, text: str, terminal: int | None = None) -> None:
+    """Reads what comes on the terminal meanwhile, which would be full at some time."""
+    deadline = time.monotonic() + 60
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text() if path.exists() else "no output"
+        if terminal is not None and select.select([terminal], [], [], 0.0)[0]:
+            os.read(terminal, 4096)
+        time.sleep(0.05)
+
+
+def test_fault_e1_the_last_checkpoint_may_take_longer_than_the_time_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A tenth of a second here, of which writing 110 MB takes a multiple."""
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    monkeypatch.setattr(children, "STOP_GRACE_S", 0.1)
+    config = make_config(
+        train_dir=str(tmp_path), train_for_env_steps=64, encoder_mlp_layers=(3000, 3000), num_epochs=1, batch_size=64,
+        num_batches_per_epoch=1, num_envs_per_worker=2, worker_num_splits=1, rollout=32, async_rl=False,
+    )  # fmt: skip
+    try:
+        assert train(config).code == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    (saved,) = (Path(config.run.experiment_dir) / "checkpoint_p0").iterdir()
+    assert saved.name.startswith("checkpoint_000000001")
+    assert "writes its last checkpoint. Another Ctrl-C gives it up." in capfd.readouterr().out
 
 
 def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:
