@@ -12,8 +12,10 @@ from sf.cli.arguments import _flags, _problems
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.export import ExportConfig
+from sf.cli.habits import rewritten
 from sf.cli.hub import PullConfig, PushConfig
 from sf.cli.report import ReportConfig
+from sf.cli.runs import RunsConfig
 from sf.cli.sweep import SweepConfig
 from sf.cli.track import TrackConfig
 from sf.config import Config
@@ -26,11 +28,22 @@ OTHERS = {
     "docker": ("--shm-size", "--tmpfs"),
     "benchmarks": ("--vectorization native --envs-per-group 256", "--candidates", "--statistics"),
     "examples/plans": ("--sample_async",),
-    "any": ("--help", "--flag", "--flag value", "--name"),
+    "any": (
+        "--help",
+        "--help all",
+        "--help learner",
+        "--flag",
+        "--no-flag",
+        "--flag value",
+        "--name",
+        "--version",
+        "--config",
+        "--save_config",
+    ),
 }
 """Program to those of its flags that the pages mention."""
 COMMANDS = (
-    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, SweepConfig,
+    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, RunsConfig, SweepConfig,
     TrackConfig,
 )  # fmt: skip
 MIGRATION = [page for page in PAGES if page.name.startswith("docs/migration/")]
@@ -44,7 +57,10 @@ def problem(flag: str) -> str:
     if flag.partition("=")[0] in (other for flags in OTHERS.values() for other in flags):
         return ""
     words = shlex.split(re.sub("=(N|x|NAME)$", "", flag))
-    told = ["; ".join(_problems(dict(_flags(config)), words)) for config in COMMANDS]
+    told = []
+    for config in COMMANDS:
+        flags = dict(_flags(config))
+        told.append("; ".join(_problems(flags, rewritten(flags, words))))
     found = "" in told or any(" needs a value: " in one for one in told)  # the second of a flag without a value
     return "" if found else told[0]
 

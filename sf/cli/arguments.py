@@ -7,7 +7,6 @@ a sentence that names it, all of them at once. And tyro would let a flag be give
 from __future__ import annotations
 
 import difflib
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
+from sf.cli.habits import SHORT_FLAG, foreign, rewritten
+from sf.cli.short_help import show_help
 from sf.config.fields import alternatives, strip, typed_fields
 from sf.errors import ExitCode, UsageError
 from sf.output import discard_output
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed", bound="DataclassInstance")
 
 HELP = ("-h", "--help")
-SHORT_FLAG = re.compile("-[A-Za-z]")  # no number
+VERSION = "--version"
 _IN_WORDS = {int: "an integer", float: "a number", str: "a text", type(None): "None"}
 
 
@@ -36,6 +37,8 @@ def parse(
     description: str,
     required: str | tuple[str, ...],
     defaults: Callable[[Mapping[str, str]], Parsed] | None = None,
+    runs: str | None = None,
+    usual: Sequence[str] = (),
 ) -> Parsed:
     """The dataclass that the arguments describe.
 
@@ -48,13 +51,21 @@ def parse(
             or none.
         defaults: returns the missing values from the given ones, among them ``help`` if that was asked for. Without it
             the class has the defaults.
+        runs: the flag that words without a flag belong to; None where a command has none.
+        usual: flags that the help shows if nothing follows ``--help``; empty for all.
 
     Raises:
         UsageError: with everything that is wrong.
-        SystemExit: the help was asked for and has been shown.
+        SystemExit: the help or the version was asked for and has been shown.
     """
-    others = [argument for argument in arguments if argument not in HELP]
+    if VERSION in arguments:
+        import importlib.metadata
+
+        print(f"sf {importlib.metadata.version('sf-rl')}")
+        sys.exit(ExitCode.FINISHED)
+    topic, others = _topic_and_others(arguments, usual)
     wants_help = len(others) < len(arguments)
+    others = rewritten(dict(_flags(cls)), others, runs)
     problems = list(_problems(dict(_flags(cls)), others))
     examples = (required,) if isinstance(required, str) else required
     names = [example.partition("=")[0] for example in examples]
@@ -67,13 +78,15 @@ def parse(
     if wants_help:
         given["help"] = ""
     default = None if defaults is None else defaults(given)
+    if topic is not None:
+        show_help(cls, default, topic, usual, prog, description)
     try:
         parsed: Parsed = tyro.cli(  # type: ignore[assignment]  # a default of None is none
             cls,
             default=default,
             prog=prog,
             description=description,
-            args=arguments,
+            args=[*others, *(["--help"] if wants_help else [])],
             config=(tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes),
             use_underscores=True,
         )
@@ -81,6 +94,21 @@ def parse(
         discard_output()
         sys.exit(ExitCode.SIGPIPE)
     return parsed
+
+
+def _topic_and_others(arguments: Sequence[str], usual: Sequence[str]) -> tuple[str | None, list[str]]:
+    """What follows ``--help``, empty if nothing does, and the other arguments; None where the help has one form."""
+    others: list[str] = []
+    topic, rest = None, list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument.partition("=")[0] not in HELP:
+            others.append(argument)
+            continue
+        topic = argument.partition("=")[2]
+        if not topic and rest and not rest[0].startswith("-"):
+            topic = rest.pop(0)
+    return (topic if usual and topic != "all" else None), others
 
 
 def _flags(cls: type[DataclassInstance]) -> Iterator[tuple[str, Any]]:
@@ -99,7 +127,7 @@ def _problems(flags: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[st
         if not argument.startswith("--"):
             yield f"Unexpected argument {argument!r}. Flags are written --name=value."
         elif name not in flags:
-            yield f"Unknown flag {argument}. {_nearest(name, flags)}"
+            yield f"Unknown flag {argument}. {foreign(name) or _nearest(name, flags)}"
         elif name in seen:
             yield f"--{name} is given twice ({' '.join(seen[name])} and {' '.join(values)}). Give it once."
         else:
@@ -140,7 +168,7 @@ def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str
         yield f"--{name} takes one value, found {len(values)}: {' '.join(values)}. Put quotes around text with spaces."
     for value in values:
         if not any(_converts(strip(member)[0], value) for member in alternatives(plain)):
-            yield f"--{name}={value} must be {in_words(plain)}.{_plain_integer(plain, value)}"
+            yield f"--{name}={value} must be {in_words(plain)}."
 
 
 def _converts(plain: Any, text: str) -> bool:
@@ -163,13 +191,3 @@ def in_words(hint: Any) -> str:
         choices = get_args(plain) if get_origin(plain) is Literal else ("True", "False") if plain is bool else ()
         words.append(" or ".join(choices) if choices else _IN_WORDS[plain])
     return " or ".join(words)
-
-
-def _plain_integer(plain: Any, value: str) -> str:
-    """For 1e6, which is no integer to Python: how to write it."""
-    integers = any(strip(member)[0] is int for member in alternatives(plain))
-    try:
-        number = float(value)
-    except ValueError:
-        return ""
-    return f" Write {int(number)}." if integers and number.is_integer() else ""

@@ -63,7 +63,7 @@ def _enjoy(arguments: Sequence[str]) -> int:
     from sf.config.checks import env_kwargs_problems, range_problems
 
     required = "--experiment=default_experiment", "--policy=my_policy"
-    config = parse(EnjoyConfig, arguments, "sf-enjoy", DESCRIPTION, required)
+    config = parse(EnjoyConfig, arguments, "sf-enjoy", DESCRIPTION, required, runs="experiment")
     if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}") + _problems(config):
         raise ConfigError(problems)
     directory = config.experiment and experiment_directory(Path(config.train_dir), config.experiment)

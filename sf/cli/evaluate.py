@@ -65,7 +65,7 @@ def _evaluate(arguments: Sequence[str]) -> int:
     from sf.config.checks import env_kwargs_problems, range_problems
 
     required = "--experiment=default_experiment", "--policy=my_policy"
-    config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required)
+    config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required, runs="experiment")
     if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}"):
         raise ConfigError(problems)
     directories = [experiment_directory(Path(config.train_dir), name) for name in config.experiment]

@@ -48,7 +48,7 @@ def _export(arguments: Sequence[str]) -> int:
     from sf.config.checks import range_problems
 
     required = "--experiment=default_experiment", "--policy=my_policy"
-    config = parse(ExportConfig, arguments, "sf-export", DESCRIPTION, required)
+    config = parse(ExportConfig, arguments, "sf-export", DESCRIPTION, required, runs="experiment")
     if problems := range_problems(config):
         raise ConfigError(problems)
     trust(config.encoder)

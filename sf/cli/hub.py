@@ -85,7 +85,9 @@ def _push(flags: Sequence[str]) -> int:
     from sf.config.checks import range_problems
     from sf.hub import transfer
 
-    config = parse(PushConfig, flags, "sf-hub push", COMMANDS["push"], "--experiment=default_experiment")
+    config = parse(
+        PushConfig, flags, "sf-hub push", COMMANDS["push"], "--experiment=default_experiment", runs="experiment"
+    )
     if problems := range_problems(config):
         raise ConfigError(problems)
     if config.output is None and config.repo is None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from sf.cli.arguments import in_words
 from sf.config.fields import alternatives, strip, typed_fields
+from sf.config.texts import docstrings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -22,7 +20,8 @@ if TYPE_CHECKING:
 
 GENERATED = "<!-- Written by `make docs` from the code; changes belong there. -->"
 TRAINING = """
-The last minibatch of an iteration, at most every 2 s (60 s at 100,000 optimizer steps, 120 s at 1,000,000).
+The last minibatch of an iteration: of each one in a young run, later every fortieth of the time so far, and at least
+every 2 s (60 s at 100,000 optimizer steps, 120 s at 1,000,000).
 
 r is the probability ratio exp(log π_now - log π_acting), A the advantage, V the value, R its target. With several
 learners per policy all numbers are those of all of them. Means over the minibatch are weighted with the sizes of the
@@ -57,8 +56,9 @@ def flags_page() -> str:
 
     parts = [
         "# Flags of `sf-train`",
-        "`--flag=value` and `--flag value` both work. Booleans are written `True` and `False`, lists as "
-        "`--encoder_mlp_layers 64 64`. [Configuration](../configuration.md) says how open flags (None) are chosen, and "
+        "`--flag=value` and `--flag value` both work. Booleans are written `True` and `False`, or as `--flag` and "
+        "`--no-flag`, lists as `--encoder_mlp_layers 64 64`, and large numbers as `1e6`. `--config=run.toml` reads flags "
+        "from a file. [Configuration](../configuration.md) says how open flags (None) are chosen, and "
         "what presets set.",
     ]
     for name, role in typed_fields(Config).items():
@@ -68,7 +68,7 @@ def flags_page() -> str:
 
 def commands_page() -> str:
     """The flags of all other commands."""
-    from sf.cli import bench, enjoy, evaluate, export, hub, plan, report, sweep, track
+    from sf.cli import bench, enjoy, evaluate, export, hub, plan, report, runs, sweep, track
     from sf.config.plan import PlanConfig
 
     commands: tuple[tuple[str, str, type[DataclassInstance]], ...] = (
@@ -76,13 +76,18 @@ def commands_page() -> str:
         ("sf-enjoy", enjoy.DESCRIPTION, enjoy.EnjoyConfig),
         ("sf-export", export.DESCRIPTION, export.ExportConfig),
         ("sf-report RUN [RUN...]", report.DESCRIPTION, report.ReportConfig),
+        ("sf ls [RUN...]", runs.DESCRIPTION, runs.RunsConfig),
         ("sf-track", track.DESCRIPTION, track.TrackConfig),
         ("sf-hub push", hub.COMMANDS["push"], hub.PushConfig),
         ("sf-hub pull", hub.COMMANDS["pull"], hub.PullConfig),
         ("sf-plan FILE", plan.DESCRIPTION, PlanConfig),
         ("sf-sweep FILE", sweep.DESCRIPTION, sweep.SweepConfig),
     )
-    parts = ["# Flags of the other commands", "Every command shows its flags with `--help`."]
+    parts = [
+        "# Flags of the other commands",
+        "Every command shows its flags with `--help`. `sf eval` is `sf-eval`, and so for each of them; `sf` lists them. "
+        "The name or the directory of a run needs no flag: `sf-eval cartpole`.",
+    ]
     for name, description, config in commands:
         what, _, example = description.partition(" Example: ")
         parts += [f"## {name}", what, f"    {example}", str(config.__doc__), flag_table(config)]
@@ -100,7 +105,7 @@ def metrics_page() -> str:
             "# Metrics",
             "The curves of TensorBoard and of `metrics.jsonl`. The console has [its own page](../metrics.md).",
             "## The run",
-            "Every `experiment_summaries_interval` seconds, for each policy.",
+            "For each policy, at least every `experiment_summaries_interval` seconds, and more often in a young run.",
             curve_table(tags.RUN),
             "## Faults",
             "Of the whole run, in the files of policy 0, at the same times.",
@@ -177,24 +182,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def docstrings(cls: type) -> dict[str, str]:
-    """Name to the text below it, of the fields of a dataclass or the members of an enum."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    found: dict[str, str] = {}
-    name = ""
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign | ast.Assign):
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            name = target.id if isinstance(target, ast.Name) else ""
-        elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            found[name] = _one_line(str(node.value.value))
-            name = ""
-        else:
-            name = ""
-    return found
-
-
 def _below(error: type[SfError]) -> Iterator[type[SfError]]:
     yield error
     for child in error.__subclasses__():
@@ -208,10 +195,6 @@ def _default(field: Field[Any]) -> str:
     if isinstance(field.default, tuple):
         return f"`{' '.join(map(str, field.default))}`" if field.default else "none"
     return f"`{field.default}`"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -48,7 +48,9 @@ def _track(arguments: Sequence[str]) -> int:
     from sf.tracking.clients import expect_installed
     from sf.tracking.sending import send
 
-    config = parse(TrackConfig, arguments, "sf-track", DESCRIPTION, "--experiment=default_experiment")
+    config = parse(
+        TrackConfig, arguments, "sf-track", DESCRIPTION, "--experiment=default_experiment", runs="experiment"
+    )
     expect_installed(config.to)
     directory = Path(config.train_dir) / (config.experiment or "")
     if not config.follow:  # else it is about to be there

@@ -16,6 +16,12 @@ from sf.errors import ExitCode
 if TYPE_CHECKING:
     from sf.config import Config, RunConfig
 
+USUAL = (
+    "env", "env_kwargs", "preset", "experiment", "train_dir", "restart_behavior", "seed", "train_for_env_steps",
+    "stop_at_reward", "async_rl", "serial_mode", "device", "num_workers", "num_envs_per_worker", "updates", "gamma",
+    "learning_rate", "use_rnn", "eval_every_steps", "dashboard",
+)  # fmt: skip
+"""Flags that most people want first."""
 DESCRIPTION = "Train a policy with asynchronous PPO. Example: sf-train --env=CartPole-v1 --stop_at_reward=475"
 
 
@@ -47,11 +53,16 @@ def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: 
         UsageError: with everything that is wrong with them.
     """
     from sf.cli.arguments import parse
+    from sf.cli.config_file import with_file, write_flags
     from sf.config import Config
     from sf.config.presets import with_env_kwargs
 
-    required = "--env=CartPole-v1"
-    return with_env_kwargs(parse(Config, arguments, prog, description, required, defaults=_defaults))
+    words, file = with_file(arguments)
+    config = parse(Config, words, prog, description, "--env=CartPole-v1", defaults=_defaults, usual=USUAL)
+    if file is not None:
+        write_flags(file, words, config)
+        sys.exit(ExitCode.FINISHED)
+    return with_env_kwargs(config)
 
 
 def _defaults(given: Mapping[str, str]) -> Config:

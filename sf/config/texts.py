@@ -1,0 +1,25 @@
+"""What stands below the fields of a dataclass, or the members of an enum, in its source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """Name to the text below it, of the fields of a dataclass or the members of an enum."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    name = ""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            name = target.id if isinstance(target, ast.Name) else ""
+        elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found[name] = " ".join(str(node.value.value).split())
+            name = ""
+        else:
+            name = ""
+    return found

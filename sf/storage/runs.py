@@ -1,0 +1,161 @@
+"""The runs of a directory: what each of them is and how it stands, and removing them safely."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sf.errors import ExitCode
+from sf.storage.experiment import MARKER, errors_told
+
+State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
+STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
+LAST_BYTES = 200_000
+"""Of metrics.jsonl, among which the newest return is looked for."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One directory of a run."""
+
+    path: Path
+    env: str
+    frames: int
+    score: float | None
+    """Mean return of the last episodes of policy 0; None before the first one has ended."""
+    state: State
+    """Killed is a run that has left no summary and is not there any more; empty one that has never begun."""
+    num_bytes: int
+    changed_s: float
+    """Unix time of the newest file."""
+
+    @property
+    def name(self) -> str:
+        """That of the directory."""
+        return self.path.name
+
+
+def runs_in(train_dir: Path) -> list[Run]:
+    """All directories of runs directly below, by name; others, and links, are left out."""
+    with errors_told(train_dir.absolute()):
+        return [
+            _read(path) for path in sorted(train_dir.iterdir()) if (path / MARKER).is_file() and not path.is_symlink()
+        ]
+
+
+def remove(run: Run) -> bool:
+    """Deletes the directory of a run; False, and nothing is touched, if it is in use."""
+    with _locked(run.path) as is_ours:
+        if is_ours:
+            shutil.rmtree(run.path)
+        return is_ours
+
+
+def prune(run: Run) -> int | None:
+    """Removes all checkpoints but the newest and the best one of each policy; returns the bytes, None if in use."""
+    from sf.storage.checkpoint import MILESTONES, list_checkpoints
+    from sf.storage.leftovers import collect_leftovers
+
+    with _locked(run.path) as is_ours:
+        if not is_ours:
+            return None
+        freed = 0
+        for directory in run.path.glob("checkpoint_p*"):
+            for path in [*list_checkpoints(directory)[:-1], *list_checkpoints(directory / MILESTONES)]:
+                freed += _size(path)[0]
+                shutil.rmtree(path)
+            collect_leftovers(directory)
+        return freed
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Holds the lock of a run for a while; False where a living run has it."""
+    with errors_told(path.absolute()), (path / MARKER).open("r+b") as marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def _read(path: Path) -> Run:
+    config, summary = _json(path / "config.json"), _json(path / "summary.json")
+    env = config.get("run", {}).get("env", "?") if config else "?"
+    point = _newest_point(path / "metrics.jsonl")
+    policies = summary.get("policies") or [{}]
+    num_bytes, changed_s = _size(path)
+    return Run(
+        path=path,
+        env=str(env),
+        frames=int(summary.get("frames", point.get("frames", 0))),
+        score=policies[0].get("reward", point.get("reward/reward")),
+        state=_state(path, config, summary),
+        num_bytes=num_bytes,
+        changed_s=changed_s,
+    )
+
+
+def _state(path: Path, config: dict[str, Any], summary: dict[str, Any]) -> State:
+    with _locked(path) as is_ours:
+        if not is_ours:
+            return "running"
+    if not summary:
+        return "killed" if config else "empty"
+    code = summary.get("exit_code")
+    return "ended" if code == ExitCode.FINISHED else "stopped" if code in STOPPED else "failed"
+
+
+def _newest_point(metrics: Path) -> dict[str, Any]:
+    """The newest frames of policy 0 and its newest return."""
+    try:
+        with metrics.open("rb") as file:
+            file.seek(-min(LAST_BYTES, metrics.stat().st_size), os.SEEK_END)
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    found: dict[str, Any] = {}
+    for line in reversed(lines):
+        point = _parsed(line)
+        if point.get("policy_id") == 0:
+            found = {name: point[name] for name in ("frames", "reward/reward") if name in point} | found
+        if len(found) == 2:
+            break
+    return found
+
+
+def _size(path: Path) -> tuple[int, float]:
+    """Bytes of all files, and when the newest of them was written."""
+    num_bytes, newest_s = 0, 0.0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:  # a run that goes on has removed it
+                continue
+            num_bytes += status.st_size
+            newest_s = max(newest_s, status.st_mtime)
+    return num_bytes, newest_s
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return _parsed(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
