@@ -33,7 +33,7 @@ class Ranks:
 
     def __init__(self, path: Path, number: int, kills: int) -> None:
         """Starts it."""
-        self.path, self.experiment = path, path / "default_experiment"
+        self.path, self.experiment = path, path / "CartPole-v1"
         self.out = path / "out.txt"
         launcher = "torch.distributed.run", "--standalone", f"--nproc-per-node={number}", f"--max-restarts={kills + 5}"
         flags = (

@@ -117,11 +117,11 @@ def test_what_a_callback_raises_ends_the_run_and_is_raised(
 
     with pytest.raises(type(error), match="mine"):
         sf.train("CartPole-v1", train_dir=str(tmp_path), on_iteration=broken, **SMALL | {"serial_mode": serial_mode})
-    summary = json.loads((tmp_path / "default_experiment/summary.json").read_text())
+    summary = json.loads((tmp_path / "CartPole-v1/summary.json").read_text())
     assert summary["exit_reason"] == f"{type(error).__name__}: mine"
     assert len(calls) == 1
     assert multiprocessing.active_children() == []
-    assert list((tmp_path / "default_experiment/checkpoint_p0").glob("checkpoint_*"))
+    assert list((tmp_path / "CartPole-v1/checkpoint_p0").glob("checkpoint_*"))
 
 
 def test_a_numpy_bool_stops_the_run_and_other_answers_do_not(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ if __name__ == "__main__":
     )
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "runs/default_experiment/.sf-experiment").exists():
+        while not (tmp_path / "runs/Slow/.sf-experiment").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from sf.cli.plan import settings_of
 from sf.cli.train import parse_config
 from sf.config import check
 from sf.errors import ExitCode
-from tests.helpers.commands import EXPERIMENT, Finished, run
+from tests.helpers.commands import EXPERIMENT, Finished, run, started
 from tests.helpers.documented import BLOCK, PAGES, ROOT, Command, pattern_of, share_said_by_sf
 
 NOT_RUN = {
@@ -102,6 +103,24 @@ def test_command_runs(command: Command, trained: Path, tmp_path: Path) -> None:
         arguments = [*without(LIMITS, arguments), limit]
     finished = run_program(program, arguments, tmp_path)
     assert finished.code == ExitCode.FINISHED, finished.err
+
+
+@pytest.mark.slow
+def test_commands_of_the_readme_run_one_after_the_other_in_one_directory(trained: Path, tmp_path: Path) -> None:
+    """Each training some frames further than the one before, which may have been of the same environment."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(trained, tmp_path / "train_dir" / "cartpole")
+    commands = [command for command in PAGES[0].commands if not reason_not_to_run(command)]
+    assert len(commands) > 15
+    for number, command in enumerate(commands, start=1):
+        program, *arguments = command.arguments
+        if program in ("sf-train", "sf-plan"):
+            arguments = [*without(LIMITS, arguments), f"--train_for_env_steps={4000 * number}"]
+        line = [sys.executable, "-m", "sf", program.removeprefix("sf-"), *arguments]
+        with started(tmp_path, *line, python_path=f"{ROOT}:{ROOT / 'envs'}") as running:
+            assert running.finish().code == ExitCode.FINISHED, f"{command}\n{running.err_file.read_text()}"
+    names = {path.name for path in (tmp_path / "train_dir").iterdir()}
+    assert {"LunarLander-v3", "CartPole-v1", "sf-Remember-v0", "cartpole"} <= names
 
 
 def run_program(program: str, arguments: Sequence[str], path: Path) -> Finished:

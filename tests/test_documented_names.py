@@ -43,8 +43,8 @@ OTHERS = {
 }
 """Program to those of its flags that the pages mention."""
 COMMANDS = (
-    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, RunsConfig, SweepConfig,
-    TrackConfig,
+    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, RunsConfig,
+    SweepConfig, TrackConfig,
 )  # fmt: skip
 MIGRATION = [page for page in PAGES if page.name.startswith("docs/migration/")]
 CURVES = {f"train/{tag}" for curve in tags.TRAIN for tag in curve.tags.split()} | {

@@ -57,8 +57,8 @@ def flags_page() -> str:
     parts = [
         "# Flags of `sf-train`",
         "`--flag=value` and `--flag value` both work. Booleans are written `True` and `False`, or as `--flag` and "
-        "`--no-flag`, lists as `--encoder_mlp_layers 64 64`, and large numbers as `1e6`. `--config=run.toml` reads flags "
-        "from a file. [Configuration](../configuration.md) says how open flags (None) are chosen, and "
+        "`--no-flag`, lists as `--encoder_mlp_layers 64 64`, and large numbers as `1e6`. `--config=run.toml` reads "
+        "flags from a file. [Configuration](../configuration.md) says how open flags (None) are chosen, and "
         "what presets set.",
     ]
     for name, role in typed_fields(Config).items():
@@ -85,8 +85,8 @@ def commands_page() -> str:
     )
     parts = [
         "# Flags of the other commands",
-        "Every command shows its flags with `--help`. `sf eval` is `sf-eval`, and so for each of them; `sf` lists them. "
-        "The name or the directory of a run needs no flag: `sf-eval cartpole`.",
+        "Every command shows its flags with `--help`. `sf eval` is `sf-eval`, and so for each of them; `sf` lists "
+        "them. The name or the directory of a run needs no flag: `sf-eval cartpole`.",
     ]
     for name, description, config in commands:
         what, _, example = description.partition(" Example: ")

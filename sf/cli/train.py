@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ from sf.errors import ExitCode
 if TYPE_CHECKING:
     from sf.config import Config, RunConfig
 
+LONGEST_NAME = 100
+"""Characters in the name of a run."""
 USUAL = (
     "env", "env_kwargs", "preset", "experiment", "train_dir", "restart_behavior", "seed", "train_for_env_steps",
     "stop_at_reward", "async_rl", "serial_mode", "device", "num_workers", "num_envs_per_worker", "updates", "gamma",
@@ -79,8 +83,15 @@ def _defaults(given: Mapping[str, str]) -> Config:
     if "help" in given and PRESETS[name]:
         values = ", ".join(f"{flag}={value}" for flag, value in PRESETS[name].items())
         print(textwrap.fill(f"--preset={name} sets these defaults below: {values}", 80), end="\n\n")
-    config = Config(RunConfig(env=MISSING, preset=given.get("preset", "none")))  # type: ignore[arg-type]  # checked
+    run = RunConfig(env=MISSING, preset=given.get("preset", "none"))  # type: ignore[arg-type]  # checked
+    config = Config(replace(run, experiment=name_of_run(env)) if env else run)
     return with_preset(name, config)
+
+
+def name_of_run(env: str) -> str:
+    """Of a run that has not been given one: its environment, in the characters of a directory."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", env.rpartition(":")[2]).lstrip("-.")
+    return name[:LONGEST_NAME] or "default_experiment"
 
 
 def _better_id(env: str) -> str:

@@ -35,7 +35,7 @@ class RunConfig:
     max_episode_steps: Annotated[int, AT_LEAST_1] | None = None
     """Truncate episodes after this many steps; None leaves their end to the environment."""
     experiment: str = "default_experiment"
-    """Name of the run and of its directory below train_dir."""
+    """Name of the run and of its directory below train_dir; the command names it after the environment."""
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     restart_behavior: Literal["resume", "restart", "overwrite"] = "resume"

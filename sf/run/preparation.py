@@ -5,6 +5,7 @@ Anything that may hang, crash or take torch is looked at in a process of its own
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -170,6 +171,9 @@ def _notes(config: Config, source: EnvSource, look: FirstLook) -> Iterator[str]:
             f"Each process has one {source.env_id}, because a second one beside it raised {look.refuses_second}. For "
             "more of them raise --num_workers."
         )
+    run = config.run
+    if math.inf == run.frame_limit == run.time_limit_s and run.stop_at_reward is None:
+        yield "No flag ends this run: Ctrl-C does, and saves it (--train_for_env_steps, --stop_at_reward)."
     yield from look.notes
     for name, number in look.coarse.items():
         if not info.observations[name].is_wide:

@@ -171,7 +171,7 @@ def test_flags_override_the_preset_and_its_name_is_stored(tmp_path: Path) -> Non
 def test_help_shows_what_a_preset_sets(capsys: pytest.CaptureFixture[str]) -> None:
     def help_text(*arguments: str) -> str:
         with pytest.raises(SystemExit):
-            train.main(["--help", *arguments])
+            train.main(["--help", "all", *arguments])
         return capsys.readouterr().out
 
     assert "(default: 0.00025)" not in help_text()

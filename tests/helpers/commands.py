@@ -28,7 +28,8 @@ MARK = "SF_TEST_RUN"
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
 
-OPEN = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--updates=fast")
+NAME = f"--experiment={EXPERIMENT.name}"
+OPEN = ("--env=CartPole-v1", NAME, "--num_workers=2", "--num_envs_per_worker=4", "--seed=1", "--updates=fast")
 """A small run; whether its rollout workers act for themselves is left open."""
 CARTPOLE = (*OPEN, "--policy_workers_per_policy=1")
 
@@ -184,7 +185,9 @@ def started(path: Path, *command_line: str, python_path: str = ROOT, mark: str =
 def running(
     path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT
 ) -> contextlib.AbstractContextManager[Running]:
-    """Starts a command of sf, see `started`."""
+    """Starts a command of sf, see `started`; a training has the name that the tests look for if it is given none."""
+    if module == "sf.cli.train" and not any(word.startswith(("--experiment", "--help")) for word in arguments):
+        arguments = (*arguments, NAME)
     return started(path, sys.executable, "-m", module, *arguments, python_path=python_path)
 
 
@@ -210,7 +213,7 @@ def fault_run(
     for order in orders:
         (directory / order).touch()
     arguments = json.dumps({"orders": str(directory), "step_s": 0.001, **(kwargs or {})})
-    env = "--env=tests.environments.fault:Fault-v0", f"--env_kwargs={arguments}", "--seed=1"
+    env = "--env=tests.environments.fault:Fault-v0", NAME, f"--env_kwargs={arguments}", "--seed=1"
     sizes = f"--num_workers={num_workers}", "--num_envs_per_worker=4", f"--policy_workers_per_policy={inference}"
     return (*env, *sizes, "--updates=fast", "--train_for_seconds=3")
 

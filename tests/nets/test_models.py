@@ -255,7 +255,7 @@ def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) ->
         )  # fmt: skip
 
     call("train", "--env=CartPole-v1", "--train_for_env_steps=2000", "--num_workers=1", "--serial_mode=False")
-    call("evaluate", "--experiment=default_experiment", "--num_episodes=2", "--num_workers=2")
+    call("evaluate", "CartPole-v1", "--num_episodes=2", "--num_workers=2")
 
 
 def test_encoder_that_cannot_travel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ import pytest
 from sf.errors import ConfigError
 from sf.machine.rank import Rank
 from sf.run.ranks import refuse_with_ranks
-from tests.helpers.commands import Running, newest_version, run, started, summary_of, wait_for_training
+from tests.helpers.commands import NAME, Running, newest_version, run, started, summary_of, wait_for_training
 from tests.helpers.lab import make_config
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 TRAIN = ("-m", "sf.cli.train")
 SMALL = (
-    "--env=CartPole-v1", "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--num_epochs=4",
+    "--env=CartPole-v1", NAME, "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--num_epochs=4",
     "--num_batches_per_epoch=2",
 )  # fmt: skip
 """Eight steps on the 256 transitions of each rank."""
@@ -214,7 +214,7 @@ def test_cx2_rank_0_tells_of_a_run_whose_end_others_reach_first(tmp_path: Path) 
 @pytest.mark.slow
 def test_late_rank_contributes_what_it_has(tmp_path: Path) -> None:
     flags = "--env=tests.helpers.late_rank:LateRank-v0", "--num_workers=2", "--num_envs_per_worker=4", "--rollout=32"
-    more = "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256", "--seed=1"
+    more = NAME, "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256", "--seed=1"
     torchrun = (*TORCHRUN[:-1], "--nproc-per-node=3")
     with started(
         tmp_path, *torchrun, *TRAIN, *flags, *more, "--train_for_env_steps=15000", mark=str(tmp_path)

@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.output import CHARACTERS_PER_SECOND, BoundedStream, unbounded
-from tests.helpers.commands import run, running, started, summary_of, version_of, wait_for_training
+from tests.helpers.commands import NAME, run, running, started, summary_of, version_of, wait_for_training
 
 FLAGS = ("--num_workers=2", "--num_envs_per_worker=4", "--seed=1")
 
@@ -164,7 +164,15 @@ def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
 def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: str) -> None:
     """A full disk, or a reader that has gone: no fault of the environment."""
     flags = *FLAGS, "--serial_mode=False", "--train_for_env_steps=4000"
-    line = f"{sys.executable} -m sf.cli.train --env=tests.run.test_strange_envs:Talkative-v0 {' '.join(flags)} {lost}"
+    command_line = [
+        sys.executable,
+        "-m",
+        "sf.cli.train",
+        "--env=tests.run.test_strange_envs:Talkative-v0",
+        NAME,
+        *flags,
+    ]
+    line = f"{' '.join(command_line)} {lost}"
     with started(tmp_path, "bash", "-c", f"set -o pipefail; {line}") as command:
         finished = command.finish(100)
     assert finished.code == 0, finished.err

@@ -27,7 +27,7 @@ def shell(path: Path, redirections: str, *arguments: str, text: str = "") -> sub
 def test_a_run_does_not_need_its_standard_streams(closed: str, tmp_path: Path) -> None:
     finished = shell(tmp_path, closed, *TRAIN, "--env=CartPole-v1")
     assert finished.returncode == ExitCode.FINISHED, finished.stderr
-    assert list(tmp_path.glob("train_dir/default_experiment/checkpoint_p0/checkpoint_*"))
+    assert list(tmp_path.glob("train_dir/CartPole-v1/checkpoint_p0/checkpoint_*"))
 
 
 SCRIPT = """

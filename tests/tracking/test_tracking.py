@@ -22,9 +22,11 @@ from sf.processes.signals import Signals
 from sf.tracking import beside
 from sf.tracking.beside import wanted_trackers
 from sf.tracking.points import SENT, Points
-from tests.helpers.commands import EXPERIMENT, ROOT, run, started, wait_for_training
+from tests.helpers.commands import EXPERIMENT, NAME, ROOT, run, started, wait_for_training
 
-SMALL = "--env=CartPole-v1", "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--train_for_env_steps=20000"
+SMALL = (
+    "--env=CartPole-v1", NAME, "--num_workers=1", "--num_envs_per_worker=8", "--seed=1", "--train_for_env_steps=20000",
+)  # fmt: skip
 READ_OFFLINE_RUN = """
 import json, struct, sys
 from wandb.proto.wandb_internal_pb2 import Record
