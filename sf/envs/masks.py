@@ -1,9 +1,9 @@
-"""Action masks that an environment reports in `info` instead of in its observation."""
+"""Action masks that an environment reports in `info`, or by a method, instead of in its observation."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,12 +14,15 @@ from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.spaces import ACTION_MASK, ROOT_LEAF, action_spec
 
+METHOD = "action_masks"
 LONGEST_SHOWN = 200
 """Characters of a mask in a message."""
 
 
 class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Puts `info["action_mask"]` into the observation, where trajectories keep it and policies read it.
+
+    Where `info` has none, it is what the method `action_masks()` of the environment returns, as sb3-contrib has it.
 
     A run does so by itself, and its policy needs the same around an environment that it plays elsewhere. The
     observation becomes a Dict with the entries `obs` (a Dict keeps its own) and `action_mask`, int8[total number of
@@ -47,6 +50,7 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
             raise EnvError(f"info has {ACTION_MASK!r}, but {reason}.")
         super().__init__(env)
+        self._ask = method_of(env)
         inner = env.observation_space
         self._is_dict = isinstance(inner, spaces.Dict)
         leaves = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {ROOT_LEAF: inner}
@@ -67,6 +71,8 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**(observation if self._is_dict else {ROOT_LEAF: observation}), ACTION_MASK: mask}
 
     def _mask(self, info: Any) -> Array:
+        if ACTION_MASK not in info and self._ask is not None:
+            return flat_mask(self._ask(), self._choices, f"{METHOD}()")
         if ACTION_MASK not in info:
             raise EnvError(
                 f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info, key=str)}."
@@ -74,12 +80,21 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
         return flat_mask(info[ACTION_MASK], self._choices)
 
 
-def flat_mask(mask: Any, choices: Sequence[int]) -> Array:
+def method_of(env: Any) -> Callable[[], Any] | None:
+    """The method of a Gymnasium environment that returns its mask, if it has one and its actions have choices."""
+    if not isinstance(env, gymnasium.Env) or not env.has_wrapper_attr(METHOD):
+        return None
+    method = env.get_wrapper_attr(METHOD)
+    return method if callable(method) and action_spec(env.action_space).choices else None
+
+
+def flat_mask(mask: Any, choices: Sequence[int], where: str = f"info[{ACTION_MASK!r}]") -> Array:
     """int8[total number of choices] of a mask as `info` has it, 0 for what is not allowed.
 
     Args:
         mask: one vector, or a tuple or list of them.
         choices: number of choices of each column.
+        where: it comes from, for messages.
 
     Raises:
         EnvError: it is something else.
@@ -89,7 +104,7 @@ def flat_mask(mask: Any, choices: Sequence[int]) -> Array:
     expected = list(choices) if is_split else [sum(choices)]
     if [len(vector) for vector in vectors] != expected:
         raise EnvError(
-            f"info[{ACTION_MASK!r}] is {textwrap.shorten(repr(mask), LONGEST_SHOWN)}, expected a vector of "
+            f"{where} is {textwrap.shorten(repr(mask), LONGEST_SHOWN)}, expected a vector of "
             f"{sum(choices)} numbers, 0 for what is not allowed, or one vector for each column, of the lengths "
             f"{list(choices)}."
         )

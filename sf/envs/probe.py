@@ -94,7 +94,7 @@ def probe_and_time(
     env, made_in_s = _timed(source.make)
     progress.enter(Phase.RESET)
     info, result = _with_agents(env, source.env_id)
-    if info.num_agents == 1 and isinstance(result[1], Mapping) and ACTION_MASK in result[1]:
+    if info.num_agents == 1 and (_has_mask(result[1]) or _tells_mask(env)):
         env, info = _with_mask_from_info(env, info)
     player, notes = _Player(env, info, drop_nonfinite, progress), []
     for _ in range(NUM_STEPS):
@@ -261,6 +261,17 @@ def _with_agents(env: Any, env_id: str) -> tuple[EnvInfo, Any]:
     if info.num_agents < 1:
         raise EnvError(f"{info.env_id} has num_agents={info.num_agents}, expected at least 1.")
     return info, _reset(env, info, seed=SEED)
+
+
+def _has_mask(info: Any) -> bool:
+    return isinstance(info, Mapping) and ACTION_MASK in info
+
+
+def _tells_mask(env: Any) -> bool:
+    """Whether its method returns a mask."""
+    from sf.envs.masks import method_of  # imports gymnasium
+
+    return method_of(env) is not None
 
 
 def _with_mask_from_info(env: Any, info: EnvInfo) -> tuple[Any, EnvInfo]:

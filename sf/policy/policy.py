@@ -160,6 +160,7 @@ class Policy(nn.Module):
         state: Nest | None = None,
         episode_start: Any = None,
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[Nest, Nest | None]:
         """Choose actions as the `predict` of Stable-Baselines3 does, whose evaluation code therefore takes a policy.
 
@@ -168,6 +169,7 @@ class Policy(nn.Module):
             state: the second result of the call before; None at the beginning.
             episode_start: bool, or [B]; where it is True the recurrent state begins anew. None where none begins.
             deterministic: the most likely action, see `GreedyPolicy`, instead of a random one.
+            action_masks: of the legal choices, [choices] or [B, choices], where they are no part of the observation.
 
         Returns:
             Arrays of actions, [B, ...] for a batch, and of the new recurrent state; None for a policy without one.
@@ -175,9 +177,9 @@ class Policy(nn.Module):
         Raises:
             ValueError, TypeError: an argument does not fit its spec.
         """
-        from sf.policy.predicting import predict  # which needs policies
+        from sf.policy.predicting import predict, with_masks  # which need policies
 
-        return predict(self, observation, state, episode_start, deterministic)
+        return predict(self, with_masks(self, observation, action_masks), state, episode_start, deterministic)
 
     @functools.cached_property
     def _greedy(self) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from sf.policy.nests import Nest, check_structure, leaves, map_leaves, without_extra_keys
 from sf.policy.specs import to_tensors
 from sf.policy.steps import StepType, TimeStep
+from sf.spaces import ACTION_MASK, ROOT_LEAF
 
 if TYPE_CHECKING:
     from sf.policy.policy import Policy
@@ -49,6 +51,21 @@ def predict(
 
     has_state = any(True for _ in leaves(policy.policy_state_spec))
     return map_leaves(array, step.action), map_leaves(array, step.state) if has_state else None
+
+
+def with_masks(policy: Policy, observation: Nest, masks: Any) -> Nest:
+    """The observation with masks under the key ``action_mask``, as the policy was trained; without them as it is.
+
+    Raises:
+        ValueError: the policy was trained without masks.
+    """
+    if masks is None:
+        return observation
+    spec = policy.time_step_spec.observation
+    if not isinstance(spec, Mapping) or ACTION_MASK not in spec:
+        raise ValueError("action_masks are given, but the policy was trained without masks. Leave them out.")
+    parts = observation if isinstance(observation, Mapping) else {ROOT_LEAF: observation}
+    return {**parts, ACTION_MASK: np.asarray(masks).astype(np.int8)}
 
 
 def _batch_size(observation: Nest, spec: Nest) -> int | None:

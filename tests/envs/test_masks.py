@@ -39,9 +39,16 @@ class Masked(gymnasium.Env[Any, Any]):
         if self.odd_mask is not None and self.steps >= self.steps_until_odd:
             self.mask = self.odd_mask
         position = np.zeros(2, np.float32)
+        if self.where == "method":
+            return position, {}
         if self.where == "observation":
             return {"position": position, "action_mask": self.mask}, {}
         return position, {"action_mask": self.mask}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "action_masks" and self.where == "method":
+            return lambda: self.mask.astype(bool)
+        raise AttributeError(name)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return self._seen()
@@ -53,7 +60,7 @@ class Masked(gymnasium.Env[Any, Any]):
         return observation, 1.0, self.steps % 7 == 0, False, info
 
 
-@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("where", ["info", "observation", "method"])
 def test_cx4_no_illegal_action_is_executed_and_the_mask_is_stored(tmp_path: Path, where: str) -> None:
     register_env("Masked", Masked)
     lab = make_lab(tmp_path, "Masked", env_kwargs=f'{{"where": "{where}"}}', num_envs_per_worker=4, rollout=16)

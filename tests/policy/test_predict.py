@@ -10,9 +10,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from sf.policy import GreedyPolicy, NumpyPolicy, RandomPolicy, StepType, TimeStep, TrainedPolicy
+import sf
+from sf.config import ModelConfig
+from sf.envs import find_env, probe, register_env
+from sf.policy import ActorCritic, GreedyPolicy, NumpyPolicy, RandomPolicy, StepType, TimeStep, TrainedPolicy
 from sf.policy.specs import spec_of_action_space, spec_of_space
 from sf.policy.trained import time_step_spec
+from tests.envs.test_masks import Masked
 from tests.helpers.policies import network
 from tests.helpers.spaces import BOX_ACTION
 
@@ -89,3 +93,25 @@ def test_evaluation_of_stable_baselines3_takes_a_policy() -> None:
     policy = RandomPolicy(time_step_spec(observations), spec_of_action_space(env.action_space))
     mean, _ = evaluation.evaluate_policy(policy, env, n_eval_episodes=5, deterministic=False, warn=False)
     assert 8 < mean < 100
+
+
+def test_masks_are_taken_as_sb3_contrib_gives_them() -> None:
+    register_env("MaskedByMethod", lambda: Masked("method"))
+    env = sf.MaskFromInfo(Masked("method"))
+    info = probe(find_env("MaskedByMethod"))
+    policy = TrainedPolicy(ActorCritic(info, ModelConfig()))
+    observation, _ = env.reset()
+    plain = Masked("method")
+    raw, _ = plain.reset()
+    for _ in range(20):
+        masks = plain.action_masks()
+        action, _ = policy.predict(raw, action_masks=masks)
+        assert masks[action - 3]
+        assert policy.predict(observation)[0] in (4, 6)
+        raw, *_ = plain.step(action)
+    assert policy.predict(np.stack([raw, raw]), action_masks=np.array([[1, 0, 0, 0], [0, 0, 0, 1]]))[0].tolist() == [
+        3,
+        6,
+    ]
+    with pytest.raises(ValueError, match="was trained without masks"):
+        TrainedPolicy(network()).predict(OBSERVATIONS[0], action_masks=[True])
