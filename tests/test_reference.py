@@ -57,6 +57,9 @@ def test_curves_of_runs_are_those_of_the_page(tmp_path: Path) -> None:
     seen = written_by(tmp_path / "plain", "--train_for_seconds=3", *extras)
     replay = "--env=Pendulum-v1", "--serial_mode=True", "--replay=staleness", "--train_for_env_steps=4000"
     seen |= written_by(tmp_path / "replay", *replay)
+    seen |= written_by(
+        tmp_path / "own", "--env=tests.envs.test_metrics:Keys-v0", "--serial_mode=True", "--train_for_env_steps=2000"
+    )
     for tag in seen:
         assert any(fnmatchcase(tag, pattern) for pattern in documented()), f"{tag} is not documented"
     for pattern in documented():

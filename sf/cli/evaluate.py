@@ -44,7 +44,7 @@ class EvaluationConfig:
     seed: Annotated[int, SEED] = 0
     """Seed of environments and actions, the same for all policies."""
     csv: str | None = None
-    """File for a line per episode: policy, policy_id, episode, reward, length."""
+    """File for a line per episode: policy, policy_id, episode, reward, length, and the metrics of the environment."""
     env: str | None = None
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
@@ -157,11 +157,15 @@ def _check_csv(name: str | None) -> None:
 def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("policy", "policy_id", "episode", "reward", "length"))
+        all_metrics = [one for _, policies in played for episodes in policies for one in episodes.metrics]
+        names = list(dict.fromkeys(key for one in all_metrics for key in one))
+        writer.writerow(("policy", "policy_id", "episode", "reward", "length", *(f"env/{key}" for key in names)))
         for name, policies in played:
             for policy_id, episodes in enumerate(policies):
-                pairs = zip(episodes.rewards, episodes.lengths, strict=True)
-                writer.writerows((name, policy_id, index, *pair) for index, pair in enumerate(pairs))
+                rows = zip(episodes.rewards, episodes.lengths, episodes.metrics, strict=True)
+                for index, (reward, length, metrics) in enumerate(rows):
+                    own = [metrics.get(key, "") for key in names]
+                    writer.writerow((name, policy_id, index, reward, length, *own))
     print(f"Every episode is in {path}")
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sf.console import Console
+from sf.envs.metrics import EpisodeMetrics
 from sf.envs.statistics import EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE
 from sf.envs.stepping import Ended
 from sf.errors import EnvError
@@ -33,6 +34,7 @@ class Scores:
     def __init__(self, rows: int):
         """Starts at zero with `rows` agents that advance together."""
         self.console = Console()
+        self._metrics = EpisodeMetrics(self.console)
         self.steps = 0
         self.returns, self.started_at = np.zeros(rows), [0] * rows
         self.reported_at = [0] * rows
@@ -73,8 +75,8 @@ class Scores:
         self.started_at, self.reported_at = list(state["started_at"]), list(state["reported_at"])
         self.returns, self.has_unreported = np.array(state["returns"]), list(state["has_unreported"])
 
-    def end(self, end: Ended) -> tuple[float, int, float] | None:
-        """Return, length and true objective of the episode of a row whose trajectory has ended; None if it goes on.
+    def end(self, end: Ended) -> tuple[float, int, float, dict[str, float]] | None:
+        """Return, length, true objective and metrics of the episode of a row that has ended; None if it goes on.
 
         Raises:
             EnvError: its info has something else in place of a number.
@@ -92,7 +94,7 @@ class Scores:
             self.reported_at[row], self.has_unreported[row] = self.steps, False
         else:
             self.has_unreported[row] = True
-        return reward, length, _number(float, end.info, TRUE_OBJECTIVE, reward)
+        return reward, length, _number(float, end.info, TRUE_OBJECTIVE, reward), self._metrics.read(end.info)
 
     def _spans_several(self, row: int, length: int, reported: int) -> bool:
         """Whether the reported length holds ends of the row that have counted already; says so, ever more rarely."""

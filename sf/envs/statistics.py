@@ -17,7 +17,9 @@ FINAL_KEYS = "final_obs", "final_observation"
 """Last observation of an episode, where many environments reset in the same step: now, and before Gymnasium 1.0."""
 TRUE_OBJECTIVE = "true_objective"
 """Another score of an episode that is over; the return where it is missing."""
-_READ = EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE
+METRICS, EXTRA_STATS, SUCCESS = "metrics", "episode_extra_stats", "is_success"
+"""Numbers of the environment's own about an episode that is over, see `sf.envs.metrics`."""
+_READ = EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE, METRICS, EXTRA_STATS, SUCCESS
 
 
 def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:

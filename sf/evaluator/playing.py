@@ -40,6 +40,8 @@ class Episodes:
     lengths: list[int] = field(default_factory=list)
     num_cut: int = 0
     """Episodes that `max_episode_steps` has cut."""
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    """Numbers of the environment's own of each of them."""
 
 
 class Play:
@@ -261,6 +263,7 @@ class Tally:
             episodes = self.episodes[self._policy_ids[end.row]]
             episodes.rewards.append(score[0])
             episodes.lengths.append(score[1])
+            episodes.metrics.append(score[3])
             episodes.num_cut += end.truncated and not end.terminated and score[1] >= self._longest
             if end.is_last:
                 over.add(env)

@@ -71,6 +71,7 @@ def evaluate(
             all_episodes.rewards += episodes.rewards
             all_episodes.lengths += episodes.lengths
             all_episodes.num_cut += episodes.num_cut
+            all_episodes.metrics += episodes.metrics
     return together
 
 

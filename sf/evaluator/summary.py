@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,18 @@ class Summary:
     mean_length: float
     num_cut: int = 0
     """Episodes that `--max_episode_steps` has cut."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """Numbers of the environment's own by name."""
+
+
+class Metric(NamedTuple):
+    """A number of the environment's own over the episodes that have it."""
+
+    mean: float
+    low: float
+    high: float
+    """Bounds of the mean at a confidence of 95 %."""
+    num_episodes: int
 
 
 def summarize(episodes: Episodes) -> Summary:
@@ -51,7 +64,20 @@ def summarize(episodes: Episodes) -> Summary:
         float(rewards.max()),
         float(np.mean(episodes.lengths)),
         episodes.num_cut,
+        metrics_of(episodes.metrics),
     )
+
+
+def metrics_of(episodes: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
+    """Each metric that any of the episodes has."""
+    found: dict[str, list[float]] = {}
+    for metrics in episodes:
+        for name, value in metrics.items():
+            found.setdefault(name, []).append(value)
+    return {
+        name: Metric(float(np.mean(values)), *bootstrap_interval(np.array(values)), len(values))
+        for name, values in found.items()
+    }
 
 
 def bootstrap_interval(values: Array, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -83,6 +109,11 @@ def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence
         f"(min {rounded(summary.minimum)}, max {rounded(summary.maximum)}), length {summary.mean_length:.1f}",
         f"mean with {CONFIDENCE:.0%} confidence from {rounded(summary.low)} to {rounded(summary.high)}; "
         f"quantiles {quantiles}",
+        *(
+            f"env/{name} {rounded(one.mean)}, with {CONFIDENCE:.0%} confidence from {rounded(one.low)} to "
+            f"{rounded(one.high)}" + (f" (in {one.num_episodes} episodes)" * (one.num_episodes < summary.num_episodes))
+            for name, one in summary.metrics.items()
+        ),
         *cut,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from sf.shared.records import Episode
@@ -61,7 +61,17 @@ class EpisodeWindows:
             _spread("reward/reward", [episode.reward for episode in episodes])
             | _spread("len/len", [float(episode.length) for episode in episodes])
             | _spread("policy_stats/avg_true_objective", [episode.true_objective for episode in episodes])
+            | _metrics(episodes)
         )
+
+
+def _metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """``env/<name>`` of each number of the environments' own, over those of the episodes that have it."""
+    values: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {tag: value for name, numbers in values.items() for tag, value in _spread(f"env/{name}", numbers).items()}
 
 
 def _spread(tag: str, values: list[float]) -> dict[str, float]:

@@ -27,6 +27,12 @@ RUN = (
         "",
         '`info["true_objective"]` of the last step of an episode, its return if there is none',
     ),
+    Curve(
+        "env/*",
+        "",
+        'numbers of the environment\'s own, from `info["metrics"]` of the last step of an episode, over those of the '
+        "last `stats_avg` episodes that have it; see [metrics](../metrics.md#numbers-of-your-own)",
+    ),
     Curve("stats/avg_request_count", "groups", "served by one forward pass"),
     Curve(
         "stats/step_policy stats/wait_policy",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from sf.console import Console
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.progress import Progress
 
@@ -59,6 +60,11 @@ BEGAN_S = "run_state/began_s"
 FIRST_STEP_S = "records/first_step_s"
 """Name of the shared word [1] with the moment when the first step of the run began, by `perf_counter`; nan until then.
 Before it no time is accounted for: environments are made, and networks are compiled."""
+METRICS, METRIC_NAMES = "records/metrics", "records/metric_names"
+"""Numbers of the environments' own of the last episodes of each worker, and the names of the columns."""
+MOST_METRICS, NAME_BYTES = 32, 48
+NUM_COLUMNS = 5
+"""Policy, return, length, true objective, and how many columns of metrics there were at the time."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 
@@ -81,8 +87,10 @@ def record_fields(
     return fields | {
         FIRST_STEP_S: Field((1,), "float64", math.nan),
         LAG_COUNTS: Field((learners_per_policy, num_policies, LAGS_COUNTED + 1), "int64"),
-        "episodes": Field((num_workers, EPISODES_KEPT, len(Episode._fields)), "float64", float("nan")),
+        "episodes": Field((num_workers, EPISODES_KEPT, NUM_COLUMNS), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
+        METRICS: Field((num_workers, EPISODES_KEPT, MOST_METRICS), "float64"),
+        METRIC_NAMES: Field((num_workers, MOST_METRICS, NAME_BYTES), "uint8"),
     }
 
 
@@ -177,6 +185,9 @@ def learner_record(arena: Arena, index: int) -> Record:
     return Record(arena, "learner", index, LEARNER_COUNTERS)
 
 
+NO_METRICS: Mapping[str, float] = {}
+
+
 class Episode(NamedTuple):
     """One finished episode of one agent, with the raw return, before wrappers change it for training."""
 
@@ -184,13 +195,24 @@ class Episode(NamedTuple):
     reward: float
     length: int
     true_objective: float
+    metrics: Mapping[str, float] = NO_METRICS
+    """Numbers of the environment's own, see `sf.envs.metrics`."""
 
 
 class EpisodeRing:
-    """The last episodes that one rollout worker finished, or all of a serial run."""
+    """The last episodes that one rollout worker finished, or all of a serial run.
+
+    Metrics have columns in the order in which their names came up, and the writer alone gives names to columns.
+    """
 
     def __init__(self, arena: Arena, worker: int):
         self._episodes: Array = arena["episodes"][worker]
+        self._metrics: Array = arena[METRICS][worker]
+        self._name_bytes: Array = arena[METRIC_NAMES][worker]
+        self._names: list[str] = []
+        """Of the columns that are known here."""
+        self._read_names(MOST_METRICS)
+        self._refuses_more = False
         self._count: Array = arena["episodes/count"][worker : worker + 1]
         self._read = 0
         self.unread = 0
@@ -199,8 +221,39 @@ class EpisodeRing:
     def append(self, episode: Episode) -> None:
         """Writer: adds one episode."""
         count = int(self._count[0])
-        self._episodes[count % EPISODES_KEPT] = episode
+        place = count % EPISODES_KEPT
+        if episode.metrics:
+            columns = {name: self._column(name) for name in episode.metrics}
+            self._metrics[place] = math.nan
+            for name, value in episode.metrics.items():
+                if (column := columns[name]) is not None:
+                    self._metrics[place, column] = value
+        self._episodes[place] = *episode[:4], len(self._names) if episode.metrics else 0
         self._count[0] = count + 1
+
+    def _column(self, name: str) -> int | None:
+        """Of a metric; None for one more than there are columns, which is told."""
+        if name in self._names:
+            return self._names.index(name)
+        if len(self._names) == MOST_METRICS:
+            if not self._refuses_more:
+                Console().line(
+                    f"Warning: the environment reports more than {MOST_METRICS} metrics; {name!r} and others that "
+                    "come later are left out."
+                )
+            self._refuses_more = True
+            return None
+        encoded = name.encode(errors="surrogatepass")
+        self._name_bytes[len(self._names), : len(encoded)] = list(encoded)
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _read_names(self, number: int) -> None:
+        """Those of so many columns; of the next one the writer may be writing the name."""
+        for row in self._name_bytes[len(self._names) : number]:
+            if not row[0]:
+                return
+            self._names.append(bytes(row).rstrip(b"\0").decode(errors="surrogatepass"))
 
     def recall(self) -> list[Episode]:
         """Reader: the newest from before a resume, oldest first; those that are gone were read then."""
@@ -212,6 +265,20 @@ class EpisodeRing:
         count = int(self._count[0])
         start = max(self._read, count - EPISODES_KEPT // 2)  # the writer may be overwriting the oldest half meanwhile
         self.unread += start - self._read
-        rows = self._episodes[np.arange(start, count) % EPISODES_KEPT].tolist()
+        places = np.arange(start, count) % EPISODES_KEPT
+        rows = self._episodes[places].tolist()
+        num_names = int(max((row[4] for row in rows), default=0))
+        metrics = self._metrics[places] if num_names else None
+        self._read_names(num_names)
         self._read = count
-        return [Episode(int(policy), reward, int(length), objective) for policy, reward, length, objective in rows]
+        return [
+            Episode(
+                int(policy), reward, int(length), objective,
+                self._named(metrics[index], int(columns)) if metrics is not None and columns > 0 else NO_METRICS,
+            )
+            for index, (policy, reward, length, objective, columns) in enumerate(rows)
+        ]  # fmt: skip
+
+    def _named(self, values: Array, columns: int) -> dict[str, float]:
+        pairs = zip(self._names[:columns], values[:columns].tolist(), strict=False)  # a resumed run has lost the names
+        return {name: value for name, value in pairs if not math.isnan(value)}

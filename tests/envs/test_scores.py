@@ -43,7 +43,7 @@ class Unspeakable:
 def test_fault_b14_scores_in_info_that_convert_are_taken(value: Any, expected: float) -> None:
     scores = Scores(1)
     score = scores.end(Ended(0, True, False, {"episode": {"r": value, "l": 7}, "true_objective": value}))
-    assert score == (expected, 7, expected)
+    assert score == (expected, 7, expected, {})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_was_reported_survives_a_resume() -> None:
     again.add(np.ones(1))
     again.skip(np.zeros(1, np.int64))  # a reset between two lives is no step of them
     again.add(np.ones(1))
-    assert again.end(Ended(0, True, False, reported(20, 20))) == (2.0, 1, 2.0)
+    assert again.end(Ended(0, True, False, reported(20, 20))) == (2.0, 1, 2.0, {})
     assert (again.spans, again.has_unreported) == (1, [False])
 
 
@@ -205,7 +205,7 @@ def test_scores_in_an_info_that_is_used_again_are_those_before_the_reset(kind: s
     for _ in range(3):
         ended = batch.step(np.zeros(rows, np.int64), observations, rewards)
         scores.add(rewards)
-    assert [scores.end(one) for one in ended] == [(6.0, 3, 30.0)] * rows
+    assert [scores.end(one) for one in ended] == [(6.0, 3, 30.0, {})] * rows
 
 
 class Large(gymnasium.Env[Any, Any]):

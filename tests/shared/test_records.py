@@ -7,7 +7,15 @@ import time
 import pytest
 
 from sf.shared.arena import Arena
-from sf.shared.records import EPISODES_KEPT, Episode, EpisodeRing, learner_record, record_fields, rollout_record
+from sf.shared.records import (
+    EPISODES_KEPT,
+    MOST_METRICS,
+    Episode,
+    EpisodeRing,
+    learner_record,
+    record_fields,
+    rollout_record,
+)
 
 
 def test_a_writer_killed_inside_a_write_leaves_the_last_good_values() -> None:
@@ -33,6 +41,44 @@ def test_episodes_are_read_once_and_only_the_newest_if_there_are_too_many() -> N
     newest = reader.new_episodes()
     assert newest[-1].reward == 2 * EPISODES_KEPT - 1
     assert len(newest) + reader.unread == 2 * EPISODES_KEPT
+
+
+def test_metrics_of_episodes_have_columns_in_the_order_in_which_their_names_come_up() -> None:
+    arena = Arena(record_fields(2, 1, 1))
+    writer, reader, other = (EpisodeRing(arena, worker) for worker in (0, 0, 1))
+    writer.append(Episode(0, 1.0, 1, 1.0))
+    writer.append(Episode(0, 2.0, 1, 2.0, {"fuel": 0.25}))
+    writer.append(Episode(0, 3.0, 1, 3.0, {"keys": 3.0, "fuel": 0.5}))
+    writer.append(Episode(0, 4.0, 1, 4.0))
+    writer.append(Episode(0, 5.0, 1, 5.0, {"Schlüssel": -1.0}))
+    other.append(Episode(0, 6.0, 1, 6.0, {"keys": 7.0}))
+    found = [dict(episode.metrics) for episode in reader.new_episodes()]
+    assert found == [{}, {"fuel": 0.25}, {"keys": 3.0, "fuel": 0.5}, {}, {"Schlüssel": -1.0}]
+    assert [dict(episode.metrics) for episode in EpisodeRing(arena, 1).new_episodes()] == [{"keys": 7.0}]
+    successor = EpisodeRing(arena, 0)
+    successor.append(Episode(0, 7.0, 1, 7.0, {"more": 1.0, "keys": 2.0}))
+    assert [dict(episode.metrics) for episode in reader.new_episodes()] == [{"more": 1.0, "keys": 2.0}]
+
+
+def test_a_metric_of_one_episode_in_a_hundred_is_not_lost() -> None:
+    arena = Arena(record_fields(1, 1, 1))
+    writer, reader = EpisodeRing(arena, 0), EpisodeRing(arena, 0)
+    for index in range(EPISODES_KEPT):
+        writer.append(Episode(0, 0.0, 1, 0.0, {"rare": float(index)} if index % 100 == 50 else {}))
+    found = {episode.metrics["rare"] for episode in reader.new_episodes() if episode.metrics}
+    assert found == {float(index) for index in range(EPISODES_KEPT // 2, EPISODES_KEPT) if index % 100 == 50}
+
+
+def test_more_metrics_than_there_are_columns_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    arena = Arena(record_fields(1, 1, 1))
+    writer, reader = EpisodeRing(arena, 0), EpisodeRing(arena, 0)
+    metrics = {f"metric {index}": float(index) for index in range(MOST_METRICS + 2)}
+    for _ in range(2):
+        writer.append(Episode(0, 0.0, 1, 0.0, metrics))
+    for episode in reader.new_episodes():
+        assert dict(episode.metrics) == {f"metric {index}": float(index) for index in range(MOST_METRICS)}
+    told = capsys.readouterr().out
+    assert told.count("more than 32 metrics; 'metric 32' and others that come later are left out") == 1
 
 
 def test_time_counts_from_the_first_step_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

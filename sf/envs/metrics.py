@@ -1,0 +1,73 @@
+"""Numbers of its own that an environment reports at the end of an episode.
+
+    info["metrics"] = {"keys": 3, "fuel": 0.2}
+
+`info["is_success"]`, as Gymnasium-Robotics has it, is the metric ``success``, and the dict
+`info["episode_extra_stats"]` of Sample Factory is read in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sf.console import Console
+from sf.envs.statistics import EXTRA_STATS, METRICS, SUCCESS
+
+LONGEST_NAME = 48
+"""Bytes, as shared memory has them."""
+
+
+class EpisodeMetrics:
+    """Reads them; what is no number is left out, and told once for each name."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: set[str] = set()
+
+    def read(self, info: Mapping[str, Any]) -> dict[str, float]:
+        """Name to number, of the info of the last step of an episode; empty if it has none."""
+        if SUCCESS not in info and METRICS not in info and EXTRA_STATS not in info:
+            return {}
+        found: dict[str, float] = {}
+        for source in (EXTRA_STATS, METRICS):
+            values = info.get(source, {})
+            if isinstance(values, Mapping):
+                for name, value in values.items():
+                    self._take(found, f"info[{source!r}][{name!r}]", name, value)
+            elif values is not None:
+                self._tell(f"info[{source!r}] is a {type(values).__name__}, expected a dict of numbers.")
+        if SUCCESS in info:
+            self._take(found, f"info[{SUCCESS!r}]", "success", info[SUCCESS])
+        return found
+
+    def _take(self, found: dict[str, float], place: str, name: Any, value: Any) -> None:
+        if not isinstance(name, str) or not 0 < len(name.encode(errors="surrogatepass")) <= LONGEST_NAME:
+            self._tell(f"{place} has a name that is no text of at most {LONGEST_NAME} bytes.")
+            return
+        number = number_of(value)
+        if number is None:
+            self._tell(f"{place} is a {type(value).__name__}, expected a number.")
+        elif not math.isnan(number):
+            found[name] = number
+
+    def _tell(self, what: str) -> None:
+        if what not in self._told and len(self._told) < 100:
+            self._told.add(what)
+            self._console.line(f"Warning: {what} It is left out of the metrics.")
+
+
+def number_of(value: Any) -> float | None:
+    """A number, a boolean or an array of one of them as a float, None as nan; None for anything else."""
+    if value is None:
+        return math.nan
+    if isinstance(value, (bool, int, float)):
+        return float(value)
+    try:
+        array = np.asarray(value)
+        return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
+    except Exception:  # of the conversion of some object
+        return None
