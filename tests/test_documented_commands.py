@@ -94,7 +94,7 @@ def test_command_runs(command: Command, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     if program in ("sf-eval", "sf-enjoy", "sf-export", "sf-report"):
         for name in {re.sub("^--experiment=", "", argument) for argument in arguments}:
-            if re.fullmatch(r"\w+", name):
+            if re.fullmatch(r"\w[\w.-]*", name):
                 shutil.copytree(trained, tmp_path / "train_dir" / name)
         if program == "sf-eval":
             arguments = [*without(["--num_episodes"], arguments), "--num_episodes=2"]

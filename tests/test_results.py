@@ -59,7 +59,7 @@ def test_unknown_name_is_refused_and_the_table_stays(
         table(results, monkeypatch, "--only=Pnog")
     assert ended.value.code == 2
     assert (
-        "--only=Pnog is no task and no group. There are atari, classic, mujoco, own, 'CartPole-v1'"
+        "--only=Pnog is no task and no group. There are atari, classic, mujoco, mujoco_paper, own, 'CartPole-v1'"
         in capsys.readouterr().err
     )
     assert Path("results/results.md").read_text() == before

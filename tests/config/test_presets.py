@@ -42,7 +42,7 @@ TABLE: dict[str, tuple[float, int, int, int, int, float, float, dict[str, Any]]]
         2.5e-4, 8, 128, 4, 4, 0.1, 0.01,
         IMAGES | {"env_kwargs": '{"frame_stack": 1}', "use_rnn": True, "rnn_type": "lstm", "rnn_size": 128},
     ),
-    "mujoco": (
+    "mujoco_paper": (
         3e-4, 1, 2048, 32, 10, 0.2, 0.0,
         VECTORS | {"num_envs_per_worker": 1, "normalize_input": True, "obs_clip": 10.0, "normalize_rewards": True,
                    "train_for_env_steps": 1_000_000},
