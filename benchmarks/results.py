@@ -32,8 +32,7 @@ class Task:
     flags: tuple[str, ...]
     threshold: float
     published: str
-    """Mean and deviation over seeds: of CleanRL's later benchmark, or of Tianshou for the group mujoco; for tasks of ours
-    what can be had."""
+    """Mean and deviation over seeds: CleanRL's later benchmark, in the group mujoco Tianshou, else what can be had."""
 
 
 OWN = "--train_for_env_steps=300000"
