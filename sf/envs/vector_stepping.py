@@ -25,6 +25,7 @@ from sf.envs.contract import any_array, check_tuple, is_row, leaf_array, leaf_va
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
 from sf.envs.statistics import FINAL_KEYS, kept
 from sf.envs.stepping import NO_ROWS, Ended, Host
+from sf.envs.vectorization import OtherSpaces
 from sf.errors import EnvError, text_of
 from sf.shared.arena import Array
 from sf.shared.progress import Phase
@@ -136,7 +137,7 @@ class VectorBatch:
         leaves = observation_leaves(self.env.single_observation_space)
         found = EnvInfo(self.info.env_id, 1, leaves, action_spec(self.env.single_action_space))
         if (found.observations, found.action.columns) != (self.info.observations, self.info.action.columns):
-            raise EnvError(
+            raise OtherSpaces(
                 f"The vectorized {self.info.env_id} is not like a single one. Expected: {self.info}. Found: {found}. "
                 "Correct it, or step single ones with --vectorization=none."
             )

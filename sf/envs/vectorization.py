@@ -19,6 +19,10 @@ class UnknownMode(EnvError):
     """A vector environment does not say which step begins the next episode, see `sf.envs.autoreset`."""
 
 
+class OtherSpaces(EnvError):
+    """Environments that step as one are not like a single one."""
+
+
 def choose_vectorization(
     wanted: Vectorization, source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int
 ) -> tuple[Vectorization, EnvSource]:

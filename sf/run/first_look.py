@@ -12,8 +12,9 @@ import time
 from sf.config import Config
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import FirstLook, crash_note
+from sf.envs.registry import own_name
 from sf.envs.stepping import Host
-from sf.envs.vectorization import UnknownMode, Vectorization, choose_vectorization, why_left
+from sf.envs.vectorization import OtherSpaces, UnknownMode, Vectorization, choose_vectorization, why_left
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.processes.calls import Calls, Limit
 from sf.processes.disposable import in_disposable_child
@@ -77,11 +78,15 @@ def look_in_child(config: Config, source: EnvSource) -> FirstLook:
 
 def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:
     """The look at one environment, and at many that step as one."""
-    rollout, num_envs = config.rollout, min(_group_size(config), DEFAULT_NUM_ENVS)
+    rollout, num_envs, source_id = config.rollout, min(_group_size(config), DEFAULT_NUM_ENVS), many.env_id
     try:
         found = look_at_many(
             many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host(progress)
         )
+    except OtherSpaces as other:
+        if rollout.vectorization != "auto" or many.vector_factory is not None:  # the user's own
+            raise
+        return look._replace(notes=[*look.notes, _note_on_other(other, source_id)], refutes_vectorization=True)
     except EnvCrashed as crash:
         note = crash_note(f"while {num_envs} environments stepped as one in a part", crash)
         return look._replace(notes=[*look.notes, note], refutes_vectorization=rollout.vectorization == "auto")
@@ -95,6 +100,13 @@ def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progr
     if look.is_timed and found.step_time is not None and not found.is_unusable:
         return look._replace(step_time=found.step_time)
     return look
+
+
+def _note_on_other(other: OtherSpaces, env_id: str) -> str:
+    """Single environments are what the id promises; ours may be what the user wants."""
+    ours = own_name(env_id)
+    hint = f" {ours} is the same with the wrappers that are usual for it." if ours else ""
+    return f"{str(other).partition(' Correct it')[0]} Single ones step here.{hint}"
 
 
 def _group_size(config: Config) -> int:

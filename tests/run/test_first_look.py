@@ -148,6 +148,20 @@ def test_a_vector_environment_unlike_the_single_one_is_refused_before_processes_
         first_look(open_sizes(), source(Wider))
 
 
+def test_single_games_step_where_the_form_of_the_package_has_other_pictures() -> None:
+    """As the id promises; a line names the one with the usual wrappers."""
+    pytest.importorskip("ale_py")
+    game = find_env("ALE/Pong-v5")
+    look = first_look(open_sizes(), game)
+    assert decide(open_sizes(), look, cores=2).rollout.vectorization == "none"
+    assert look.info.observations["obs"].shape == (210, 160, 3)
+    (note,) = look.notes
+    assert note.startswith("The vectorized ALE/Pong-v5 is not like a single one.")
+    assert note.endswith("Single ones step here. atari/Pong is the same with the wrappers that are usual for it.")
+    with pytest.raises(EnvError, match=r"not like a single one\. .*--vectorization=none"):
+        first_look(open_sizes(vectorization="native"), game)
+
+
 @pytest.mark.parametrize("wanted", ["native", "envpool"])
 def test_what_the_environment_does_not_offer_is_refused_in_the_words_of_the_choice(wanted: str, tmp_path: Path) -> None:
     config = make_config("Acrobot-v1", async_rl=True, vectorization=wanted, num_policies=2, train_dir=str(tmp_path))
