@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import shlex
 import sys
@@ -62,6 +63,9 @@ def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: 
     from sf.config.presets import with_env_kwargs
 
     words, file = with_file(arguments)
+    if "--env=?" in words or any(pair == ("--env", "?") for pair in itertools.pairwise(words)):
+        print(_environments())
+        sys.exit(ExitCode.FINISHED)
     config = parse(Config, words, prog, description, "--env=CartPole-v1", defaults=_defaults, usual=USUAL)
     if file is not None:
         write_flags(file, words, config)
@@ -86,6 +90,18 @@ def _defaults(given: Mapping[str, str]) -> Config:
     run = RunConfig(env=MISSING, preset=given.get("preset", "none"))  # type: ignore[arg-type]  # checked
     config = Config(replace(run, experiment=name_of_run(env)) if env else run)
     return with_preset(name, config)
+
+
+def _environments() -> str:
+    """What ``--env`` takes, for ``--env=?``."""
+    from sf.envs.registry import known_ids
+
+    parts = [
+        f"{group}:\n{textwrap.fill(', '.join(ids), 100, initial_indent='  ', subsequent_indent='  ')}"
+        for group, ids in known_ids().items()
+    ]
+    more = "NAME/* is a family: a game or world follows the slash. module:Id imports the module first."
+    return "\n\n".join([*parts, more])
 
 
 def name_of_run(env: str) -> str:

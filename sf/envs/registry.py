@@ -99,6 +99,23 @@ def _same(registered: Any) -> Any:
     return registered
 
 
+def known_ids() -> dict[str, list[str]]:
+    """Group to the ids in it: those of our tables and of other packages, and the newest of each name in Gymnasium."""
+    import gymnasium
+
+    groups: dict[str, list[str]] = {"families and environments with the wrappers they need": sorted(_tables())}
+    newest: dict[tuple[str, str], Any] = {}
+    for spec in gymnasium.registry.values():
+        key = spec.namespace or "", spec.name
+        if key not in newest or (spec.version or 0) > (newest[key].version or 0):
+            newest[key] = spec
+    for (namespace, _), spec in sorted(newest.items()):
+        groups.setdefault(f"Gymnasium, {namespace}/" if namespace else "Gymnasium", []).append(spec.id)
+    if _registered:
+        groups["registered by this program"] = sorted(_registered)
+    return groups
+
+
 def find_pool(source: EnvSource) -> EnvSource:
     """The same environment out of EnvPool, which steps many copies at once.
 

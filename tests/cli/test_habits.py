@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,15 @@ def test_the_help_is_short_and_says_where_the_rest_is(capsys: pytest.CaptureFixt
     assert "--train_for_env_steps=500000" in preset
     with pytest.raises(UsageError, match=r"--help lerner is no group of flags. There are all, run, rollout"):
         train.parse_config(["--help", "lerner"])
+
+
+@pytest.mark.parametrize("words", [["--env=?"], ["--env", "?"]])
+def test_a_question_lists_the_environments(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    listed = shown(capsys, *words)
+    for name in ("atari/*", "sf/Remember-v0", "CartPole-v1", "HalfCheetah-v5", "module:Id"):
+        assert re.search(rf"(^|[ ,]){re.escape(name)}([ ,\n]|$)", listed, re.M), name
+    assert "CartPole-v0" not in listed, "the newest of each"
+    assert max(map(len, listed.splitlines())) <= 100
 
 
 def test_one_command_has_all_others(capsys: pytest.CaptureFixture[str]) -> None:
