@@ -93,6 +93,8 @@ def _names(config: Config) -> list[str]:
         )
     if not run.train_dir or "\0" in run.train_dir:
         problems.append(f"train_dir={run.train_dir!r} must be a path, for example --train_dir=train_dir.")
+    if not re.fullmatch("reward|env/.+", run.score):
+        problems.append(f"score={run.score} must be reward, or env/NAME for a number of the environment's own.")
     return problems + env_kwargs_problems(run.env_kwargs)
 
 

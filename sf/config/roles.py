@@ -60,6 +60,9 @@ class RunConfig:
     """Stop when the mean return of the last stop_at_reward_episodes episodes reaches this value."""
     stop_at_reward_episodes: Annotated[int, AT_LEAST_1] = 100
     """Episodes of each policy behind stop_at_reward; with fewer the run goes on."""
+    score: str = "reward"
+    """Number of an episode that stop_at_reward and the best checkpoint look at: reward, or env/NAME, one that the
+    environment reports, such as env/success."""
     save_every_sec: Annotated[int, AT_LEAST_1] = 120
     """Seconds between two checkpoints."""
     keep_checkpoints: Annotated[int, Range(2)] = 2

@@ -43,6 +43,14 @@ class Episodes:
     metrics: list[dict[str, float]] = field(default_factory=list)
     """Numbers of the environment's own of each of them."""
 
+    def mean(self, score: str) -> float:
+        """Of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
+        if score == "reward":
+            return float(np.mean(self.rewards))
+        name = score.removeprefix("env/")
+        values = [metrics[name] for metrics in self.metrics if name in metrics]
+        return float(np.mean(values)) if values else math.nan
+
 
 class Play:
     """Episodes of some policies, step by step; the environments serve for one evaluation after the other.

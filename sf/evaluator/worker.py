@@ -72,6 +72,7 @@ class Evaluator:
         self.supervisor, self.owner = links.supervisor, owner
         self.directories = [owner.checkpoints(policy_id) / checkpoint.BEST for policy_id in range(len(self.weights))]
         self.description = json.loads(json.dumps({"config": config.to_json(), "env": info.to_json()}))
+        self.score = config.run.score
         self.record = evaluation_record(context.arena)
         torch.set_num_threads(1)  # the other cores belong to other roles
         with torch.random.fork_rng(devices=[]):  # in serial mode it is the generator of the training
@@ -169,7 +170,7 @@ class Evaluator:
 
     def _keep_if_best(self, policy_id: int, episodes: Episodes) -> None:
         """Writes exactly the policy that was evaluated."""
-        score = float(np.mean(episodes.rewards))
+        score = episodes.mean(self.score)
         if not score > self.best[policy_id]:  # nor is a score better that is no number
             return
         self.best[policy_id] = score
@@ -192,4 +193,6 @@ class Evaluator:
         except CheckpointError:
             return -math.inf  # every save will be told to have failed
         best = checkpoint.load_spare(directory)
-        return -math.inf if best is None or best.data["reward"] is None else float(best.data["reward"])
+        if best is None or best.data["reward"] is None or not checkpoint.has_score(best.data, self.description):
+            return -math.inf
+        return float(best.data["reward"])

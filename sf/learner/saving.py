@@ -98,7 +98,7 @@ class Saver:
         self.update.load_state_dict(tensors)
         note_on_algorithm = self._resume_algorithm(kept, newest)
         best = checkpoint.load_spare(self.directory / checkpoint.BEST)
-        if best is not None and best.data["reward"] is not None:
+        if best is not None and best.data["reward"] is not None and checkpoint.has_score(best.data, self.description):
             self.best_reward = best.data["reward"]
         Console().line(f"Resumed from {newest.path} (policy_version {newest.version}, {newest.env_steps} frames)")
         for note in notes_on_changes(newest.data, self.description) if self._policy_id == 0 else ():  # the same for all

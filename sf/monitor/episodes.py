@@ -52,6 +52,16 @@ class EpisodeWindows:
             if episodes
         }
 
+    def mean_score(self, policy_id: int, num_episodes: int, score: str) -> float | None:
+        """Mean over those of the last episodes that have the number; None with fewer episodes, or if none has it."""
+        episodes = list(self._episodes[policy_id])[-num_episodes:]
+        values = [value for episode in episodes if (value := episode.value_of(score)) is not None]
+        return fmean(values) if values and len(episodes) == num_episodes else None
+
+    def names(self, policy_id: int) -> list[str]:
+        """Of the metrics that any of its newest episodes has."""
+        return sorted({name for episode in self._episodes[policy_id] for name in episode.metrics})
+
     def scalars(self, policy_id: int) -> dict[str, float]:
         """TensorBoard tags of the newest `stats_avg` episodes; empty before the first one."""
         episodes = list(self._episodes[policy_id])[-self._stats_avg :]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean
 
 from sf.config import Config
+from sf.console import Console
 from sf.errors import ExitCode, ExperimentError, InternalError, LearnerLost
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
 from sf.monitor.lag_sight import LagCounted
@@ -103,6 +104,8 @@ class Session:
         """A sentence about a rank that has died."""
         self.follows: int | None = None
         """The other rank whose end is the reason that this one ends."""
+        self._misses_score = False
+        """Whether it was told that no episode has the number."""
         self._due: dict[SaveKind, float] = {}
         self._iterations = [0] * topology.num_policies
         self._news: list[CheckpointSaved] = []
@@ -306,14 +309,14 @@ class Session:
                 self.request_best()
                 continue
             for policy_id in range(len(self.shared.controls)):
-                self._request(policy_id, SaveRequest(kind, self._mean_reward(policy_id)))
+                self._request(policy_id, SaveRequest(kind, self._mean_score(policy_id)))
 
     def request_best(self) -> None:
         """Has every policy saved that is better than when this was asked for before; no learner has ended yet."""
         if "best" not in self._save_intervals():
             return
         for policy_id, before in enumerate(self.best_reward):
-            reward = self._mean_reward(policy_id)
+            reward = self._mean_score(policy_id)
             if reward is not None and reward > before:
                 self.best_reward[policy_id] = reward
                 self._request(policy_id, SaveRequest("best", reward))
@@ -322,11 +325,20 @@ class Session:
         self.shared.controls[policy_id].send(request)
         self.shared.learner_bells[policy_id].ring()
 
-    def _mean_reward(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
-        episodes = self.monitor.episodes
-        if episodes.num_kept(policy_id) < num_episodes:
-            return None
-        return episodes.mean_rewards(num_episodes)[policy_id]
+    def _mean_reward(self, policy_id: int) -> float | None:
+        return self.monitor.episodes.mean_score(policy_id, EPISODES_FOR_MEAN, "reward")
+
+    def _mean_score(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
+        episodes, score = self.monitor.episodes, self.config.run.score
+        mean = episodes.mean_score(policy_id, num_episodes, score)
+        if mean is None and not self._misses_score and episodes.num_kept(policy_id) >= num_episodes:
+            self._misses_score = True
+            there = ", ".join(f"env/{name}" for name in episodes.names(policy_id)) or "no numbers of its own"
+            Console().line(
+                f"Warning: none of the last {num_episodes} episodes has score={score}, so nothing counts as "
+                f"the best and --stop_at_reward ends nothing. The environment reports {there}."
+            )
+        return mean
 
     def _reason_to_stop(self, snapshot: Snapshot, has_trained: bool) -> ExitReason | None:
         """Rewards count after an iteration only: in serial mode the same run stops at the same frame."""
@@ -339,7 +351,7 @@ class Session:
             return ExitReason.SECONDS
         if run.stop_at_reward is None or not has_trained:
             return None
-        means = [self._mean_reward(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
+        means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
         reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
         return ExitReason.REWARD if reached else None
 

@@ -198,6 +198,10 @@ class Episode(NamedTuple):
     metrics: Mapping[str, float] = NO_METRICS
     """Numbers of the environment's own, see `sf.envs.metrics`."""
 
+    def value_of(self, score: str) -> float | None:
+        """The return for ``reward``, the metric NAME for ``env/NAME``; None if the episode has none of this name."""
+        return self.reward if score == "reward" else self.metrics.get(score.removeprefix("env/"))
+
 
 class EpisodeRing:
     """The last episodes that one rollout worker finished, or all of a serial run.

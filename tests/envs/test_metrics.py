@@ -43,7 +43,7 @@ class Keys(gymnasium.Env[Any, Any]):
         is_over = self.num_steps == 5
         if is_over:
             self.num_episodes += 1
-            self.info["metrics"] = {"keys": np.array(self.num_keys)}
+            self.info["metrics"] = {"keys": np.array(self.num_keys), "left": 5 - self.num_keys}
             if self.num_episodes % 4 == 0:
                 self.info["metrics"]["fourth"] = 1
             self.info["is_success"] = self.num_keys > 2
@@ -118,6 +118,40 @@ def test_metrics_are_curves_and_have_intervals_in_evaluations(tmp_path: Path, mo
     mean = np.mean([float(row["env/keys"]) for row in rows])
     assert f"env/keys {mean:.3f}, with 95% confidence from " in played.out
     assert "env/fourth 1.000, with 95% confidence from 1.000 to 1.000 (in " in played.out
+
+
+SHORT = f"--env={ENV}", "--num_workers=1", "--num_envs_per_worker=4", "--seed=1", "--serial_mode", "--experiment=keys"
+
+
+def score_of_best(tmp_path: Path) -> float:
+    (state,) = (tmp_path / "train_dir/keys/checkpoint_p0/best").glob("*/state.json")
+    return float(json.loads(state.read_text())["reward"])
+
+
+@pytest.mark.parametrize("evaluates", [[], ["--eval_every_steps=2000", "--eval_episodes=8"]])
+def test_the_score_decides_what_is_best_and_when_it_is_enough(tmp_path: Path, evaluates: list[str]) -> None:
+    """Keys that are left become fewer with training, so the best policies are the first ones."""
+    by_return = run(tmp_path, *SHORT, *evaluates, "--train_for_env_steps=8000", "--save_best_every_sec=1")
+    assert by_return.code == 0, by_return.err
+    assert score_of_best(tmp_path) > 3.0, "keys that were found"
+    by_left = *SHORT, *evaluates, "--score=env/left", "--save_best_every_sec=1"
+    again = run(tmp_path, *by_left, "--train_for_env_steps=12000")
+    assert again.code == 0, again.err
+    assert score_of_best(tmp_path) < 2.5, "the score of another number is none to be beaten"
+    stopped = run(
+        tmp_path, *by_left, "--restart_behavior=overwrite", "--stop_at_reward=1.5", "--stop_at_reward_episodes=20"
+    )
+    assert "stop_at_reward reached" in stopped.out, "before anything is learned"
+
+
+def test_a_score_that_no_episode_has_is_told(tmp_path: Path) -> None:
+    finished = run(tmp_path, *SHORT, "--score=env/sucess", "--train_for_env_steps=6000", "--stop_at_reward=0")
+    assert "train_for_env_steps reached" in finished.out
+    assert finished.out.count("Warning: none of the last 100 episodes has score=env/sucess") == 1
+    assert "The environment reports env/fourth, env/keys, env/left, env/success." in finished.out
+    refused = run(tmp_path, *SHORT, "--score=success")
+    assert refused.code == 2
+    assert "score=success must be reward, or env/NAME" in refused.err
 
 
 def test_callbacks_see_the_metrics_of_each_episode(tmp_path: Path) -> None:
