@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sf.cli.command import run_command
 from sf.cli.experiments import environment, experiment_directory, trust
@@ -45,6 +47,8 @@ class EvaluationConfig:
     """Seed of environments and actions, the same for all policies."""
     csv: str | None = None
     """File for a line per episode: policy, policy_id, episode, reward, length, and the metrics of the environment."""
+    json: bool = False
+    """Print one JSON object with all numbers instead of lines."""
     env: str | None = None
     """Another environment with the same spaces; needed for module:Id, since a file does not get to import modules."""
     env_kwargs: str | None = None
@@ -86,12 +90,15 @@ def _evaluate(arguments: Sequence[str]) -> int:
     played = [(player.candidate.name, _play(config, player)) for player in ready]
     if config.csv is not None:
         _write_csv(Path(config.csv), played)
+        print(f"Every episode is in {config.csv}", file=sys.stderr if config.json else sys.stdout)
     summaries = [
         (f"{name}, policy {policy_id}" if len(policies) > 1 else name, _summary(episodes))
         for name, policies in played
         for policy_id, episodes in enumerate(policies)
     ]
-    if len(summaries) > 1:
+    if config.json:
+        print(as_json(summaries))
+    elif len(summaries) > 1:
         from sf.evaluator.summary import table
 
         print(f"\n{table(summaries)}")
@@ -127,7 +134,7 @@ def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
     played = evaluate(
         player.candidate, loaded, source, info, config.num_episodes, config.seed, num_workers, tell=_tell_progress
     )
-    for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True)):
+    for policy_id, (title, episodes) in enumerate(zip(loaded.titles, played, strict=True) if not config.json else ()):
         print(f"Policy {policy_id}: {title}")
         for line in lines(_summary(episodes), source.env_id, source.max_episode_steps):
             print(f"  {line}", flush=True)
@@ -166,7 +173,21 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
                 for index, (reward, length, metrics) in enumerate(rows):
                     own = [metrics.get(key, "") for key in names]
                     writer.writerow((name, policy_id, index, reward, length, *own))
-    print(f"Every episode is in {path}")
+
+
+def as_json(summaries: Sequence[tuple[str, Summary]]) -> str:
+    """The numbers of each policy; what is not finite is null, which JSON has no number for."""
+    policies = {name: _finite(asdict(summary)) for name, summary in summaries}
+    return json.dumps({"policies": policies}, indent=2)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        parts = value._asdict() if hasattr(value, "_asdict") else None
+        return [_finite(part) for part in value] if parts is None else _finite(parts)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

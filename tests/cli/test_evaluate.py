@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,7 @@ class TestCounting:
         tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
         for rows in ([], [0], [], []):
             tally.add(np.ones(1, np.float32), [end(row) for row in rows])
-        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2])], False)
+        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2], metrics=[{}])], False)
 
     def test_two_policies_play_two_agents(self) -> None:
         register_env("Two", TwoToys)
@@ -365,3 +367,27 @@ def test_printed_command_plays_what_a_script_has_registered(tmp_path: Path, fold
     printed = shell(f"python {shlex.quote(f'{folder}/my_run.py')} --env=Mine {limits}")
     line = printed.partition("play the policy:")[2].partition("\n")[0]
     assert "5 episodes of Mine: reward" in shell(f"{line} --num_episodes=5")
+
+
+def test_numbers_as_json_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "run" / "checkpoint_p0")
+    words = [f"--train_dir={tmp_path}", "run", "--num_episodes=12", f"--csv={tmp_path / 'all.csv'}"]
+    assert evaluate.main([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    (policy,) = json.loads(shown.out)["policies"].values()
+    with (tmp_path / "all.csv").open() as file:
+        rewards = [float(row["reward"]) for row in csv.DictReader(file)]
+    assert policy["num_episodes"] == len(rewards) == 12
+    assert policy["mean"] == pytest.approx(np.mean(rewards))
+    assert policy["low"] <= policy["mean"] <= policy["high"]
+    assert policy["quantiles"][2] == pytest.approx(np.median(rewards))
+    assert policy["metrics"] == {}
+    assert "Every episode is in" in shown.err
+
+
+def test_json_has_null_for_what_is_no_number() -> None:
+    summary = summarize(Episodes([1.0, 3.0], [3, 4], metrics=[{"keys": 2.0}, {}]))
+    shown = evaluate.as_json([("one", replace(summary, maximum=float("inf"), std=float("nan")))])
+    policy = json.loads(shown)["policies"]["one"]
+    assert (policy["mean"], policy["maximum"], policy["std"]) == (2.0, None, None)
+    assert policy["metrics"]["keys"] == {"mean": 2.0, "low": 2.0, "high": 2.0, "num_episodes": 1}
