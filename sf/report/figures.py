@@ -20,6 +20,18 @@ MOST_ACTIVITIES = 4
 ROLES = "rollout", "inference", "learner", "evaluator"
 BY_TIME = "-by-time"
 """Ends the name of a figure that has the same as another one, over wall time."""
+LEARNING = {
+    "eval/reward": ("Evaluations", "Mean return of --eval_every_steps.", "return"),
+    "len/len": ("Length of episodes", "Mean of the last episodes.", "steps"),
+    "train/entropy": ("Entropy of the actions", "Falls as the policy becomes sure.", "nats"),
+    "train/stddev": ("Deviation of the actions", "Of numbers, before bounds.", "deviation"),
+    "train/kl_divergence": ("Divergence", "From the policy that acted, of the last step on a batch.", "nats"),
+    "train/fraction_clipped": ("Clipped share", "Of the transitions in the last step on a batch.", "share"),
+    "train/explained_variance": ("Explained variance", "Of the returns, by the values; 1 is all of it.", "share"),
+    "train/value_loss": ("Value loss", "Of the last step on a batch.", "loss"),
+    "train/lr": ("Learning rate", "Of Adam.", "rate"),
+}
+"""Tag to the title of its plot, a sentence, and the name of the y axis."""
 UNITS = {"hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
 
 
@@ -54,6 +66,7 @@ def make_figures(groups: Sequence[Group]) -> list[Figure]:
         Figure("lag-histogram", "How old data is", "All transitions of all optimizer steps.", lag_histogram(best)),
         Figure("lag-sources", "Where lag comes from", sources, lag_sources(best)),
         Figure("lag-effects", "What lag does", effects, lag_effects(best)),
+        *learning_figures(best),
         Figure("throughput", "Throughput", "Frames per second.", curves(best, "perf/_fps", "frames per second")),
         Figure("time-shares", "Where the time went", shares, time_shares(best)),
     ]
@@ -96,6 +109,22 @@ def curves(groups: Sequence[Group], tag: str, y: str, by: str = "frames") -> Plo
         traces.append(line(x, middle, group.label, index))
     title = "frames" if by == "frames" else f"wall time, {unit}"
     return plot(traces, title, y, showlegend=len(groups) > 1, yaxis={"rangemode": "tozero"} if tag != REWARD else {})
+
+
+def learning_figures(groups: Sequence[Group]) -> list[Figure]:
+    """What says how learning goes, and the numbers of the environment's own."""
+    own = {name for group in groups for run in group.runs for name in run.tags("env/")}
+    metrics = sorted(name for name in own if not (name.endswith(("_min", "_max")) and name[:-4] in own))
+    return [
+        *(
+            Figure(f"env-{number}", f"env/{name}", "Mean of the last episodes.", curves(groups, f"env/{name}", name))
+            for number, name in enumerate(metrics, 1)
+        ),
+        *(
+            Figure(tag.replace("/", "-"), title, about, curves(groups, tag, y))
+            for tag, (title, about, y) in LEARNING.items()
+        ),
+    ]
 
 
 def score_figures(groups: Sequence[Group]) -> list[Figure]:

@@ -54,6 +54,19 @@ def test_figures_of_one_run(tmp_path: Path) -> None:
     assert traces(figures["throughput"])["run"]["y"][0] == 1000.0
 
 
+def test_what_says_how_learning_goes_is_there_as_far_as_runs_have_it(tmp_path: Path) -> None:
+    own = {"env/keys": 3.0, "env/keys_min": 1.0, "env/keys_max": 5.0, "env/fuel_min": 0.5, "train/entropy": 0.6}
+    run = write_run(tmp_path / "run", [each | own for each in rising()])
+    figures = figures_of(run)
+    assert [name for name in figures if name not in ONE_RUN] == ["env-1", "env-2", "train-entropy"]
+    assert [figures[name].title for name in ("env-1", "env-2")] == ["env/fuel_min", "env/keys"]
+    _, curve = figures["env-2"].plot["data"]
+    assert set(curve["y"]) == {3.0}
+    assert traces(figures["train-entropy"])["run"]["y"][0] == 0.6
+    several = figures_of(run, write_run(tmp_path / "other", rising(), learning_rate=0.5))
+    assert list(traces(several["env-2"])) != [], "of the group that has it"
+
+
 def test_band_needs_both_of_its_ends(tmp_path: Path) -> None:
     points = rising()
     points[7]["reward/reward_max"] = None

@@ -33,7 +33,13 @@ def test_page_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert f"Wrote {page}" in capsys.readouterr().out
     text = page.read_text()
     (data,) = re.findall(r'<script id="plots" type="application/json">(.*?)</script>', text, re.S)
-    assert len(json.loads(data)) == 8
+    learning = {
+        f"train-{tag}"
+        for tag in ("entropy", "kl_divergence", "fraction_clipped", "explained_variance", "value_loss", "lr")
+    }
+    assert {"reward", "reward-by-time", "lag", "throughput", "time-shares", "len-len"} | learning <= set(
+        json.loads(data)
+    )
 
     (files,) = read_run(tmp_path / "seen")
     assert files.tags("train/ESS_at_lag/").keys() >= {"1", "2-3", "4-7", "8-15"}
