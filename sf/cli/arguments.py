@@ -150,7 +150,8 @@ def _grouped(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _nearest(name: str, flags: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, flags, n=1) or [flag for flag in flags if _initials(flag) == name]
+    known = [*flags, "config", "save_config"]
+    near = difflib.get_close_matches(name, known, n=1) or [flag for flag in flags if _initials(flag) == name]
     return f"Did you mean --{near[0]}?" if near else "See --help for all flags."
 
 

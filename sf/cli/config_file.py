@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sf.cli.habits import foreign
+from sf.cli.arguments import _flags as flags_of
+from sf.cli.habits import foreign, rewritten
 from sf.config import Config
 from sf.config.as_flags import as_flags
 from sf.config.fields import typed_fields
@@ -29,7 +30,7 @@ def with_file(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
         UsageError: the file cannot be read, or holds something that is no flag.
     """
     rest, read, written = [], None, None
-    words = list(arguments)
+    words = rewritten(dict(flags_of(Config)), arguments)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
@@ -51,6 +52,10 @@ def with_file(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
     return rest, written
 
 
+OF_ONE_RUN = "experiment", "train_dir", "restart_behavior", "seed"
+"""Flags in the config.json of a run that say nothing of the training; another run has its own."""
+
+
 def _flags_of(path: Path, given: set[str]) -> Iterator[str]:
     """The lines of a file as arguments, without those that are given."""
     groups = {name: typed_fields(hint) for name, hint in typed_fields(Config).items() if isinstance(hint, type)}
@@ -58,9 +63,13 @@ def _flags_of(path: Path, given: set[str]) -> Iterator[str]:
     values: dict[str, Any] = {}
     for name, value in _read(path).items():
         values |= value if name in groups and isinstance(value, Mapping) else {name: value}
+    if len(values) == len(known):  # all flags, as a run writes them
+        if "preset" in given:
+            raise UsageError(f"{path} has all flags, so --preset changes none of them. Leave one of the two out.")
+        values = {name: value for name, value in values.items() if name not in OF_ONE_RUN}
     if unknown := [name for name in values if name.replace("-", "_") not in known]:
         told = "; ".join(f"{name!r}. {foreign(name)}".rstrip(". ") for name in unknown)
-        raise UsageError(f"{path} has what is no flag: {told}. See --help all.")
+        raise UsageError(f"{path} has an unknown flag: {told}. See --help all.")
     for name, value in values.items():
         flag = name.replace("-", "_")
         if flag not in given:
@@ -73,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"--config={path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"--config={path} is no text.") from None
+        raise UsageError(f"--config={path} is no text in UTF-8. Give a file with TOML or JSON.") from None
     try:
         found = json.loads(text) if path.suffix == ".json" else _toml().loads(text)
     except ValueError as error:  # of both
@@ -98,13 +107,9 @@ def write_flags(path: Path, arguments: Sequence[str], config: Config) -> None:
         UsageError: it cannot be written.
     """
     given = names_in(arguments)
-    values = {
-        name: value
-        for role in dump(config).values()
-        for name, value in role.items()
-        if name in given and value is not None
-    }
-    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]  # the same words as in TOML
+    values = {name: value for role in dump(config).values() for name, value in role.items() if name in given}
+    values = {name: "None" if value is None else value for name, value in values.items()}  # TOML has no null
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
     text = json.dumps(values, indent=2) if path.suffix == ".json" else "\n".join(lines)
     try:
         path.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What people type who come from other libraries: taken where it is clear, answered with our name where it is not.
+"""Habits of other libraries: taken where it is clear what is meant, answered with our name where it is not.
 
 Booleans without a value, whole numbers as 1e6, ``--device=cuda``, and the name of a run without a flag are rewritten as
 flags of ours, before anything looks at them. For flags of Stable-Baselines3, CleanRL and others there is a table.
@@ -17,6 +17,8 @@ from sf.errors import UsageError
 POLICY_FILE = "policy.json"
 """In each directory that `PolicySaver` has written."""
 SHORT_FLAG = re.compile("-[A-Za-z]")  # no number
+ACCELERATORS = "/dev/nvidia0", "/dev/kfd"
+"""Files that are there where the kernel knows an accelerator."""
 VALUES: Mapping[str, Mapping[str, str]] = {"device": {"cuda": "gpu", "cuda:0": "gpu"}}
 """Flag to words of others and ours."""
 
@@ -102,8 +104,13 @@ def _named(flags: Mapping[str, Any], words: Sequence[str], runs: str | None) -> 
         raise UsageError(f"One run is expected, found {len(words)}: {', '.join(words)}. Give one of them.")
     policies = [word for word in words if "policy" in flags and (Path(word) / POLICY_FILE).is_file()]
     names = [word for word in words if word not in policies]
+    directories = [Path(word).absolute() for word in names if len(Path(word).parts) > 1]
+    places = {str(path.parent) for path in directories}
+    if len(places) > 1 or 0 < len(directories) < len(names):
+        raise UsageError(f"The runs {', '.join(names)} lie in several directories. Name those of one: --train_dir=DIR.")
+    names = [path.name for path in directories] or names
     found: list[str] = []
-    for flag, values in ((runs, names), ("policy", policies)):
+    for flag, values in ((runs, names), ("train_dir", sorted(places)), ("policy", policies)):
         if values:
             found += [f"--{flag}={values[0]}"] if len(values) == 1 else [f"--{flag}", *values]
     return found
@@ -125,6 +132,8 @@ def _ours(key: str, hint: Any, value: str) -> str:
     if hint is None:
         return value
     value = VALUES.get(key, {}).get(value, value)
+    if (key, value) == ("device", "auto"):
+        value = "gpu" if any(Path(file).exists() for file in ACCELERATORS) else "cpu"
     plain = strip(hint)[0]
     members = [strip(member)[0] for member in alternatives(plain)]
     if int in members and float not in members:

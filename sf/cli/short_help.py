@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 WIDEST = 100
+COLUMN = 34
+"""Where meanings begin."""
 
 
 def show_help(
@@ -47,7 +49,10 @@ def show_help(
         group, field = known[name]
         value = field.default if default is None else getattr(getattr(default, group), name)
         lines += _entry(name, value if field.default is not MISSING else MISSING, docstrings(groups[group])[name])
-    others = f"--help all shows the {len(known)} flags, --help learner a group: {', '.join(groups)}."
+    others = (
+        f"--help all shows the {len(known)} flags, --help learner a group: {', '.join(groups)}. --config=FILE reads "
+        "flags from a file, and --save_config=FILE writes one. --env=? lists environments."
+    )
     lines += ["", *textwrap.wrap(others, _width())]
     try:
         print("\n".join(lines))
@@ -63,10 +68,10 @@ def _entry(name: str, value: Any, meaning: str) -> list[str]:
     if isinstance(value, tuple):
         default = " " + " ".join(map(str, value))
     head = f"  --{name}{default}"
-    first, *rest = textwrap.wrap(meaning, _width() - 40)
-    if len(head) > 38:
-        return [head, *(" " * 40 + line for line in (first, *rest))]
-    return [f"{head:<40}{first}", *(" " * 40 + line for line in rest)]
+    first, *rest = textwrap.wrap(meaning, _width() - COLUMN)
+    if len(head) > COLUMN - 2:
+        return [head, *(" " * COLUMN + line for line in (first, *rest))]
+    return [f"{head:<{COLUMN}}{first}", *(" " * COLUMN + line for line in rest)]
 
 
 def _width() -> int:

@@ -106,7 +106,7 @@ def _environments() -> str:
 
 def name_of_run(env: str) -> str:
     """Of a run that has not been given one: its environment, in the characters of a directory."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", env.rpartition(":")[2]).lstrip("-.")
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", env).lstrip("-.")
     return name[:LONGEST_NAME] or "default_experiment"
 
 
@@ -143,7 +143,7 @@ def _player() -> str:
     script = sys.modules["__main__"]
     spec, path = script.__spec__, Path(getattr(script, "__file__", None) or "sf-train")
     module = path.stem if spec is None else spec.name
-    if path.suffix != ".py" or module == "sf.cli.train":
+    if path.suffix != ".py" or module in ("sf.cli.train", "sf.cli.main", "sf.__main__"):
         return "sf-eval"
     directory = path.resolve().parent
     place = "" if spec is not None or directory == Path.cwd() else f"PYTHONPATH={shlex.quote(str(directory))} "

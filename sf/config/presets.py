@@ -223,7 +223,7 @@ def with_env_kwargs(config: Config) -> Config:
 
 
 def preset_for(env_id: str) -> str:
-    """The preset of the paper for a family of environments; ``none`` for one that it does not cover.
+    """The preset for a family of environments; ``none`` where there is none.
 
     Games without our wrappers, such as ALE/Pong-v5, are not covered.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -72,7 +73,9 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _mask(self, info: Any) -> Array:
         if ACTION_MASK not in info and self._ask is not None:
-            return flat_mask(self._ask(), self._choices, f"{METHOD}()")
+            mask = self._ask()
+            everything = np.ones(sum(self._choices), np.int8)
+            return everything if mask is None else flat_mask(mask, self._choices, f"{METHOD}()")
         if ACTION_MASK not in info:
             raise EnvError(
                 f"info has no {ACTION_MASK!r} although it had one after the first reset, only {sorted(info, key=str)}."
@@ -81,11 +84,18 @@ class MaskFromInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def method_of(env: Any) -> Callable[[], Any] | None:
-    """The method of a Gymnasium environment that returns its mask, if it has one and its actions have choices."""
+    """The method of a Gymnasium environment that returns its mask, if it has one and its actions have choices.
+
+    It takes no arguments; None means that everything is allowed.
+    """
     if not isinstance(env, gymnasium.Env) or not env.has_wrapper_attr(METHOD):
         return None
     method = env.get_wrapper_attr(METHOD)
-    return method if callable(method) and action_spec(env.action_space).choices else None
+    try:
+        inspect.signature(method).bind()
+    except (TypeError, ValueError):  # no function, or one that wants to know more
+        return None
+    return method if action_spec(env.action_space).choices else None
 
 
 def flat_mask(mask: Any, choices: Sequence[int], where: str = f"info[{ACTION_MASK!r}]") -> Array:

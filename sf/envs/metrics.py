@@ -16,9 +16,7 @@ import numpy as np
 
 from sf.console import Console
 from sf.envs.statistics import EXTRA_STATS, METRICS, SUCCESS
-
-LONGEST_NAME = 48
-"""Bytes, as shared memory has them."""
+from sf.shared.records import NAME_BYTES
 
 
 class EpisodeMetrics:
@@ -45,12 +43,14 @@ class EpisodeMetrics:
         return found
 
     def _take(self, found: dict[str, float], place: str, name: Any, value: Any) -> None:
-        if not isinstance(name, str) or not 0 < len(name.encode(errors="surrogatepass")) <= LONGEST_NAME:
-            self._tell(f"{place} has a name that is no text of at most {LONGEST_NAME} bytes.")
+        if not isinstance(name, str) or "\0" in name or not 0 < len(name.encode(errors="surrogatepass")) <= NAME_BYTES:
+            self._tell(f"{place} has a name that is no text of at most {NAME_BYTES} bytes.")
             return
         number = number_of(value)
         if number is None:
             self._tell(f"{place} is a {type(value).__name__}, expected a number.")
+        elif math.isinf(number):
+            self._tell(f"{place} is {number}, expected a finite number.")
         elif not math.isnan(number):
             found[name] = number
 
@@ -64,9 +64,9 @@ def number_of(value: Any) -> float | None:
     """A number, a boolean or an array of one of them as a float, None as nan; None for anything else."""
     if value is None:
         return math.nan
-    if isinstance(value, (bool, int, float)):
-        return float(value)
     try:
+        if isinstance(value, (bool, int, float)):
+            return float(value)
         array = np.asarray(value)
         return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
     except Exception:  # of the conversion of some object

@@ -19,7 +19,8 @@ TRUE_OBJECTIVE = "true_objective"
 """Another score of an episode that is over; the return where it is missing."""
 METRICS, EXTRA_STATS, SUCCESS = "metrics", "episode_extra_stats", "is_success"
 """Numbers of the environment's own about an episode that is over, see `sf.envs.metrics`."""
-_READ = EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE, METRICS, EXTRA_STATS, SUCCESS
+_READ = EPISODE, EPISODE_CONTINUES, TRUE_OBJECTIVE
+_OWN = METRICS, EXTRA_STATS, SUCCESS
 
 
 def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -27,7 +28,22 @@ def kept(info: Mapping[Any, Any]) -> dict[Any, Any]:
 
     An environment may use one dict, and the dicts and arrays in it, for all of its infos.
     """
-    return {key: _copied(value) if key in _READ else value for key, value in info.items()}
+    return {
+        key: _copied(value) if key in _READ else _copied_if_possible(value) if key in _OWN else value
+        for key, value in info.items()
+    }
+
+
+def _copied_if_possible(value: Any) -> Any:
+    """Other things than numbers stay as they are, and are told of when they are read."""
+    if isinstance(value, Mapping):
+        return {key: _copied_if_possible(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    try:
+        return _copied(value)
+    except Exception:  # of the conversion of some object
+        return value
 
 
 def _copied(value: Any) -> Any:

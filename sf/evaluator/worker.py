@@ -31,6 +31,7 @@ from sf.policy.checkpoints import POLICY_PREFIX
 from sf.processes.process import NEVER_STOPPED
 from sf.shared.context import EvaluatorLinks, RunContext
 from sf.shared.messages import CheckpointSaved, EvaluationDone
+from sf.shared.progress import Phase
 from sf.shared.records import evaluation_record, learner_record
 from sf.shared.weights import NOTHING_PUBLISHED
 from sf.storage import checkpoint
@@ -180,10 +181,12 @@ class Evaluator:
         data = self.description | {"reward": score, "is_trained": version > 0}
         try:
             self.owner.expect_unchanged()
+            self.record.progress.enter(Phase.SAVE)
             path = checkpoint.save(directory, version, self.frames[policy_id], tensors, data, keep=1, replace=True)
             saved = CheckpointSaved(policy_id, "best", str(path), version)
         except CheckpointError as error:
             saved = CheckpointSaved(policy_id, "best", str(directory), version, str(error))
+        self.record.progress.enter(Phase.STEP)
         self.tell(saved)
 
     def _best_score(self, directory: Path) -> float:

@@ -24,7 +24,7 @@ SUMMARY_INTERVALS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
 
 
 def train_summary_interval_s(version: int) -> float:
-    """Most seconds between two summaries of training at this policy version; in a young run there are less."""
+    """Most seconds between two summaries of training at this policy version; a young run has shorter intervals."""
     for (start, start_s), (end, end_s) in itertools.pairwise(SUMMARY_INTERVALS):
         if version <= end:
             return start_s + (end_s - start_s) * (version - start) / (end - start)

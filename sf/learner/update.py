@@ -230,17 +230,17 @@ class Update:
     @torch.no_grad()
     def _summarize_newest(self) -> None:
         """The numbers of the newest step, of which this learner may have no share."""
-        taken, self._newest = self._newest, None
-        if taken is None:
+        step, self._newest = self._newest, None
+        if step is None:
             return
-        evaluation, rows, summary = taken.evaluation, taken.rows, self._summary
-        summary.add({"grad_norm": taken.grad_norm})
-        summary.add_numbers({"lr": taken.lr, "actual_lr": taken.actual_lr})
+        evaluation, rows, summary = step.evaluation, step.rows, self._summary
+        summary.add({"grad_norm": step.grad_norm})
+        summary.add_numbers({"lr": step.lr, "actual_lr": step.actual_lr})
         if self.replays:
-            summary.add(metrics.replay_facts(evaluation, rows, taken.lags))
+            summary.add(metrics.replay_facts(evaluation, rows, step.lags))
         if not len(rows):
             return
-        losses = taken.losses or self.algorithm.loss(evaluation, taken.normalized)
+        losses = step.losses or self.algorithm.loss(evaluation, step.normalized)
         for scalars in (
             losses.scalars(),
             metrics.policy_change(evaluation, rows, self.algorithm),
@@ -357,10 +357,10 @@ class Update:
             self._numbers.limit_stddev()
         self.version += 1
         if self.want_summary:
-            taken = metrics.TakenStep(
+            step = metrics.TakenStep(
                 evaluation, rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
             )
-            self._note_for_summary(taken, minibatch.each_lag)
+            self._note_for_summary(step, minibatch.each_lag)
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, rows))
         return True

@@ -378,7 +378,7 @@ class Learner:
         record.publish()
 
     def _summarize(self, now: float, scalars: Mapping[str, float]) -> None:
-        self.summaries.last_s = now
+        self.summaries.made(now)
         note_memory(self.device, self.record)
         for message in TrainSummary.of(self.policy_id, self.update.version, self.frames, scalars):
             self.tell(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -85,4 +86,12 @@ def _metrics(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _spread(tag: str, values: list[float]) -> dict[str, float]:
-    return {tag: fmean(values), f"{tag}_min": min(values), f"{tag}_max": max(values)}
+    return {tag: _mean(values), f"{tag}_min": min(values), f"{tag}_max": max(values)}
+
+
+def _mean(values: list[float]) -> float:
+    """Infinite where a sum is too large for a number."""
+    try:
+        return fmean(values)
+    except (OverflowError, ValueError):
+        return math.inf

@@ -48,6 +48,8 @@ from sf.shared.records import Episode
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
 LEAST_BETWEEN_POINTS_S = 1.0
 """Of the curves, where learners have nothing to say."""
+SHARE_WITH_LEARNER = 1 / 80
+"""Of the time so far, between two points with what a learner says, which makes them rarer by itself."""
 
 
 class Monitor:
@@ -86,7 +88,7 @@ class Monitor:
         self._has_dashboard = self._screen is not None and config.run.dashboard
         self._report_timer = Timer(REPORT_INTERVAL_S)
         self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
-        self._points = [Thinning(LEAST_BETWEEN_POINTS_S) for _ in policies]
+        self._points = [Thinning() for _ in policies]
         self._said: dict[int, tuple[int, dict[str, float]]] = {}
         """Policy id to frames and values of what its learner has said since the last point."""
         self._refreshes_told = [0 for _ in policies]
@@ -126,8 +128,7 @@ class Monitor:
         """Remembers when training began, and forgets what curves have beyond the frames that this start has found."""
         self._first = snapshot
         self._scalars.begin([policy.frames - policy.new_frames for policy in snapshot.policies])
-        for points in self._points:
-            points.began_s = points.last_s = snapshot.time_s  # nothing to say yet
+        self._points = [Thinning(snapshot.time_s) for _ in self._points]
         wanted = self._config.run.frame_limit
         if snapshot.frames >= wanted and not any(policy.iterations for policy in snapshot.policies):
             self._has_nothing_left = True
@@ -145,10 +146,8 @@ class Monitor:
         self.episodes.add(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
-        for policy_id, points in enumerate(self._points):
-            interval_s = self._config.run.experiment_summaries_interval
-            if policy_id in self._said or points.is_due(snapshot.time_s, interval_s):
-                self._write_point(policy_id, snapshot)
+        for policy_id in range(0 if self._has_nothing_left else len(self._points)):
+            self._write_what_is_due(policy_id, snapshot)
         self._high_lag.look(snapshot)
         self._tell_of_clipped_rewards(snapshot)
         for sentence in (
@@ -269,8 +268,8 @@ class Monitor:
             fps, has_learned = self._fps.values(), snapshot.has_learned or snapshot.frames > self._first.frames
             if has_learned and not math.isnan(fps[0]):  # before, there are no rates and no lag
                 self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
-            if rewards := self.episodes.mean_rewards():
-                self._console.line(reward_line(rewards))
+                if rewards := self.episodes.mean_rewards():
+                    self._console.line(reward_line(rewards))
         if warning := self._high_lag.warning():
             self._console.line(warning)
         assert self._first is not None
@@ -291,6 +290,18 @@ class Monitor:
             self._throughput[index].record(snapshot.time_s, policy.samples)
             self._inference[index].record(policy)
 
+    def _write_what_is_due(self, policy_id: int, snapshot: Snapshot) -> None:
+        """A point of all curves, or of what the learner has said alone."""
+        points, interval_s = self._points[policy_id], self._config.run.experiment_summaries_interval
+        if policy_id not in self._said:
+            if points.is_due(snapshot.time_s, interval_s, LEAST_BETWEEN_POINTS_S):
+                self._write_point(policy_id, snapshot)
+        elif points.is_due(snapshot.time_s, interval_s, share=SHARE_WITH_LEARNER):
+            self._write_point(policy_id, snapshot)
+        else:
+            frames, scalars = self._said.pop(policy_id)
+            self._scalars.write(policy_id, frames, scalars)
+
     def _write_point(self, policy_id: int, snapshot: Snapshot) -> None:
         """One point of all curves of a policy."""
         policy = snapshot.policies[policy_id]
@@ -306,7 +317,7 @@ class Monitor:
             if self._config.rollout.reward_clip is not None:
                 scalars["stats/clipped_rewards"] = snapshot.clipped_rewards
         self._scalars.write(policy_id, frames, scalars, {"lag/histogram": lag.counts})
-        self._points[policy_id].last_s = snapshot.time_s
+        self._points[policy_id].made(snapshot.time_s)
 
     def _rates(self, policy_id: int, snapshot: Snapshot) -> dict[str, float]:
         """Per second: frames of the run and samples of the policy. A young run shows what it has."""

@@ -15,8 +15,8 @@ from sf.errors import ExitCode
 
 STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 """SIGHUP comes when the terminal is gone, or what has started the run; SIGUSR1 from a scheduler."""
-ASKED_BY_SOMEBODY = signal.SIGINT, signal.SIGTERM
-"""Of these the second one is urgent. A terminal that closes sends SIGHUP by the kernel, by its shell and by its end."""
+URGENT_IF_REPEATED = signal.SIGINT, signal.SIGTERM
+"""A terminal that closes sends SIGHUP by the kernel, by its shell and by its end, which is one wish to stop."""
 SLURM_JOB = "SLURM_JOB_ID"
 """Environment variable in jobs of Slurm, which sends SIGTERM before the time of a job is over, or to make room."""
 
@@ -52,12 +52,13 @@ class Signals:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether somebody has asked a second time: stop at once."""
-        return self._times_asked > 1
+        """Whether a second signal asks for the end: stop at once."""
+        return self.times_asked > 1
 
     @property
-    def _times_asked(self) -> int:
-        return sum(number in ASKED_BY_SOMEBODY for number in self.received)
+    def times_asked(self) -> int:
+        """How many of the signals are such that the second one is urgent."""
+        return sum(number in URGENT_IF_REPEATED for number in self.received)
 
     def look_for_parent(self) -> bool:
         """Whether the process that has started this one is gone, which counts as a SIGHUP; True once."""
@@ -90,7 +91,7 @@ class Signals:
         if self._has_launcher and number == signal.SIGTERM and number in self.received:
             return  # torchrun repeats it when another rank has followed; in the end it kills
         self.received.append(number)
-        if self._times_asked > (1 if self.second_one_exits else 2):
+        if self.times_asked > (1 if self.second_one_exits else 2):
             # This process itself hangs; the kernel and the watchdog do the rest.
             os._exit(code_after(self.received[0]))
 

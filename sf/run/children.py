@@ -283,7 +283,7 @@ class Processes:
         return int(learner_record(self.shared.arena, spec.index).read()["lag_max"] >= 0)  # unknown before the first one
 
     def stop(self, signals: Signals) -> list[str]:
-        """Asks all to end, waits, and kills those that do not, or all at a second signal; returns what went wrong."""
+        """Asks all to end, waits, and kills those that do not, or all at an urgent signal; returns what went wrong."""
         self.shared.run_state[0] = STOPPING
         for doorbell in self.shared.doorbells:
             doorbell.ring()
@@ -294,7 +294,8 @@ class Processes:
                 deadline = time.monotonic() + STOP_GRACE_S
                 if not has_told and deadline > began_s + 2 * STOP_GRACE_S:
                     has_told = True
-                    self.console.line(f"{saving[0]} writes its last checkpoint. Another Ctrl-C gives it up.")
+                    how = "Another Ctrl-C" if signals.times_asked else "Two Ctrl-C"
+                    self.console.line(f"{saving[0]} writes its last checkpoint. {how} would break it off.")
             if time.monotonic() >= deadline:
                 break
             waitables = [*(one.pidfd for one in alive), signals.fileno()]

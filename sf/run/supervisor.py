@@ -2,7 +2,7 @@
 
 The order wastes nothing. Configurations are refused before a directory is made, and a directory is taken before a
 process is started. Signals only leave a note; the loop acts on it. The first stop signal ends the run in order
-and saves, the second one kills.
+and saves; a second SIGINT or SIGTERM kills.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from sf.config import Config, check, trajectories_per_dataset
 from sf.console import Console, speak_for
-from sf.errors import ExitCode, InternalError, LearnerLost, SfError
+from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.machine.limits import as_refusal, refusals_told
 from sf.machine.rank import rank_of
@@ -31,7 +31,7 @@ from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
 from sf.run.callbacks import Callbacks
-from sf.run.children import Processes
+from sf.run.children import UNKILLABLE, Processes
 from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
 from sf.run.serial import SerialRoles
@@ -180,8 +180,10 @@ def run(
         session.callbacks = Callbacks()  # it would only be raised again
     session.say_why_it_ends(reason)
     problems = roles.stop(signals)
-    if shared.rank.is_first:
-        collect_all_leftovers(experiment.path)
+    if shared.rank.is_first and not any(UNKILLABLE in problem for problem in problems):
+        with contextlib.suppress(OSError, CheckpointError):  # another run may have the directory by now
+            experiment.owner.expect_unchanged()
+            collect_all_leftovers(experiment.path)
     if error is None and problems:
         if signals.is_urgent:
             # Also where the run had a reason of its own to end, because nothing of it was saved.

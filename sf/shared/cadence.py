@@ -28,18 +28,24 @@ class Timer:
 class Thinning:
     """Due after a fortieth of the time since the beginning: ever more rarely, up to an interval.
 
-    So a run has about a hundred points, whether it takes seconds or days, and few of them for each second of its time.
+    So a run of seconds has some ten points, one of an hour two hundred and more, and each costs little of its time.
     """
 
-    def __init__(self, least_s: float = 0.0) -> None:
-        """Begins with the first question. No two points are nearer than `least_s`."""
-        self.least_s = least_s
-        self.began_s = math.nan
-        self.last_s = -math.inf
-        """When the last point was made; set it to put the next one off."""
+    def __init__(self, began_s: float | None = None) -> None:
+        """Begins now, or with the first question; at once there is something to show in the second case only."""
+        self._began_s = began_s
+        self._last_s = -math.inf if began_s is None else began_s
 
-    def is_due(self, now_s: float, most_s: float) -> bool:
-        """Whether the last point is long enough ago; `most_s` always is."""
-        if math.isnan(self.began_s):
-            self.began_s = now_s
-        return now_s - self.last_s >= min(most_s, max(self.least_s, SHARE * (now_s - self.began_s)))
+    def is_due(self, now_s: float, most_s: float, least_s: float = 0.0, share: float = SHARE) -> bool:
+        """Whether the last point is long enough ago: `most_s` always is, and less than `least_s` never."""
+        if self._began_s is None:
+            self._began_s = now_s
+        return now_s - self._last_s >= min(most_s, max(least_s, share * (now_s - self._began_s)))
+
+    def made(self, now_s: float) -> None:
+        """Says that there is a point of this moment."""
+        self._last_s = now_s
+
+    def forget(self) -> None:
+        """Makes the next question due."""
+        self._last_s = -math.inf

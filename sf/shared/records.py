@@ -237,6 +237,8 @@ class EpisodeRing:
 
     def _column(self, name: str) -> int | None:
         """Of a metric; None for one more than there are columns, which is told."""
+        if name not in self._names:
+            self._read_names(MOST_METRICS)  # the workers of a serial run share a ring
         if name in self._names:
             return self._names.index(name)
         if len(self._names) == MOST_METRICS:

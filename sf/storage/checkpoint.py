@@ -190,6 +190,21 @@ def has_score(data: Mapping[str, Any], description: Mapping[str, Any]) -> bool:
     return bool(before == now)
 
 
+def remove_older(directory: Path) -> None:
+    """Removes all checkpoints but the newest one that is whole; all stay if none is."""
+    there = list_checkpoints(directory)
+    newest = next((path for path in reversed(there) if _is_whole(path)), None)
+    for path in there if newest else []:
+        if path != newest:
+            _remove(path)
+
+
+def remove_all(directory: Path) -> None:
+    """Removes every checkpoint in a directory."""
+    for path in list_checkpoints(directory):
+        _remove(path)
+
+
 def list_checkpoints(directory: Path) -> list[Path]:
     """Everything named like a checkpoint, oldest version first, not verified; links and other names do not count."""
     found = []

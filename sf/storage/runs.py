@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sf.errors import ExitCode
+from sf.errors import ExitCode, ExperimentError
 from sf.storage.experiment import MARKER, errors_told
 
 State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
@@ -59,26 +59,25 @@ def remove(run: Run) -> bool:
 
 
 def prune(run: Run) -> int | None:
-    """Removes all checkpoints but the newest and the best one of each policy; returns the bytes, None if in use."""
-    from sf.storage.checkpoint import MILESTONES, list_checkpoints
+    """Removes all checkpoints but the newest whole one and the best one; returns the bytes, None for a run in use."""
+    from sf.storage.checkpoint import MILESTONES, remove_all, remove_older
     from sf.storage.leftovers import collect_leftovers
 
     with _locked(run.path) as is_ours:
         if not is_ours:
             return None
-        freed = 0
+        before = _size(run.path)[0]
         for directory in run.path.glob("checkpoint_p*"):
-            for path in [*list_checkpoints(directory)[:-1], *list_checkpoints(directory / MILESTONES)]:
-                freed += _size(path)[0]
-                shutil.rmtree(path)
+            remove_older(directory)
+            remove_all(directory / MILESTONES)
             collect_leftovers(directory)
-        return freed
+        return before - _size(run.path)[0]
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
     """Holds the lock of a run for a while; False where a living run has it."""
-    with errors_told(path.absolute()), (path / MARKER).open("r+b") as marker:
+    with errors_told(path.absolute()), (path / MARKER).open("rb") as marker:
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,27 +88,29 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _read(path: Path) -> Run:
     config, summary = _json(path / "config.json"), _json(path / "summary.json")
-    env = config.get("run", {}).get("env", "?") if config else "?"
+    run = config.get("run")
+    env = run.get("env", "?") if isinstance(run, dict) else "?"
     point = _newest_point(path / "metrics.jsonl")
-    policies = summary.get("policies") or [{}]
+    policies = summary.get("policies")
+    policies = policies if isinstance(policies, list) and policies and isinstance(policies[0], dict) else [{}]
     num_bytes, changed_s = _size(path)
     return Run(
         path=path,
         env=str(env),
-        frames=int(summary.get("frames", point.get("frames", 0))),
-        score=policies[0].get("reward", point.get("reward/reward")),
-        state=_state(path, config, summary),
+        frames=_number(summary.get("frames")) or _number(point.get("frames")) or 0,
+        score=_number(policies[0].get("reward")) or _number(point.get("reward/reward")),
+        state=_state(path, bool(config or point or any(path.glob("checkpoint*"))), summary),
         num_bytes=num_bytes,
         changed_s=changed_s,
     )
 
 
-def _state(path: Path, config: dict[str, Any], summary: dict[str, Any]) -> State:
-    with _locked(path) as is_ours:
+def _state(path: Path, has_begun: bool, summary: dict[str, Any]) -> State:
+    with suppress(ExperimentError), _locked(path) as is_ours:  # another user's cannot be opened
         if not is_ours:
             return "running"
     if not summary:
-        return "killed" if config else "empty"
+        return "killed" if has_begun else "empty"
     code = summary.get("exit_code")
     return "ended" if code == ExitCode.FINISHED else "stopped" if code in STOPPED else "failed"
 
@@ -144,6 +145,11 @@ def _size(path: Path) -> tuple[int, float]:
             num_bytes += status.st_size
             newest_s = max(newest_s, status.st_mtime)
     return num_bytes, newest_s
+
+
+def _number(value: Any) -> Any:
+    """None for what is no number."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _json(path: Path) -> dict[str, Any]:

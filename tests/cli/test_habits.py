@@ -40,6 +40,12 @@ def config(*words: str) -> Config:
         (["--train_for_env_steps", "2.5e5"], "run", "train_for_env_steps", 250_000),
         (["--train_for_env_steps=1_000"], "run", "train_for_env_steps", 1000),
         (["--device=cuda"], "run", "device", "gpu"),
+        (
+            ["--device=auto"],
+            "run",
+            "device",
+            "gpu" if Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists() else "cpu",
+        ),
         (["--learning_rate=1e-3"], "learner", "learning_rate", 1e-3),
         (["--stop_at_reward", "-250"], "run", "stop_at_reward", -250.0),
         (["--encoder_mlp_layers", "32", "16"], "model", "encoder_mlp_layers", (32, 16)),
@@ -86,6 +92,10 @@ def test_runs_are_named_without_a_flag(tmp_path: Path) -> None:
     assert read("--deterministic", "one").experiment == ("one",)
     assert read("--deterministic", "one").deterministic
     assert read(str(policy), "one").policy == (str(policy),)
+    inside = read("runs/one", "runs/two")
+    assert (inside.experiment, inside.train_dir) == (("one", "two"), str(Path("runs").absolute()))
+    with pytest.raises(UsageError, match="lie in several directories"):
+        read("runs/one", "others/two")
     enjoy = parse(EnjoyConfig, ["--num_episodes", "3", "one", "--overlay"], "sf-enjoy", "", (), runs="experiment")
     assert (enjoy.experiment, enjoy.num_episodes, enjoy.overlay) == ("one", 3, True)
     with pytest.raises(UsageError, match=r"One run is expected, found 2: one, two\. Give one of them"):
@@ -117,6 +127,33 @@ def test_a_file_has_flags_and_those_of_the_command_line_come_first(tmp_path: Pat
     assert train.parse_config(["--config", str(again)]) == read, "as a run has it in its directory"
 
 
+def test_the_file_of_a_run_does_not_lead_to_its_directory(tmp_path: Path) -> None:
+    """Nor to its seed, nor does it delete what is there."""
+    own = config(
+        "--experiment=mine", "--restart_behavior=overwrite", "--seed=3", f"--train_dir={tmp_path}", "--gamma=0.5"
+    )
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(own.to_json()))
+    read = train.parse_config([f"--config={file}"])
+    assert (read.learner.gamma, read.run.env) == (0.5, "CartPole-v1")
+    assert (read.run.experiment, read.run.train_dir) == ("CartPole-v1", "train_dir")
+    assert (read.run.restart_behavior, read.run.seed) == ("resume", None)
+    with pytest.raises(UsageError, match="has all flags, so --preset changes none of them"):
+        train.parse_config([f"--config={file}", "--preset=classic"])
+
+
+def test_switches_meet_their_flags_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("async_rl = true\nserial_mode = false")
+    read = config(f"--config={file}", "--no-async_rl", "--serial_mode")
+    assert (read.run.async_rl, read.run.serial_mode) == (False, True)
+    with pytest.raises(SystemExit):
+        config("--no-async_rl", "--seed=None", '--env_kwargs={"name": "\U0001f600"}', f"--save_config={file}")
+    again = train.parse_config([f"--config={file}"])
+    assert (again.run.async_rl, again.run.seed) == (False, None)
+    assert again.run.env_arguments == {"name": "\U0001f600"}
+
+
 @pytest.mark.parametrize("suffix", ["toml", "json"])
 def test_a_file_that_was_written_starts_the_same(
     tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
@@ -134,7 +171,7 @@ def test_a_file_that_was_written_starts_the_same(
 @pytest.mark.parametrize(
     ("text", "name", "told"),
     [
-        ("gamma = 0.9\nlr = 1", "a.toml", "has what is no flag: 'lr'. It is called --learning_rate here"),
+        ("gamma = 0.9\nlr = 1", "a.toml", "has an unknown flag: 'lr'. It is called --learning_rate here"),
         ("gamma 0.9", "a.toml", "is no TOML"),
         ("[1]", "a.json", "must hold names and values, found list"),
         ('{"gamma": "high"}', "a.json", "--gamma=high must be a number"),

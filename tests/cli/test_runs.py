@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sf.cli.runs import in_bytes, in_time, main
+from sf.storage import checkpoint
+from sf.storage.checkpoint import list_checkpoints
 from sf.storage.experiment import MARKER
 from sf.storage.runs import runs_in
 
@@ -29,9 +32,7 @@ def run_of(
     (path / "config.json").write_text(json.dumps({"run": {"env": env}}))
     for version in VERSIONS:
         for folder in (path / "checkpoint_p0", path / "checkpoint_p0" / "best")[: 2 if version == 100 else 1]:
-            checkpoint = folder / f"checkpoint_{version:09d}_{10 * version}"
-            checkpoint.mkdir()
-            (checkpoint / "tensors.safetensors").write_bytes(bytes(50_000))
+            checkpoint.save(folder, version, 10 * version, {"weights": torch.zeros(12_500)}, {"is_trained": True})
     points: list[dict[str, Any]] = [{"policy_id": 0, "frames": 10}, {"policy_id": 0, "frames": frames}]
     if reward is not None:
         points[0]["reward/reward"] = reward
@@ -65,14 +66,15 @@ def test_the_table_has_each_run_with_its_state(train_dir: Path, capsys: pytest.C
     with (train_dir / "stopped" / MARKER).open("r+b") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX)
         assert main([f"--train_dir={train_dir}", "--sort=name"]) == 0
-    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()}
+    text = re.sub(r"20\d kB", "SIZE", capsys.readouterr().out)
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines()}
     assert rows.pop("run") == "environment frames score state size age"
     assert rows == {
         "begun": "? 0 - empty 0 B 0 s",
-        "failed": "Pendulum-v1 1,000 - failed 200 kB 30 s",
-        "killed": "Pendulum-v1 5,000 -900.500 killed 200 kB 5 d",
-        "pole": "CartPole-v1 111,865 475.250 ended 200 kB 2 h",
-        "stopped": "CartPole-v1 1,000 20.000 running 200 kB 7 min",
+        "failed": "Pendulum-v1 1,000 - failed SIZE 30 s",
+        "killed": "Pendulum-v1 5,000 -900.500 killed SIZE 5 d",
+        "pole": "CartPole-v1 111,865 475.250 ended SIZE 2 h",
+        "stopped": "CartPole-v1 1,000 20.000 running SIZE 7 min",
     }
     assert {run.name: run.state for run in runs_in(train_dir)}["stopped"] == "stopped"
 
@@ -98,10 +100,34 @@ def test_pruning_leaves_what_a_resume_and_an_evaluation_need(
     train_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([f"--train_dir={train_dir}", "pole", "--prune", "--yes"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "100 kB are free."
+    assert capsys.readouterr().out.splitlines()[-1] == "101 kB are free."
     left = sorted(path.parent.name for path in (train_dir / "pole").rglob("tensors.safetensors"))
     assert left == ["checkpoint_000000100_1000", "checkpoint_000000300_3000"], "the best one and the newest"
     assert len(list((train_dir / "killed").rglob("tensors.safetensors"))) == 4
+
+
+def test_pruning_keeps_the_checkpoint_that_a_resume_would_fall_back_to(tmp_path: Path) -> None:
+    path = run_of(tmp_path, "pole", "CartPole-v1", 1.0, 0)
+    newest = path / "checkpoint_p0" / f"checkpoint_{VERSIONS[-1]:09d}_{10 * VERSIONS[-1]}"
+    (newest / "tensors.safetensors").write_bytes(b"cut")
+    assert main([f"--train_dir={tmp_path}", "--prune", "--yes"]) == 0
+    assert [one.name for one in list_checkpoints(path / "checkpoint_p0")] == ["checkpoint_000000200_2000"]
+
+
+def test_runs_without_their_files_or_with_strange_ones_are_rows_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = run_of(tmp_path, "plan", "x", 3.0, None)
+    (plan / "config.json").unlink()
+    strange = run_of(tmp_path, "strange", "CartPole-v1", 2.5, None)
+    (strange / "summary.json").write_text('{"frames": null, "policies": {}, "exit_code": 0}')
+    ended = run_of(tmp_path, "ended", "CartPole-v1", 28.75, 0)
+    (ended / "summary.json").write_text('{"frames": 5, "policies": [{"reward": null}], "exit_code": 0}')
+    assert main([f"--train_dir={tmp_path}", "--sort=name"]) == 0
+    rows = {line.split()[0]: line.split()[2:5] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows == {
+        "ended": ["5", "28.750", "ended"], "plan": ["1,000", "3.000", "killed"], "strange": ["1,000", "2.500", "ended"],
+    }  # fmt: skip
 
 
 def test_a_run_that_goes_on_is_not_removed(train_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +144,7 @@ def test_a_run_that_goes_on_is_not_removed(train_dir: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--delete"], 2, "Delete 5 runs, 80. kB? There is no terminal to ask. Add --yes."),
+        (["--delete"], 2, "Delete 5 runs, 8.. kB? There is no terminal to ask. Add --yes."),
         (["--prune", "--delete"], 2, "Give one of them"),
         (["pol"], 4, "There is no run 'pol' in .*Did you mean pole?"),
         (["--sort=reward"], 2, "must be age"),

@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 from sf_envs.echo import TwoAgentEcho
 
+import sf
 from sf.config import ModelConfig
-from sf.envs import find_env, probe, register_env
+from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.contract import check_mask
 from sf.envs.masks import flat_mask
 from sf.errors import EnvError
@@ -58,6 +59,33 @@ class Masked(gymnasium.Env[Any, Any]):
         self.steps += 1
         observation, info = self._seen()
         return observation, 1.0, self.steps % 7 == 0, False, info
+
+
+class OfAPlayer(gymnasium.Env[Any, Any]):
+    """A method of the same name with another purpose."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(4)
+
+    def action_masks(self, player: int) -> Any:
+        raise AssertionError(player)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class AllAllowed(OfAPlayer):
+    def action_masks(self) -> Any:  # type: ignore[override]
+        return None
+
+
+def test_a_method_that_wants_to_know_more_is_no_mask_and_none_allows_everything() -> None:
+    assert not probe(EnvSource("player", {}, OfAPlayer)).mask_from_info
+    assert probe(EnvSource("all", {}, AllAllowed)).mask_from_info
+    observation, _ = sf.MaskFromInfo(AllAllowed()).reset()
+    assert observation["action_mask"].tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("where", ["info", "observation", "method"])

@@ -15,6 +15,8 @@ from gymnasium import spaces
 import sf
 from sf.console import Console
 from sf.envs.metrics import EpisodeMetrics
+from sf.envs.statistics import kept
+from sf.monitor.episodes import EpisodeWindows
 from sf.shared.records import Episode
 from tests.helpers.commands import run
 from tests.helpers.events import read_events
@@ -63,7 +65,7 @@ gymnasium.register("Keys-v0", f"{__name__}:Keys")
         ({"is_success": True}, {"success": 1.0}),
         ({"is_success": np.float32(0.0), "metrics": {"keys": 1}}, {"keys": 1.0, "success": 0.0}),
         ({"episode_extra_stats": {"kills": 7}, "metrics": {"kills": 8}}, {"kills": 8.0}),
-        ({"metrics": {"unknown": None, "nan": float("nan"), "inf": float("inf")}}, {"inf": float("inf")}),
+        ({"metrics": {"unknown": None, "nan": float("nan"), }}, {}),
         ({"metrics": None, "success": 1}, {}),
     ],
 )  # fmt: skip
@@ -80,6 +82,10 @@ def test_metrics_are_numbers_by_name(
         ({"metrics": {"keys": "many"}}, "info['metrics']['keys'] is a str, expected a number."),
         ({"metrics": {"keys": [1, 2]}}, "info['metrics']['keys'] is a list, expected a number."),
         ({"metrics": {"keys": object()}}, "info['metrics']['keys'] is a object, expected a number."),
+        ({"metrics": {"keys": float("inf")}}, "info['metrics']['keys'] is inf, expected a finite number."),
+        ({"metrics": {"keys": 10**400}}, "info['metrics']['keys'] is a int, expected a number."),
+        ({"metrics": {"keys": [[1], [2, 3]]}}, "info['metrics']['keys'] is a list, expected a number."),
+        ({"metrics": {"a\0": 1.0}}, "has a name that is no text of at most 48 bytes."),
         ({"metrics": {3: 1.0}}, "info['metrics'][3] has a name that is no text of at most 48 bytes."),
         ({"metrics": {"x" * 49: 1.0}}, "has a name that is no text of at most 48 bytes."),
         ({"metrics": [1.0]}, "info['metrics'] is a list, expected a dict of numbers."),
@@ -91,7 +97,7 @@ def test_what_is_no_metric_is_told_once_and_left_out(
 ) -> None:
     metrics = EpisodeMetrics(Console())
     for _ in range(3):
-        assert metrics.read(info) == {}
+        assert metrics.read(kept(info)) == {}
     said = capsys.readouterr().out
     assert said.count("Warning: ") == 1
     assert f"{told} It is left out of the metrics." in said
@@ -152,6 +158,12 @@ def test_a_score_that_no_episode_has_is_told(tmp_path: Path) -> None:
     refused = run(tmp_path, *SHORT, "--score=success")
     assert refused.code == 2
     assert "score=success must be reward, or env/NAME" in refused.err
+
+
+def test_sums_beyond_the_largest_number_end_nothing() -> None:
+    windows = EpisodeWindows(1, 100)
+    windows.add([Episode(0, 1.0, 1, 1.0, {"huge": 1.7e308})] * 2)
+    assert windows.scalars(0)["env/huge"] == float("inf")
 
 
 def test_callbacks_see_the_metrics_of_each_episode(tmp_path: Path) -> None:

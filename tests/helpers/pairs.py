@@ -127,7 +127,7 @@ class Pair:
         generator.set_state(torch.get_rng_state())  # from which both draw permutations
         self.published.clear()
         self.lab.told.clear()
-        self.learner.summaries.last_s = -math.inf
+        self.learner.summaries.forget()
         assert self.learner.step()
         expected = self.slow.train(dataset, lambda n: torch.randperm(n, generator=generator).tolist(), self.progress)
         self.num_datasets += 1

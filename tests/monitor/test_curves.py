@@ -124,7 +124,8 @@ def test_thinning_makes_about_a_hundred_points_of_seconds_and_of_days() -> None:
         thinning, points, now = Thinning(), 0, 50.0
         while now < 50.0 + seconds:
             if thinning.is_due(now, most_s=60.0):
-                points, thinning.last_s = points + 1, now
+                points += 1
+                thinning.made(now)
             now += step_s
         assert 70 <= points <= 250, (seconds, points)
 
@@ -170,6 +171,21 @@ def test_a_fault_has_a_curve_in_tensorboard_as_soon_as_it_has_happened(start: St
     assert curves["faults/restarts"] == [*((frames, 1.0) for frames in range(600, 1200, 100)), (1200, 0.0), (1200, 0.0)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["faults/restarts"] for line in lines] == [0.0] * 5 + [1.0] * 6 + [0.0] * 2, "the lines have all of it"
+
+
+def test_learners_that_speak_often_do_not_make_full_points_more_often_than_the_interval(
+    start: Start, tmp_path: Path
+) -> None:
+    run = start(experiment_summaries_interval=5)
+    for second in range(600):
+        run.monitor.train_summary(0, 100 * second, {"loss": 1.0})
+        run.go(1, lambda: [episode()])
+    run.finish()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    full = [line["frames"] for line in lines if "reward/reward" in line]
+    assert len([line for line in lines if "train/loss" in line]) == 600
+    assert all(second - first >= 500 for first, second in itertools.pairwise(full[:-2]) if first > 41_000)
+    assert len(full) < 250
 
 
 def test_timer_keeps_its_grid_and_leaves_out_what_was_missed() -> None:

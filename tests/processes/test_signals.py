@@ -249,7 +249,7 @@ def test_fault_e1_the_last_checkpoint_may_take_longer_than_the_time_to_end(
             signal.signal(number, handler)
     (saved,) = (Path(config.run.experiment_dir) / "checkpoint_p0").iterdir()
     assert saved.name.startswith("checkpoint_000000001")
-    assert "writes its last checkpoint. Another Ctrl-C gives it up." in capfd.readouterr().out
+    assert "writes its last checkpoint. Two Ctrl-C would break it off." in capfd.readouterr().out
 
 
 def test_fault_e3_storm_of_signals(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a10_zero_lag_a2c(tmp_path: Path) -> None:
 
     def spy(batch: Batch) -> None:
         samples_at_step.append(int(inference.record["samples"]))
-        learner.summaries.last_s = -np.inf
+        learner.summaries.forget()
         train(batch)
         summaries.append(learner.update.summary())
 

@@ -60,6 +60,16 @@ def test_metrics_of_episodes_have_columns_in_the_order_in_which_their_names_come
     assert [dict(episode.metrics) for episode in reader.new_episodes()] == [{"more": 1.0, "keys": 2.0}]
 
 
+def test_workers_of_a_serial_run_share_the_columns_of_a_ring() -> None:
+    arena = Arena(record_fields(1, 1, 1))
+    first, second, reader = (EpisodeRing(arena, 0) for _ in range(3))
+    for value in (1.0, 2.0):
+        first.append(Episode(0, 0.0, 1, 0.0, {"small": value}))
+        second.append(Episode(0, 0.0, 1, 0.0, {"large": 1000 * value}))
+    found = [dict(episode.metrics) for episode in reader.new_episodes()]
+    assert found == [{"small": 1.0}, {"large": 1000.0}, {"small": 2.0}, {"large": 2000.0}]
+
+
 def test_a_metric_of_one_episode_in_a_hundred_is_not_lost() -> None:
     arena = Arena(record_fields(1, 1, 1))
     writer, reader = EpisodeRing(arena, 0), EpisodeRing(arena, 0)
