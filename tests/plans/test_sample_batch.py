@@ -23,6 +23,11 @@ def test_d14_concat_slice_rows_columns_and_count() -> None:
     assert [part["a"].tolist() for part in both.timeslices(2)] == [[1, 2], [3, 4], [5]]
 
 
+def test_d14_columns_are_given_as_dicts_take_them() -> None:
+    batch = SampleBatch({"obs": [1.0, 2.0]}, rewards=[3.0, 4.0])
+    assert {name: column.tolist() for name, column in batch.items()} == {"obs": [1.0, 2.0], "rewards": [3.0, 4.0]}
+
+
 def test_d14_shuffle_keeps_rows_together() -> None:
     batch = SampleBatch({"a": np.arange(50), "b": np.arange(50) * 2}).shuffle(np.random.default_rng(1))
     assert batch["a"].tolist() != list(range(50))

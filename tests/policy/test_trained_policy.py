@@ -287,6 +287,23 @@ def test_b31_memory_is_that_of_the_network(rnn_type: str, names: set[str], share
     assert torch.equal(state["hidden"][:, 1], last_hidden)
 
 
+def test_b31_the_distribution_of_one_observation_has_the_memory_of_one() -> None:
+    policy = TrainedPolicy(network(use_rnn=True))
+    step = policy.distribution(TimeStep.first(torch.zeros(3)), policy.get_initial_state())
+    assert step.state["hidden"].shape == policy.policy_state_spec["hidden"].shape
+    both = policy.distribution(TimeStep.first(torch.zeros(1, 3), 1), policy.get_initial_state(1))
+    torch.testing.assert_close(step.state["hidden"], both.state["hidden"][0])
+
+
+@pytest.mark.parametrize("bounds", ["scale", "clip"])
+def test_a_policy_of_a_run_keeps_its_actions_in_bounds_as_the_run_did(tmp_path: Path, bounds: Any) -> None:
+    lab = make_lab(tmp_path, "Pendulum-v1", action_bounds=bounds)
+    lab.build("learner-0").close()
+    policy = sf.load_policy(lab.config.run.experiment_dir)
+    assert isinstance(policy, TrainedPolicy)
+    assert policy.action_bounds == bounds
+
+
 @pytest.mark.parametrize("model", [{}, {"use_rnn": True, "rnn_type": "lstm"}])
 def test_b26_the_plain_loop(model: dict[str, Any]) -> None:
     env = gymnasium.make("CartPole-v1")

@@ -374,6 +374,14 @@ def test_episodes_report_raw_returns_whatever_is_trained_on(tmp_path: Path) -> N
     assert set(copies[0]["rewards"].ravel().tolist()) == {0.5, 1.0}
 
 
+def test_rewards_are_clipped_on_both_sides(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Counter", reward_scale=2.0, reward_clip=1.5)
+    worker = lab.build("rollout-0")
+    rewards = np.array([[-4.0, -0.5, 0.25, 3.0]], np.float32)
+    worker.groups[0]._shape(rewards)
+    assert rewards.tolist() == [[-1.5, -1.0, 0.5, 1.5]]
+
+
 class EndsWithinReset(gymnasium.Env[Any, Any]):
     """Ends a trajectory early in every second step; its episode then ends within the reset."""
 
