@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,7 +175,7 @@ def refusals(description: Description, varied: Mapping[str, Any], check: Check) 
 
 def _probes(span: Span) -> list[Any]:
     """The ends of a range, and a number between them that a flag of whole numbers refuses."""
-    between = [] if span.integer else [(span.low + span.high) / 2]
+    between = [] if span.integer else [span.low + (span.high - span.low) / math.pi]
     return [span.rounded(each) for each in (span.low, span.high, *between)]
 
 

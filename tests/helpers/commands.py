@@ -186,8 +186,11 @@ def running(
     path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT
 ) -> contextlib.AbstractContextManager[Running]:
     """Starts a command of sf, see `started`; a training has the name that the tests look for if it is given none."""
-    if module == "sf.cli.train" and not any(word.startswith(("--experiment", "--help")) for word in arguments):
+    names = [word for word in arguments if word.startswith("--experiment=")]
+    if module == "sf.cli.train" and not names and "--help" not in arguments:
         arguments = (*arguments, NAME)
+    if len(names) > 1:
+        arguments = tuple(word for word in arguments if word != NAME)
     return started(path, sys.executable, "-m", module, *arguments, python_path=python_path)
 
 
