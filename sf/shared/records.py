@@ -61,10 +61,13 @@ FIRST_STEP_S = "records/first_step_s"
 """Name of the shared word [1] with the moment when the first step of the run began, by `perf_counter`; nan until then.
 Before it no time is accounted for: environments are made, and networks are compiled."""
 METRICS, METRIC_NAMES = "records/metrics", "records/metric_names"
-"""Numbers of the environments' own of the last episodes of each worker, and the names of the columns."""
+"""Numbers of the environments' own of the last episodes of each worker, behind them how many columns there were at the
+time, and the names of the columns."""
 MOST_METRICS, NAME_BYTES = 32, 48
-NUM_COLUMNS = 5
-"""Policy, return, length, true objective, and how many columns of metrics there were at the time."""
+METRICS_KEPT = 256
+"""Episodes per worker with metrics, of which the newer half is read: where more end between two polls, some of them."""
+NUM_COLUMNS = 4
+"""Policy, return, length and true objective."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 
@@ -89,7 +92,7 @@ def record_fields(
         LAG_COUNTS: Field((learners_per_policy, num_policies, LAGS_COUNTED + 1), "int64"),
         "episodes": Field((num_workers, EPISODES_KEPT, NUM_COLUMNS), "float64", float("nan")),
         "episodes/count": Field((num_workers,), "int64"),
-        METRICS: Field((num_workers, EPISODES_KEPT, MOST_METRICS), "float64"),
+        METRICS: Field((num_workers, METRICS_KEPT, MOST_METRICS + 1), "float64"),
         METRIC_NAMES: Field((num_workers, MOST_METRICS, NAME_BYTES), "uint8"),
     }
 
@@ -225,14 +228,15 @@ class EpisodeRing:
     def append(self, episode: Episode) -> None:
         """Writer: adds one episode."""
         count = int(self._count[0])
-        place = count % EPISODES_KEPT
+        row = self._metrics[count % METRICS_KEPT]
         if episode.metrics:
             columns = {name: self._column(name) for name in episode.metrics}
-            self._metrics[place] = math.nan
+            row[:] = math.nan
             for name, value in episode.metrics.items():
                 if (column := columns[name]) is not None:
-                    self._metrics[place, column] = value
-        self._episodes[place] = *episode[:4], len(self._names) if episode.metrics else 0
+                    row[column] = value
+        row[-1] = len(self._names) if episode.metrics else 0
+        self._episodes[count % EPISODES_KEPT] = episode[:NUM_COLUMNS]
         self._count[0] = count + 1
 
     def _column(self, name: str) -> int | None:
@@ -271,19 +275,17 @@ class EpisodeRing:
         count = int(self._count[0])
         start = max(self._read, count - EPISODES_KEPT // 2)  # the writer may be overwriting the oldest half meanwhile
         self.unread += start - self._read
-        places = np.arange(start, count) % EPISODES_KEPT
-        rows = self._episodes[places].tolist()
-        num_names = int(max((row[4] for row in rows), default=0))
-        metrics = self._metrics[places] if num_names else None
-        self._read_names(num_names)
+        numbers = np.arange(start, count)
+        rows = self._episodes[numbers % EPISODES_KEPT].tolist()
+        metrics = self._metrics[numbers[-(METRICS_KEPT // 2) :] % METRICS_KEPT]
+        self._read_names(int(metrics[:, -1].max(initial=0)))
         self._read = count
+        without = [NO_METRICS] * (len(rows) - len(metrics))
+        named = [*without, *(self._named(row[:-1], int(row[-1])) if row[-1] else NO_METRICS for row in metrics)]
         return [
-            Episode(
-                int(policy), reward, int(length), objective,
-                self._named(metrics[index], int(columns)) if metrics is not None and columns > 0 else NO_METRICS,
-            )
-            for index, (policy, reward, length, objective, columns) in enumerate(rows)
-        ]  # fmt: skip
+            Episode(int(policy), reward, int(length), objective, own)
+            for (policy, reward, length, objective), own in zip(rows, named, strict=True)
+        ]
 
     def _named(self, values: Array, columns: int) -> dict[str, float]:
         pairs = zip(self._names[:columns], values[:columns].tolist(), strict=False)  # a resumed run has lost the names
