@@ -253,8 +253,14 @@ def expect_exact_ledger(path: Path, finished: Finished) -> dict[str, Any]:
 
 
 def version_of(command: Running) -> int:
-    """The newest that its console or its curves name, 0 before the first one; curves have a point every two seconds."""
+    """The newest that its console or its curves name, 0 before the first one."""
     told = [int(version) for version in re.findall(r"policy_version (\d+)", command.out)[-1:]]
+    return max(*told, version_in_curves(command), 0)
+
+
+def version_in_curves(command: Running) -> int:
+    """The newest of this start, whose first point comes after all roles are built."""
+    told = []
     for curves in command.out_file.parent.glob("train_dir/*/metrics.jsonl"):
         for line in curves.read_text().splitlines():
             point = json.loads(line) if line.endswith("}") else {}  # the last one may not be complete
@@ -264,11 +270,15 @@ def version_of(command: Running) -> int:
 
 
 def wait_for_training(command: Running) -> None:
-    """Until all roles of the run are built, which its first report shows, and a policy has learned.
+    """Until all roles of the run are built, which its first point or report shows, and a policy has learned.
 
     A learner may have learned thousands of times from one worker before another one has begun.
     """
-    command.wait_for(lambda: "Fps is" in command.out and version_of(command) > 0, "training")
+
+    def learns() -> bool:
+        return version_in_curves(command) > 0 or ("Fps is" in command.out and version_of(command) > 0)
+
+    command.wait_for(learns, "training")
 
 
 def wait_for_more(command: Running) -> None:
