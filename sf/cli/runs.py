@@ -112,7 +112,7 @@ def _remove(config: RunsConfig, runs: Sequence[Run]) -> None:
     """After a question, unless the user has answered it.
 
     Raises:
-        UsageError: there is nobody to ask.
+        UsageError: standard input is no terminal, so the question has no answer.
     """
     from sf.storage.runs import prune, remove
 

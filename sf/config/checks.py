@@ -83,6 +83,7 @@ def _shown(value: object) -> str:
 
 
 def _names(config: Config) -> list[str]:
+    """Texts of the run that name something, and their form."""
     run, problems = config.run, []
     if not run.env.strip() or "\0" in run.env:
         problems.append(f"env={run.env!r} must be the id of an environment, for example --env=CartPole-v1.")
@@ -95,18 +96,18 @@ def _names(config: Config) -> list[str]:
         problems.append(f"train_dir={run.train_dir!r} must be a path, for example --train_dir=train_dir.")
     if not re.fullmatch("reward|env/.+", run.score):
         problems.append(f"score={run.score} must be reward, or env/NAME for a number of the environment's own.")
+    bound = config.learner.bound_policy_lag
+    if isinstance(bound, str) and not BATCHES.fullmatch(bound):
+        problems.append(
+            f"bound_policy_lag={bound} must be an integer, which counts optimizer steps, or a number of batches like "
+            "2b."
+        )
     return problems + env_kwargs_problems(run.env_kwargs)
 
 
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
     envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
-    bound = learner.bound_policy_lag
-    if isinstance(bound, str) and not BATCHES.fullmatch(bound):
-        problems.append(
-            f"bound_policy_lag={bound} must be an integer, which counts optimizer steps, or a number of batches like "
-            "2b."
-        )
     if envs is not None and splits is not None and splits > 0 and envs % splits:
         near = " or ".join(str(n) for n in (envs // splits * splits, (envs // splits + 1) * splits) if n)
         problems.append(

@@ -181,9 +181,7 @@ def run(
     session.say_why_it_ends(reason)
     problems = roles.stop(signals)
     if shared.rank.is_first and not any(UNKILLABLE in problem for problem in problems):
-        with contextlib.suppress(OSError, CheckpointError):  # another run may have the directory by now
-            experiment.owner.expect_unchanged()
-            collect_all_leftovers(experiment.path)
+        _collect_leftovers(experiment)
     if error is None and problems:
         if signals.is_urgent:
             # Also where the run had a reason of its own to end, because nothing of it was saved.
@@ -207,6 +205,13 @@ def run(
     if error is not None:
         raise error
     return Outcome(code, why)
+
+
+def _collect_leftovers(experiment: Experiment) -> None:
+    """Removes checkpoints that were begun, unless another run has the directory by now."""
+    with contextlib.suppress(OSError, CheckpointError):
+        experiment.owner.expect_unchanged()
+        collect_all_leftovers(experiment.path)
 
 
 def _note_start(experiment: Experiment, config: Config) -> None:
