@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from sf.bench.timings import VERSIONS
-from sf.learner.update import StepReport
+from sf.learner.training import StepReport
 from sf.learner.worker import Learner
 from sf.shared.arena import Arena
 

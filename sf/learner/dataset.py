@@ -58,6 +58,10 @@ class Transitions:
 
         return Transitions(observations=taken(self.observations), extra=taken(self.extra), **taken(self.columns()))
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All columns by name."""
+        return {**self.columns(), **self.extra, **{f"observations.{name}": x for name, x in self.observations.items()}}
+
     def columns(self) -> dict[str, Tensor]:
         """The columns that every algorithm has, without the observations."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_SEVERAL_TENSORS}

@@ -1,4 +1,4 @@
-"""Adam on the flat parameter vector."""
+"""Adam on one flat vector of parameters."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from sf.config import LearnerConfig
 from sf.policy import ActorCritic
 
 
-class FlatAdam:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) for the one vector of parameters of a policy.
+class Adam:
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) for one vector of parameters.
 
     The operation of `torch.optim.Adam(fused=True)`, which passes over the vectors once. The class itself is left out,
     because its constructor imports 800 modules of the compiler: 1.9 s and 78 MB.
     """
 
-    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
-        self._parameters, self._gradient = policy.flat_parameters, policy.flat_gradient
-        self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
+    def __init__(
+        self, parameters: Tensor, gradient: Tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
+    ) -> None:
+        self._parameters, self._gradient = parameters, gradient
+        self.beta1, self.beta2, self.eps = beta1, beta2, eps
         self.num_steps = 0
         self._step_number = torch.zeros((), device=self._gradient.device)
         self.exp_avg = torch.zeros_like(self._gradient)
@@ -35,6 +37,15 @@ class FlatAdam:
             [self._parameters], [self._gradient], [self.exp_avg], [self.exp_avg_sq], [], [self._step_number],
             lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps, weight_decay=0.0, amsgrad=False, maximize=False,
         )  # fmt: skip
+
+
+class FlatAdam(Adam):
+    """Adam for the parameters of a policy, with the settings of the learner."""
+
+    def __init__(self, policy: ActorCritic, config: LearnerConfig) -> None:
+        super().__init__(
+            policy.flat_parameters, policy.flat_gradient, config.adam_beta1, config.adam_beta2, config.adam_eps
+        )
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> Tensor:

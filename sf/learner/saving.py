@@ -16,8 +16,7 @@ from sf.config import Config
 from sf.console import Console
 from sf.errors import CheckpointError, ResourceError
 from sf.learner.changes import algorithm_named_in, notes_on_changes, refused_changes
-from sf.learner.dataset import Transitions
-from sf.learner.update import Update
+from sf.learner.training import Training
 from sf.shared.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
@@ -36,7 +35,7 @@ class Saver:
     """Saves and restores one learner: policy, optimizer, statistics, schedule, counters, random state."""
 
     def __init__(
-        self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Update, world_size: int = 1
+        self, owner: Owner, policy_id: int, config: Config, info: EnvInfo, update: Training, world_size: int = 1
     ):
         self.directory, self.update = owner.checkpoints(policy_id), update
         self._owner, self._policy_id = owner, policy_id
@@ -189,18 +188,12 @@ class Saver:
             self.best_reward = request.reward
         return CheckpointSaved(policy_id, request.kind, str(path), version)
 
-    def keep_for_a_look(self, minibatch: Transitions) -> str:
-        """Writes transitions that broke the training, no more than a few; returns where they are, for the user."""
+    def keep_for_a_look(self, minibatch: Mapping[str, torch.Tensor]) -> str:
+        """Writes columns [N, ...] that broke the training, a few rows of each; returns where they are, for the user."""
         path = self.directory / "non_finite_minibatch.safetensors"
-        some = minibatch.take(torch.arange(min(len(minibatch), MOST_KEPT), device=minibatch.actions.device))
-        tensors = {
-            **some.columns(),
-            **some.extra,
-            **{f"observations.{k}": leaf for k, leaf in some.observations.items()},
-        }
         try:
             self._owner.expect_unchanged()
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+            save_file({name: column[:MOST_KEPT].detach().cpu().clone() for name, column in minibatch.items()}, path)
         except (OSError, SafetensorError, CheckpointError) as error:
             return f"Their minibatch could not be written to {path}: {error}."
         return f"The last minibatch is in {path}."

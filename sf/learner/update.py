@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ReplayConfig
-from sf.errors import CheckpointError, ConfigError, InternalError
+from sf.errors import ConfigError, InternalError
 from sf.learner import metrics
 from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
@@ -28,57 +27,26 @@ from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
 from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
 from sf.learner.minibatches import Selection
-from sf.learner.optimizer import FlatAdam, clip_gradient
+from sf.learner.optimizer import clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
 from sf.learner.replayed import ReplayedMinibatches
-from sf.learner.reward_scaling import RewardScaling
-from sf.learner.schedules import learning_rate
-from sf.learner.statistics import Statistics
+from sf.learner.training import StepReport, Training
 from sf.learner.trial import loss_terms_of
-from sf.nets.distributions import Categorical
 from sf.policy import ActorCritic, Evaluation
 from sf.shared.arena import Array
-from sf.shared.records import LAGS_COUNTED
-from sf.storage.differences import tensor_differences
-
-__all__ = ["Batch", "StepReport", "Update"]
 
 log = logging.getLogger(__name__)
 
 RATIO_TOLERANCE = 1e-5
 """Of row C36; actions of very many columns may be off by the rounding of their log-probability."""
 ROUNDING = 4 * torch.finfo(torch.float32).eps
-MOST_SKIPPED_IN_A_ROW = 10
 NO_REPLAY = ReplayConfig()
 
 
-class NonFiniteGradient(InternalError):
-    """Gradients were not finite again and again; `minibatch` is the last one."""
-
-    def __init__(self, message: str, minibatch: Transitions) -> None:
-        super().__init__(message)
-        self.minibatch = minibatch
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """One optimizer step; lag is the version before the step minus the version that acted."""
-
-    version: int
-    """Optimizer steps done, this one included."""
-    lag_min: float
-    lag_avg: float
-    lag_max: float
-    lag_while_acting: float
-    """The part of `lag_avg` that came up while the trajectories were being collected; 0 with replay."""
-    lag_since_begun: float
-    """The part of it that came up in steps on the same dataset; 0 with replay."""
-
-
-class Update:
-    """Trains a policy; owns the optimizer, the learning rate and the running statistics."""
+class Update(Training):
+    """Trains a policy on each batch, minibatch after minibatch, by the loss of an `Algorithm`."""
 
     def __init__(
         self,
@@ -102,15 +70,9 @@ class Update:
         Raises:
             ConfigError: the algorithm does not do what one has to do.
         """
-        self.policy, self.config, self.peers = policy, config, peers
-        self.algorithm = PPO(config) if algorithm is None else algorithm
+        super().__init__(policy, config, PPO(config) if algorithm is None else algorithm, num_streams, peers)
         self._loss_terms = loss_terms_of(self.algorithm, policy)
         self._network = propagation_through(policy, self.algorithm)
-        self._numbers = None if isinstance(policy.distribution, Categorical) else policy.distribution
-        """The distribution of actions, if some of them have a deviation."""
-        self.version = 0
-        self.want_summary = False
-        """Set before `steps` to have `summary` afterwards."""
         self.replays = replay.replay != "none"
         if self.replays and self.algorithm.prepares_each_epoch:
             raise ConfigError(
@@ -125,35 +87,9 @@ class Update:
             if self.replays
             else DealtMinibatches(policy, config, lambda: self.version, peers)
         )
-        self.optimizer = FlatAdam(policy, config)
-        self.statistics = Statistics(policy, peers, config.statistics_initial_count)
-        self.reward_scaling = (
-            RewardScaling(num_streams, config.gamma, peers, config.statistics_initial_count)
-            if config.normalize_rewards
-            else None
-        )
-        self._schedule = learning_rate(config)
-        self.num_left_out = 0
-        """Transitions that were too old for `bound_policy_lag`, of all learners."""
-        self.lag_counts: Array = np.zeros(LAGS_COUNTED + 1, np.int64)
-        """[lags] how many transitions had each lag in a step, of this learner's share; the last one is for larger lags.
-        A learner puts a row of shared memory in its place."""
-        self.num_skipped = 0
-        """Optimizer steps that were not taken because the gradient was not finite."""
-        self._skipped_in_a_row = 0
         self._summary = metrics.Summary(self._loss_terms)
         self._newest: metrics.TakenStep | None = None
         """The newest step, as long as the summary has nothing of it."""
-
-    @property
-    def lr(self) -> float:
-        """The present learning rate, before it is lowered for transitions that are too old."""
-        return self._schedule.value
-
-    def set_progress(self, fraction: float) -> None:
-        """Say which part of the run, from 0 to 1, lies before the next dataset."""
-        self._schedule.set_progress(fraction)
-        self.algorithm.set_progress(fraction)
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """Trains on a dataset; one item after each optimizer step.
@@ -217,11 +153,6 @@ class Update:
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
 
-    def _count(self, lags: list[Array]) -> None:
-        """Those of all steps of a dataset at once, which takes a tenth of the time."""
-        if lags:
-            self.lag_counts += np.bincount(np.minimum(np.concatenate(lags), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
-
     def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
         """Of the step that has just been taken."""
         sources = (0.0, 0.0) if self.replays else (selection.lag_while_acting, self.version - 1.0 - first_version)
@@ -268,52 +199,6 @@ class Update:
         self._summarize_newest()
         return self._summary.read(self.peers)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs to go on as this one would, as named tensors; not copied.
-
-        The state of the algorithm is apart, see `Algorithm.state_dict`.
-        """
-        return {
-            **{f"policy.{name}": variable for name, variable in self.policy.variables().items()},
-            "optimizer.exp_avg": self.optimizer.exp_avg,
-            "optimizer.exp_avg_sq": self.optimizer.exp_avg_sq,
-            "optimizer.num_steps": torch.tensor(self.optimizer.num_steps),
-            **{f"statistics.{name}": tensor for name, tensor in self.statistics.state_dict().items()},
-            **{f"reward_scaling.{name}": tensor for name, tensor in self._reward_scaling_state().items()},
-            "version": torch.tensor(self.version),
-            "learning_rate": torch.tensor(self._schedule.value, dtype=torch.float64),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a state of `state_dict`.
-
-        Raises:
-            CheckpointError: names, shapes or types differ; then nothing is changed.
-        """
-        own = self.state_dict()
-        if differences := tensor_differences(own, state):
-            raise CheckpointError("The saved state does not fit this policy:\n  " + "\n  ".join(differences))
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state[name])
-        self.version = int(state["version"])
-        self.optimizer.num_steps = int(state["optimizer.num_steps"])
-        if self._schedule.needs_divergence:  # the others follow from the flags and the progress
-            self._schedule.value = float(state["learning_rate"])
-        self._limit_loaded_stddev()
-
-    def _limit_loaded_stddev(self) -> None:
-        """Older checkpoints know no limits, which would change ratios between the first two minibatches."""
-        if self._numbers is None:
-            return
-        loaded = self.policy.flat.clone()
-        self._numbers.limit_stddev()
-        if not torch.equal(loaded, self.policy.flat):
-            log.warning(
-                "Some deviations of actions in the checkpoint are beyond the limits %.2g to %.2g; they begin there.",
-                *map(math.exp, self.policy.config.log_stddev_limits),
-            )
-
     def _evaluate(self, minibatch: Minibatch) -> tuple[Evaluation, Transitions]:
         """The transitions that train, and their evaluation by the present policy."""
         rows = minibatch.transitions
@@ -346,7 +231,7 @@ class Update:
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
-            self._skip(rows)
+            self._skip(rows.tensors())
             return False
         self._skipped_in_a_row = 0
         lr = self.lr
@@ -365,21 +250,6 @@ class Update:
             self._schedule.after_minibatch(self._divergence(evaluation, rows))
         return True
 
-    def _skip(self, minibatch: Transitions) -> None:
-        self.num_skipped += 1
-        self._skipped_in_a_row += 1
-        log.error(
-            "Skipped an optimizer step at version %d: the gradient of %d transitions is not finite (%d in a row).",
-            self.version, len(minibatch), self._skipped_in_a_row,
-        )  # fmt: skip
-        if self._skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
-            raise NonFiniteGradient(
-                f"{self._skipped_in_a_row} gradients in a row were not finite, the last one at version {self.version}. "
-                "The policy is as it was before them. Lower --learning_rate, set --max_grad_norm, and look at the size "
-                "of rewards and observations (--normalize_input, --reward_scale, --reward_clip).",
-                minibatch,
-            )
-
     def _with_normalized_advantages(
         self, minibatch: Transitions, std_mean: tuple[Tensor, Tensor] | None
     ) -> Transitions:
@@ -387,9 +257,6 @@ class Update:
             return minibatch
         advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, std_mean)
         return replace(minibatch, advantages=advantages)
-
-    def _reward_scaling_state(self) -> dict[str, Tensor]:
-        return {} if self.reward_scaling is None else self.reward_scaling.state_dict()
 
     @torch.no_grad()
     def _is_beyond_target_kl(self, evaluation: Evaluation, minibatch: Transitions) -> bool:

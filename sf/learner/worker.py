@@ -30,8 +30,9 @@ from sf.learner.metrics import train_summary_interval_s
 from sf.learner.peers import PeerLost, Peers, peers_of
 from sf.learner.saving import Saver
 from sf.learner.source import BatchSource, ReleasedAtOnce
+from sf.learner.training import NonFiniteGradient, StepReport
 from sf.learner.trial import algorithm_of
-from sf.learner.update import NonFiniteGradient, StepReport, Update
+from sf.learner.update import Update
 from sf.machine.cores import ONE_THREAD, Compute
 from sf.machine.memory import keep_freed_memory
 from sf.nets.device import note_memory, pin, to_host, use_device

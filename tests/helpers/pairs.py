@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from sf.envs import register_env
 from sf.learner.batcher import Batcher
-from sf.learner.update import StepReport
+from sf.learner.training import StepReport
 from sf.learner.worker import Learner
 from sf.shared.arena import Array
 from sf.shared.messages import TrainSummary

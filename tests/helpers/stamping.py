@@ -13,7 +13,7 @@ import torch
 
 from sf.envs.stepping import NO_ROWS, Ended
 from sf.learner.batch import Batch
-from sf.learner.update import StepReport
+from sf.learner.training import StepReport
 from sf.learner.worker import Learner
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Array

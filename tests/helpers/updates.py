@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig, ModelConfig
+from sf.learner.batch import Batch
 from sf.learner.dataset import with_gae
-from sf.learner.update import Batch, Update
+from sf.learner.update import Update
 from sf.policy import ActorCritic
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.batches import make_batch

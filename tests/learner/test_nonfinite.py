@@ -17,7 +17,7 @@ from sf.envs import EnvSource, find_env, probe, probe_and_time
 from sf.envs.probe import NUM_STEPS
 from sf.errors import EnvError
 from sf.learner.dataset import with_gae
-from sf.learner.update import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
+from sf.learner.training import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.records import learner_record
 from sf.shared.slots import Requests
@@ -202,7 +202,7 @@ def test_fault_b9_d3_minibatch_that_cannot_be_written_is_told(tmp_path: Path, ob
         (saver.directory / "non_finite_minibatch.safetensors").mkdir()
     step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) > 0)
     transitions = with_gae(roles[0].source.next(), roles[0].network, lab.config.learner)
-    assert "minibatch could not be written to" in saver.keep_for_a_look(transitions)
+    assert "minibatch could not be written to" in saver.keep_for_a_look(transitions.tensors())
     assert Path(lab.config.run.experiment_dir).exists() == (obstacle != "the directory is gone")
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from sf.learner.update import Batch, Update
+from sf.learner.batch import Batch
+from sf.learner.update import Update
 from sf.policy import ActorCritic
 from tests.helpers.slow_ppo import by_lag
 from tests.helpers.updates import act, learner_config, make_policy, one_thread_and_seed

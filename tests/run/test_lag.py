@@ -15,8 +15,9 @@ from sf_envs.counter import Counter
 
 from sf.envs import register_env
 from sf.learner import worker
+from sf.learner.batch import Batch
 from sf.learner.metrics import train_summary_interval_s
-from sf.learner.update import Batch, StepReport
+from sf.learner.training import StepReport
 from sf.learner.worker import Learner
 from sf.monitor import Console, Monitor
 from sf.run.callbacks import Callbacks
