@@ -36,6 +36,8 @@ class Plugins:
     """With {name} in the place of the name."""
     target: str
     """The processes that construct one."""
+    built_in: Mapping[str, str] = field(default_factory=dict)
+    """Further names of ours, and the ``module:Name`` of each."""
     registered: dict[str, Any] = field(default_factory=dict)
 
     def register(self, name: str, make: Any) -> None:
@@ -67,12 +69,21 @@ class Plugins:
         Raises:
             ConfigError: there is none, or its module raises an exception.
         """
-        module, _, attribute = name.rpartition(":")
+        module, _, attribute = self.built_in.get(name, name).rpartition(":")
         if module and name not in self.registered:
             with blamed_on(f"{self.kind}={name}", f"the import of {module}"), without_arguments():
                 return self._imported(name, module, attribute)
         self.check(name)
         return self.registered[name]
+
+    def is_ours(self, name: str) -> bool:
+        """Whether it comes with sf, and is as it comes."""
+        return name == self.default or (name in self.built_in and name not in self.registered)
+
+    def short(self, name: str) -> str:
+        """The name that we have for what a ``module:Name`` stands for, also with arguments; else the name itself."""
+        place = name.partition("(")[0]
+        return next((short for short, ours in self.built_in.items() if ours == place), name)
 
     def trust(self, name: str) -> None:
         """Imports ``module:name``, so that files may name it from now on.
@@ -88,13 +99,13 @@ class Plugins:
         Raises:
             ConfigError: there is nothing of this name.
         """
-        if name == self.default or name in self.registered:
+        if name == self.default or name in self.registered or name in self.built_in:
             return
         module, colon, attribute = name.rpartition(":")
         if colon and not (attribute and all(module.split("."))):
             raise ConfigError([f"{self.kind}={name} is no module:Name, such as {self.example}. Correct it."])
         if not colon:
-            known = ", ".join(sorted(self.registered)) or "none so far"
+            known = ", ".join(sorted({*self.registered, *self.built_in})) or "none so far"
             raise ConfigError(
                 [
                     f"{self.kind}={name} is not registered (registered: {known}). "
@@ -216,6 +227,7 @@ ENCODERS = Plugins(
 ALGORITHMS = Plugins(
     "algorithm", "ppo", "my_algorithms:Mine",
     "Give sf.train the class with algorithm=MyAlgorithm", "the learner",
+    {"dqn": "sf.algorithms.dqn:DQN", "sac": "sf.algorithms.sac:SAC"},
 )  # fmt: skip
 
 

@@ -74,22 +74,31 @@ def parse_config(arguments: Sequence[str], prog: str = "sf-train", description: 
 
 
 def _defaults(given: Mapping[str, str]) -> Config:
-    """Those of the preset that is asked for."""
+    """Those of the preset and the algorithm that are asked for."""
     from tyro import MISSING
 
     from sf.config import Config, RunConfig
+    from sf.config.algorithms import values_of
     from sf.config.presets import PRESETS, preset_for, with_preset
 
     name, env = given.get("preset", "none"), given.get("env")
     if name == "auto":
         name = preset_for(env or "")
         print(f"preset: {name}{_better_id(env)}" if env else "preset: none, because no --env is given")
-    if "help" in given and PRESETS[name]:
-        values = ", ".join(f"{flag}={value}" for flag, value in PRESETS[name].items())
-        print(textwrap.fill(f"--preset={name} sets these defaults below: {values}", 80), end="\n\n")
+    algorithm = given.get("algorithm", "ppo")
+    if "help" in given:
+        for flag, values in ((f"preset={name}", PRESETS[name]), (f"algorithm={algorithm}", values_of(algorithm))):
+            _show_defaults(flag, values)
     run = RunConfig(env=MISSING, preset=given.get("preset", "none"))  # type: ignore[arg-type]  # checked
     config = Config(replace(run, experiment=name_of_run(env)) if env else run)
-    return with_preset(name, config)
+    return with_preset(name, config, algorithm)
+
+
+def _show_defaults(flag: str, values: Mapping[str, object]) -> None:
+    """For the help."""
+    if values:
+        shown = ", ".join(f"{name}={value}" for name, value in values.items())
+        print(textwrap.fill(f"--{flag} sets these defaults below: {shown}", 80), end="\n\n")
 
 
 def _environments() -> str:

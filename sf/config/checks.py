@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
+from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.replaying import replay_problems
 from sf.config.roles import Config
 from sf.config.sizes import (
@@ -42,10 +43,10 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         EnvError: the convolutions cannot read an image.
     """
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
-    problems += _names(config) + _combinations(config) + _acting(config, None)
+    problems += _names(config) + _combinations(config) + _acting(config, None) + off_policy_problems(config)
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
-        problems += replay_problems(config, info) + _lag_bound(config, info)
+        problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
         problems += _acting(config, info)
         _images(config, info)
     if problems:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
+from sf.config.algorithms import Values, values_of
 from sf.config.roles import Config
-
-Values = Mapping[str, Any]
 
 PAPER: Values = {
     "async_rl": False,
@@ -199,9 +197,9 @@ PRESETS: Mapping[str, Values] = {
 CONTINUOUS_CONTROL = ("Pendulum", "MountainCarContinuous", "BipedalWalker")
 
 
-def with_preset(name: str, config: Config) -> Config:
-    """The configuration with the values of a preset; `config` holds the defaults."""
-    values = dict(PRESETS[name])
+def with_preset(name: str, config: Config, algorithm: str = "ppo") -> Config:
+    """The configuration with the values of a preset, and of an algorithm over them; `config` holds the defaults."""
+    values = {**PRESETS[name], **values_of(algorithm)}
     parts = {}
     for role in fields(Config):
         part = getattr(config, role.name)

@@ -22,6 +22,8 @@ def replay_problems(config: Config, info: EnvInfo) -> list[str]:
     """A sentence for every reason why a buffer cannot work; `config` is resolved."""
     if config.replay.replay == "none":
         return []
+    if config.replay.replay == "uniform":
+        return _size_problems(config) + _memory(config, info)
     return _size_problems(config) + _staleness_problems(config, info) + _contradictions(config) + _memory(config, info)
 
 

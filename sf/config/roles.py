@@ -197,6 +197,8 @@ class ModelConfig:
     """Let the network choose the deviation of Box actions for each observation."""
     initial_stddev: Annotated[float, ABOVE_0] = 1.0
     """Deviation of Box actions at the start."""
+    exploration: Literal["sample", "epsilon_greedy"] = "sample"
+    """How choices are drawn: by their probability, or the best one but for a share epsilon of the steps, for dqn."""
 
     @property
     def log_stddev_limits(self) -> tuple[float, float]:
@@ -222,7 +224,7 @@ class LearnerConfig:
     """How the policy is updated."""
 
     algorithm: str = "ppo"
-    """How the policy learns from a batch: ppo, or module:Name of a subclass of sf.Algorithm."""
+    """How the policy learns: ppo, dqn, sac, or module:Name of a subclass of sf.Algorithm."""
     updates: UpdatesName = "auto"
     """How much to learn from each frame where flags below are open. On 2,048 transitions fast makes 16 optimizer steps
     of 256, balanced 128 of 128, and efficient 320 of 64; auto chooses by the cost of a frame."""
@@ -368,8 +370,13 @@ class LearnerConfig:
 class ReplayConfig:
     """Whether, and how, transitions are trained on again."""
 
-    replay: Literal["none", "staleness"] = "none"
-    """Train on every transition of the newest batch, or on minibatches drawn by freshness from a buffer of many."""
+    replay: Literal["none", "staleness", "uniform"] = "none"
+    """Train on every transition of the newest batch, on minibatches drawn by freshness from a buffer of many, or, for
+    algorithms that learn off-policy, on transitions that are all alike likely."""
+    replay_ratio: Annotated[float, ABOVE_0] = 1.0
+    """Optimizer steps for each transition that was collected, with replay=uniform."""
+    learning_starts: Annotated[int, AT_LEAST_0] = 1000
+    """Transitions that are collected before the first optimizer step, with replay=uniform."""
     replay_size: Annotated[int, AT_LEAST_1] = 2_000_000
     """Transitions in the buffer; the oldest ones make room for new ones."""
     max_staleness: int = -1

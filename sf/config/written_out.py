@@ -61,6 +61,8 @@ def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if config.normalize_input:
         names = ("mean", "std", "mean_rest") if leaf.is_wide else ("mean", "std")
         shapes |= {f"inputs.readers.0.normalizer.{name}": leaf.shape for name in names}
+    if config.exploration == "epsilon_greedy":
+        shapes["distribution.epsilon"] = ()
     if config.normalize_returns:
         shapes |= {f"return_normalizer.{name}": () for name in ("mean", "std")}
     return shapes

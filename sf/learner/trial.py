@@ -84,7 +84,7 @@ def loss_terms_of(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
 
 def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
     name = f"algorithm={type(algorithm).__name__}"
-    batch = _batch_of_zeros(policy)
+    batch = batch_of_zeros(policy)
     with blamed_on(name, "prepare(batch, policy)"):
         transitions: object = algorithm.prepare(batch, policy)
     size = NUM_STEPS * NUM_TRAJECTORIES
@@ -103,7 +103,7 @@ def _tried(algorithm: Algorithm, policy: ActorCritic) -> tuple[str, ...]:
         losses = algorithm.loss(evaluation, transitions)
     if problems := [f"{name}: {problem}" for problem in _problems(losses)]:
         raise ConfigError(problems)
-    _try_state(name, algorithm)
+    try_state(name, algorithm)
     return tuple(losses.terms)
 
 
@@ -129,7 +129,7 @@ def _try_heads(policy: ActorCritic, size: int) -> None:
         raise ConfigError(wrong)
 
 
-def _try_state(name: str, algorithm: Algorithm) -> None:
+def try_state(name: str, algorithm: Algorithm) -> None:
     """What would be saved, and whether the algorithm takes it back."""
     with blamed_on(name, "state_dict()"):
         state: object = algorithm.state_dict()
@@ -167,7 +167,7 @@ def _shown(value: object) -> str:
     return f"a tensor of shape {list(value.shape)} {'with' if value.requires_grad else 'without'} gradient"
 
 
-def _batch_of_zeros(policy: ActorCritic) -> Batch:
+def batch_of_zeros(policy: ActorCritic) -> Batch:
     """As the batcher would make it, of episodes that do not end."""
     by_step: dict[str, Tensor] = {}
     by_trajectory: dict[str, Tensor] = {}

@@ -27,10 +27,12 @@ from sf.learner.batcher import Batcher
 from sf.learner.exchange_share import ExchangeShare
 from sf.learner.lag_target import LagTarget
 from sf.learner.metrics import train_summary_interval_s
+from sf.learner.off_policy import OffPolicy
+from sf.learner.off_policy_update import OffPolicyUpdate
 from sf.learner.peers import PeerLost, Peers, peers_of
 from sf.learner.saving import Saver
 from sf.learner.source import BatchSource, ReleasedAtOnce
-from sf.learner.training import NonFiniteGradient, StepReport
+from sf.learner.training import NonFiniteGradient, StepReport, Training
 from sf.learner.trial import algorithm_of
 from sf.learner.update import Update
 from sf.machine.cores import ONE_THREAD, Compute
@@ -141,11 +143,15 @@ class Learner:
         enough = math.ceil(config.learner.ranks_to_wait_for * context.rank.world_size)
         return Ranks(context.rank, self.policy_id, arena, self.doorbell, progress, enough if self._least else None)
 
-    def _update(self, config: Config, context: RunContext) -> Update:
+    def _update(self, config: Config, context: RunContext) -> Training:
         """The training of the network, at version 0; it counts lags in shared memory."""
         num_streams = context.topology.num_groups * context.topology.rows
         algorithm = algorithm_of(config.learner)
-        update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
+        update: Training
+        if isinstance(algorithm, OffPolicy):
+            update = OffPolicyUpdate(self.network, config.learner, algorithm, num_streams, self.peers, config.replay)
+        else:
+            update = Update(self.network, config.learner, num_streams, self.peers, algorithm, config.replay)
         update.lag_counts = context.arena[LAG_COUNTS][self.index, self.policy_id]
         return update
 

@@ -244,6 +244,17 @@ class ActorCritic(nn.Module):
         values = functional.linear(value_features, *self._value_head_parameters).squeeze(-1)
         return features, values, state
 
+    def forward_apart(self, observations: Observations) -> tuple[Tensor, Tensor]:
+        """Parameters of the action distribution [B, n], and normalized values [B] whose gradient ends at the features.
+
+        So an error of the values moves nothing that actions are chosen from. For a policy without memory.
+        """
+        inputs = self._read_inputs(observations)
+        features = self._encode(inputs)
+        of_values = features.detach() if self._encode_for_value is None else self._encode_for_value(inputs)
+        values = functional.linear(of_values, *self._value_head_parameters).squeeze(-1)
+        return self._head(features, observations), values
+
     def policy_forward(self, observations: Observations, state: Tensor) -> tuple[Tensor, Tensor]:
         """The part of a forward pass that acting needs: parameters of the action distribution [B, n], and the state."""
         features = self._encode(self._read_inputs(observations))

@@ -109,6 +109,33 @@ class Categorical(nn.Module):
         return per_choice if self._is_scalar else per_choice.sum(-1)
 
 
+class EpsilonGreedy(Categorical):
+    """The best of the choices, but for a share epsilon of the steps any of those that are legal.
+
+    The parameters are values of the choices. Epsilon is a buffer, so it is published and saved with the weights.
+    """
+
+    epsilon: Tensor
+
+    def __init__(self, choices: Sequence[int], is_scalar: bool) -> None:
+        super().__init__(choices, is_scalar)
+        self.register_buffer("epsilon", torch.ones(()))
+
+    def _logits(self, params: Tensor) -> Tensor:
+        """Logarithms of the probabilities; those of choices that are not legal are masked as they were."""
+        values = super()._logits(params)
+        legal = values > MASKED_LOGIT / 2
+        share = self.epsilon / legal.sum(-1, keepdim=True)
+        explored = share.log().expand_as(values)
+        best = values.argmax(-1, keepdim=True)
+        logits = explored.scatter(-1, best, (1.0 - self.epsilon + share).log())
+        return torch.where(legal, logits, values)
+
+    def best(self, params: Tensor) -> Tensor:
+        """The choices with the largest values, int64."""
+        return super()._logits(params).argmax(-1)
+
+
 class _CategoricalEvaluation(torch.autograd.Function):
     """Log-probabilities of actions and entropies H along the last axis, with their gradient in one operation.
 
@@ -166,26 +193,26 @@ class DiagonalGaussian(nn.Module):
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         """Actions [B, d]."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.moments(params)
         return torch.addcmul(mean, noise, log_std.exp())
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [B, d] and their joint log-probabilities [B]."""
         actions = self.draw(params, noise)
-        return actions, self._log_probs(*self._split(params), actions)
+        return actions, self._log_probs(*self.moments(params), actions)
 
     def best(self, params: Tensor) -> Tensor:
         """The means [B, d]."""
-        return self._split(params)[0]
+        return self.moments(params)[0]
 
     def mode(self, params: Tensor) -> tuple[Tensor, Tensor]:
         """The means [B, d] and their joint log-probabilities [B]."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.moments(params)
         return mean, self._log_probs(mean, log_std, mean)
 
     def evaluate(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Joint log-probabilities of actions [B, d] and joint entropies, both [B]."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.moments(params)
         return self._log_probs(mean, log_std, actions), self._entropy(params, log_std)
 
     def evaluate_by_hand(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, GradientOfParams]:
@@ -193,7 +220,7 @@ class DiagonalGaussian(nn.Module):
 
         With z = (action - mean) / std, d log p / d mean = z / std and d log p / d log_std = z² - 1.
         """
-        mean, log_std = self._split(params)
+        mean, log_std = self.moments(params)
         inverse = torch.exp(-log_std)
         distances = (actions - mean) * inverse
 
@@ -220,14 +247,15 @@ class DiagonalGaussian(nn.Module):
 
     def stddev(self, params: Tensor) -> Tensor:
         """Standard deviations, [d] or [B, d]."""
-        return self._split(params)[1].exp()
+        return self.moments(params)[1].exp()
 
     def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
         """Mean and standard deviation [B] of each number."""
-        mean, log_std = self._split(params)
+        mean, log_std = self.moments(params)
         return list(zip(mean.unbind(-1), log_std.exp().expand_as(mean).unbind(-1), strict=True))
 
-    def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Means [B, d] and logarithms of the deviations, [d] or [B, d]."""
         (log_std,) = self._free_log_std
         if log_std is not None:
             return params, log_std
@@ -327,7 +355,8 @@ def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistri
     """The distribution that fits an action space."""
     num_choices = len(action.choices)
     if num_choices == len(action.columns):
-        return Categorical(action.choices, action.is_scalar)
+        kind = EpsilonGreedy if config.exploration == "epsilon_greedy" else Categorical
+        return kind(action.choices, action.is_scalar)
     if num_choices == 0:
         return DiagonalGaussian(len(action.columns), config)
     return Mixed(action, config)

@@ -20,7 +20,8 @@ def changed_flags(run: RunFiles) -> dict[str, tuple[Any, Any]]:
     """Name to value and default, with the defaults of the preset. A default of None is chosen by the run."""
     env, preset = str(run.flags.get("env", "")), str(run.flags.get("preset", "none"))
     known = preset_for(env) if preset == "auto" else preset
-    config = with_preset(known if known in PRESETS else "none", Config(RunConfig(env=env)))
+    algorithm = str(run.flags.get("algorithm", "ppo"))
+    config = with_preset(known if known in PRESETS else "none", Config(RunConfig(env=env)), algorithm)
     plain = json.loads(json.dumps(dataclasses.asdict(config)))
     defaults = {name: value for fields in plain.values() for name, value in fields.items() if name not in OWN_FLAGS}
     flags = run.flags

@@ -230,11 +230,11 @@ def _look_at_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
         ConfigError: one cannot be imported, or does not do what it has to do.
     """
     used = {ENCODERS: config.model.encoder, ALGORITHMS: config.learner.algorithm}
-    theirs = [f"the {plugins.kind} {name}" for plugins, name in used.items() if name != plugins.default]
+    theirs = [f"the {plugins.kind} {name}" for plugins, name in used.items() if not plugins.is_ours(name)]
     if not theirs:
         return ""
     if config.run.serial_mode:
-        is_ours = config.learner.algorithm == ALGORITHMS.default
+        is_ours = ALGORITHMS.is_ours(config.learner.algorithm)
         return "" if is_ours or not changed else _note_on_flags(config, changed, info)
     what = f"A first look at {' and '.join(theirs)}"
     try:
@@ -265,13 +265,19 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
     """
     import torch
 
+    from sf.learner.off_policy import OffPolicy
+    from sf.learner.off_policy_trial import try_update
     from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
     device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
     policy = ActorCritic(info, config.model, device, config.run.bf16)
-    loss_terms_of(algorithm_of(config.learner), policy)
+    algorithm = algorithm_of(config.learner)
+    if isinstance(algorithm, OffPolicy):
+        try_update(algorithm, policy, config.learner)
+        return ""
+    loss_terms_of(algorithm, policy)
     if config.learner.algorithm == ALGORITHMS.default:
         return ""
     return note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))

@@ -46,7 +46,7 @@ class SmallNetwork:
         ((self._to_params, self._params_bias),) = _layers(variables, "policy_head.")
         ((self._to_value, self._value_bias),) = _layers(variables, "value_head.")
         self._returns = variables.get("return_normalizer.mean"), variables.get("return_normalizer.std")
-        self._choose = _choose_one if info.action.is_scalar else _numbers_chooser(info, config, variables)
+        self._choose = _chooser(info, config, variables)
 
     @np.errstate(all="ignore")  # torch says nothing either; the learner finds values that are no numbers
     def __call__(self, noise: Array, observations: Array) -> tuple[Array, Array, Array, Array]:
@@ -141,6 +141,24 @@ def _reader(leaf: LeafSpec, config: ModelConfig, variables: dict[str, Array]) ->
         return x if is_flat else x.reshape(len(x), size)
 
     return read
+
+
+def _chooser(info: EnvInfo, config: ModelConfig, variables: dict[str, Array]) -> Chooser:
+    if not info.action.is_scalar:
+        return _numbers_chooser(info, config, variables)
+    return _epsilon_greedy(variables["distribution.epsilon"]) if "distribution.epsilon" in variables else _choose_one
+
+
+def _epsilon_greedy(epsilon: Array) -> Chooser:
+    """See `EpsilonGreedy`."""
+
+    def choose(values: Array, noise: Array) -> tuple[Array, Array]:
+        share = epsilon / np.float32(values.shape[1])
+        logits = np.full_like(values, np.log(share))
+        logits[np.arange(len(values)), values.argmax(1)] = np.log(np.float32(1.0) - epsilon + share)
+        return _choose_one(logits, noise)
+
+    return choose
 
 
 def _choose_one(logits: Array, noise: Array) -> tuple[Array, Array]:

@@ -1,0 +1,64 @@
+"""Networks that value an action in a state, for algorithms whose policy is another network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from sf.config import ModelConfig
+from sf.nets.dtype import float32_by_default
+from sf.nets.networks import linear, make_encoder
+from sf.policy import ActorCritic
+
+ACTION = "action"
+"""Name of the leaf beside those of the observation."""
+
+
+class Critics(nn.Module):
+    """Several independent estimates of a value; the least of two overestimates less (van Hasselt 2010)."""
+
+    def __init__(self, policy: ActorCritic, num_outputs: int, takes_action: bool, number: int = 2) -> None:
+        """Networks of the same layers as that of the policy, with other weights.
+
+        Args:
+            policy: whose inputs they read.
+            num_outputs: of each: 1, or one for each choice.
+            takes_action: whether the action is an input; then its numbers lie beside those of the observation.
+            number: of networks.
+        """
+        super().__init__()
+        shapes = dict(policy.inputs.shapes)
+        if takes_action:
+            shapes[_free_name(shapes)] = (len(policy.info.action.columns),)
+        with policy.flat.device, float32_by_default():
+            self.networks = nn.ModuleList(_Critic(shapes, policy.config, num_outputs) for _ in range(number))
+        self._action = next(reversed(shapes)) if takes_action else None
+
+    def forward(self, inputs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:
+        """[number, N] or [number, N, outputs] for inputs as the policy reads them, and actions [N, d]."""
+        leaves = dict(inputs)
+        if self._action is not None:
+            assert action is not None
+            leaves[self._action] = action
+        values = torch.stack([network(leaves) for network in self.networks])
+        return values.squeeze(-1)
+
+
+class _Critic(nn.Module):
+    def __init__(self, shapes: dict[str, tuple[int, ...]], config: ModelConfig, num_outputs: int) -> None:
+        super().__init__()
+        self.encoder, num_features = make_encoder(shapes, config)
+        self.head = linear(num_features, num_outputs, gain=1.0)
+
+    def forward(self, leaves: dict[str, Tensor]) -> Tensor:
+        values: Tensor = self.head(self.encoder(leaves))
+        return values
+
+
+def _free_name(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    name = ACTION
+    while name in shapes:
+        name += "_"
+    return name

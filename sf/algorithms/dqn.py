@@ -1,0 +1,109 @@
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236) with double targets and a duelling network.
+
+The heads of the policy are the two streams of the duelling network (Wang et al. 2016, arXiv:1511.06581). The value
+head gives V(s), and the policy head the advantages A(s, a). Q(s, a) = V(s) + A(s, a) - mean A is best where A is.
+So the acting network, its films and its curves of values are the ones of any policy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sf.config import LearnerConfig
+from sf.errors import ConfigError
+from sf.learner.experience import Experience
+from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.nets.distributions import MASKED_LOGIT, EpsilonGreedy
+
+
+class DQN(OffPolicy):
+    """For one choice among several actions."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        num_steps: int = 3,
+        double: bool = True,
+        tau: float = 0.01,
+        target_every: int = 1,
+        epsilon_start: float = 1.0,
+        epsilon_end: float = 0.05,
+        epsilon_fraction: float = 0.2,
+    ) -> None:
+        """See `Algorithm`.
+
+        Args:
+            config: of the learner.
+            num_steps: n, rewards that are summed before the value of an observation follows.
+            double: let the present network choose the action that the target network values (van Hasselt et al. 2016,
+                arXiv:1509.06461).
+            tau: share of the way that the target network goes towards the present one.
+            target_every: updates between two of these.
+            epsilon_start: share of random actions at the start of the run.
+            epsilon_end: the same at its end.
+            epsilon_fraction: part of the run in which it falls from one to the other.
+        """
+        super().__init__(config)
+        self.num_steps, self._double, self._tau, self._target_every = num_steps, double, tau, target_every
+        self._epsilon_start, self._epsilon_end, self._fraction = epsilon_start, epsilon_end, epsilon_fraction
+
+    def begin(self, acting: ActingNetwork) -> None:
+        """See `OffPolicy`."""
+        distribution = acting.policy.distribution
+        if not isinstance(distribution, EpsilonGreedy):
+            raise ConfigError(
+                [
+                    "algorithm=dqn chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "
+                    f"action space); found {acting.policy.info.action}. Use --algorithm=sac for numbers."
+                ]
+            )
+        self._acting, self._epsilon = acting, distribution.epsilon
+        self.target = copy.deepcopy(acting.policy)
+
+    def explore(self) -> None:
+        """See `OffPolicy`: epsilon falls linearly, and then stays."""
+        done = min(1.0, self.progress / self._fraction) if self._fraction > 0 else 1.0
+        self._epsilon.fill_(self._epsilon_start + done * (self._epsilon_end - self._epsilon_start))
+
+    def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
+        """See `OffPolicy`."""
+        acting = self._acting
+        targets = self._value_targets(minibatch)
+        values = action_values(*acting.outputs(minibatch.observations))
+        chosen = values.gather(-1, minibatch.actions.unsqueeze(-1)).squeeze(-1)
+        loss = functional.smooth_l1_loss(chosen, targets)  # Huber: large errors count linearly
+        acting.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        grad_norm = acting.step(len(minibatch))
+        if (self.version + 1) % self._target_every == 0:
+            with torch.no_grad():
+                self.target.flat.lerp_(acting.policy.flat, self._tau)
+        return {
+            "loss": loss, "grad_norm": grad_norm, "value": chosen.mean(), "value_target": targets.mean(),
+            "epsilon": self._epsilon.clone(),
+        }  # fmt: skip
+
+    @torch.no_grad()
+    def _value_targets(self, minibatch: Experience) -> Tensor:
+        """[N] rewards and the value of the best action that follows."""
+        observations = minibatch.next_observations
+        params, state_values, _ = self.target.forward(observations, None)
+        choices = self._acting.outputs(observations)[0] if self._double else params
+        best = choices.argmax(-1, keepdim=True)
+        following = action_values(params, state_values).gather(-1, best).squeeze(-1)
+        return torch.addcmul(minibatch.rewards, minibatch.discounts, following)
+
+
+def action_values(advantages: Tensor, state_values: Tensor) -> Tensor:
+    """[N, n] values of the actions, from advantages [N, n] and values of the observations [N].
+
+    Actions that are not legal keep their mask, and the mean is over the others.
+    """
+    legal = advantages > MASKED_LOGIT / 2
+    mean = torch.where(legal, advantages, 0.0).sum(-1) / legal.sum(-1)
+    return advantages + (state_values - mean).unsqueeze(-1)

@@ -1,0 +1,60 @@
+"""Flags that take other values than by default with an algorithm, where the user has said nothing.
+
+Plain values only, so that the help can show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sf.plugins import ALGORITHMS
+
+Values = Mapping[str, Any]
+
+OFF_POLICY: Values = {
+    "replay": "uniform",
+    "num_batches_per_epoch": 1,
+    "num_epochs": 1,
+    "normalize_returns": False,
+    "normalize_advantages": False,
+    "exploration_loss_coeff": 0.0,
+    "adam_eps": 1e-8,
+    "rollout": 32,
+    "num_workers": 1,
+    "num_envs_per_worker": 8,
+}
+"""Few environments, because each of their transitions is learned from many times."""
+
+SAC: Values = {
+    **OFF_POLICY,
+    "action_bounds": "tanh",
+    "adaptive_stddev": True,
+    "nonlinearity": "relu",
+    "encoder_mlp_layers": (256, 256),
+    "batch_size": 256,
+    "learning_rate": 3e-4,
+    "max_grad_norm": 0.0,
+    "replay_size": 1_000_000,
+    "replay_ratio": 1.0,
+    "learning_starts": 2_000,
+}
+
+DQN: Values = {
+    **OFF_POLICY,
+    "exploration": "epsilon_greedy",
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "max_grad_norm": 10.0,
+    "replay_size": 100_000,
+    "replay_ratio": 0.5,
+    "learning_starts": 1_000,
+    "rollout": 16,
+}
+
+VALUES: Mapping[str, Values] = {"dqn": DQN, "sac": SAC}
+
+
+def values_of(algorithm: str) -> Values:
+    """The flags that go with an algorithm; none for PPO and those of users."""
+    return VALUES.get(ALGORITHMS.short(algorithm), {})

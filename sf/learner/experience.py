@@ -1,0 +1,190 @@
+"""Transitions that an off-policy algorithm draws again and again: a ring of whole trajectories on the host.
+
+A trajectory of T steps has T + 1 observations, so the observation after a step is there and is not stored twice. Only
+that of a step that was truncated is missing: the next one belongs to another episode. Such a step is not drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sf.errors import ResourceError
+from sf.learner.batch import Batch
+from sf.machine.memory import available_memory
+from sf.replay import NothingToDraw
+
+MOST_ROUNDS = 100
+"""Of draws, after which those that may be drawn are looked for one by one."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """N transitions of up to n steps, on the device that trains."""
+
+    observations: dict[str, Tensor]
+    """[N, *shape] per leaf."""
+    actions: Tensor
+    """[N] or [N, d], as they were drawn."""
+    rewards: Tensor
+    """[N] the discounted sum over the steps."""
+    next_observations: dict[str, Tensor]
+    """[N, *shape] per leaf, after the last of the steps."""
+    discounts: Tensor
+    """[N] weight of the value of the next observation: gamma to the number of steps, 0 where the episode ended."""
+    versions: Tensor
+    """[N] int64 on the host, of the policy that chose the action."""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+class ExperienceRing:
+    """The newest trajectories; the oldest ones make room."""
+
+    def __init__(self, size: int, gamma: float, num_steps: int = 1) -> None:
+        """Takes memory with the first batch.
+
+        Args:
+            size: transitions that it holds, rounded down to whole trajectories.
+            gamma: discount of a step.
+            num_steps: n, rewards that are summed before the value of an observation follows. Fewer where the trajectory
+                or the episode ends before.
+        """
+        self._size, self._gamma, self._num_steps = size, gamma, num_steps
+        self._observations: dict[str, Tensor] = {}
+        self._columns: dict[str, Tensor] = {}
+        self._drawable = torch.zeros(0, dtype=torch.bool)
+        self._steps = self._room = self._next = self._filled = 0
+        self.num_added = 0
+        """Transitions that came in so far."""
+
+    def add(self, batch: Batch) -> int:
+        """Takes in the transitions of the own policy; returns how many may be drawn."""
+        if not self._columns:
+            self._make_room(batch)
+        drawable = batch.valid & ~batch.truncated.cpu()
+        columns = {
+            "actions": batch.actions,
+            "rewards": batch.rewards,
+            "terminated": batch.terminated,
+            "truncated": batch.truncated,
+            "versions": batch.policy_version,
+        }
+        number = batch.rewards.shape[1]
+        for start in range(0, number, self._room):
+            self._write(batch, columns, drawable, slice(start, min(start + self._room, number)))
+        self.num_added += int(batch.valid.sum())
+        return int(drawable.sum())
+
+    def draw(
+        self, number: int, generator: torch.Generator | None = None, device: torch.device | None = None
+    ) -> Experience:
+        """Transitions that are all alike likely.
+
+        Args:
+            number: N.
+            generator: of the random numbers; None for the one of torch.
+            device: where they go.
+
+        Raises:
+            NothingToDraw: there are none.
+        """
+        places = self._places(number, generator)
+        rows, steps = places // self._steps, places % self._steps
+        rewards, last, discounts = self._ahead(places, steps)
+        first = places + rows  # a row has one observation more than steps
+
+        def there(column: Tensor) -> Tensor:
+            return column if device is None else column.to(device, non_blocking=True)
+
+        return Experience(
+            {name: there(leaf.index_select(0, first)) for name, leaf in self._observations.items()},
+            there(self._columns["actions"].index_select(0, places)),
+            there(rewards),
+            {name: there(leaf.index_select(0, first + last)) for name, leaf in self._observations.items()},
+            there(discounts),
+            self._columns["versions"].index_select(0, places),
+        )
+
+    def _places(self, number: int, generator: torch.Generator | None) -> Tensor:
+        """[N] of transitions that may be drawn, in the flattened ring."""
+        end = self._filled * self._steps
+        if not self._drawable[:end].any():
+            raise NothingToDraw("Every transition in the buffer was truncated, or chosen by another policy.")
+        found, missing = list[Tensor](), number
+        for _ in range(MOST_ROUNDS):
+            places = torch.randint(end, (missing,), generator=generator)
+            places = places[self._drawable[places]]
+            found.append(places)
+            missing -= len(places)
+            if not missing:
+                return torch.cat(found)
+        some = self._drawable[:end].nonzero()[:, 0]
+        return torch.cat([*found, some[torch.randint(len(some), (missing,), generator=generator)]])
+
+    def _ahead(self, places: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum of rewards, number of steps until the next observation, and the weight of its value; [N] each."""
+        columns = self._columns
+        rewards = columns["rewards"].index_select(0, places)
+        ended = columns["terminated"].index_select(0, places)
+        taken = torch.ones_like(places)
+        discounts = torch.full_like(rewards, self._gamma)
+        going = ~ended
+        for ahead in range(1, self._num_steps):
+            going = going & (steps + ahead < self._steps)
+            there = torch.where(going, places + ahead, places)
+            going = going & ~columns["truncated"].index_select(0, there)
+            rewards = torch.where(going, rewards + discounts * columns["rewards"].index_select(0, there), rewards)
+            discounts = torch.where(going, discounts * self._gamma, discounts)
+            taken += going
+            ends = going & columns["terminated"].index_select(0, there)
+            ended, going = ended | ends, going & ~ends
+        return rewards, taken, discounts.masked_fill_(ended, 0.0)
+
+    def _write(self, batch: Batch, columns: Mapping[str, Tensor], drawable: Tensor, part: slice) -> None:
+        """Trajectories of a batch that fit into the ring at once."""
+        rows = (self._next + torch.arange(part.stop - part.start)) % self._room
+        self._next = (self._next + len(rows)) % self._room
+        self._filled = min(self._room, self._filled + len(rows))
+        for name, leaf in batch.observations.items():
+            self._in_rows(self._observations[name], self._steps + 1)[rows] = leaf[:, part].transpose(0, 1).cpu()
+        for name, column in columns.items():
+            self._in_rows(self._columns[name], self._steps)[rows] = column[:, part].transpose(0, 1).cpu()
+        self._in_rows(self._drawable, self._steps)[rows] = drawable[:, part].t()
+
+    def _in_rows(self, column: Tensor, steps: int) -> Tensor:
+        return column.view(self._room, steps, *column.shape[1:])
+
+    def _make_room(self, batch: Batch) -> None:
+        """Columns of the shapes and types of this batch.
+
+        Raises:
+            ResourceError: they do not fit into memory.
+        """
+        self._steps = batch.rewards.shape[0]
+        self._room = max(1, self._size // self._steps)
+        observations = sum(leaf[0, 0].numel() * leaf.element_size() for leaf in batch.observations.values())
+        needed = self._room * ((self._steps + 1) * observations + self._steps * 32)
+        available, owner = available_memory()
+        if needed > available:
+            raise ResourceError(
+                f"The replay buffer of {self._size} transitions takes {needed / 2**30:.3g} GiB, but the {owner} has "
+                f"{available / 2**30:.3g} GiB left. Use a smaller --replay_size."
+            )
+
+        def room(column: Tensor, steps: int) -> Tensor:
+            return torch.zeros(self._room * steps, *column.shape[2:], dtype=column.dtype)
+
+        self._observations = {name: room(leaf, self._steps + 1) for name, leaf in batch.observations.items()}
+        self._columns = {
+            "actions": room(batch.actions, self._steps),
+            "rewards": room(batch.rewards, self._steps),
+            "terminated": room(batch.terminated, self._steps),
+            "truncated": room(batch.truncated, self._steps),
+            "versions": room(batch.policy_version, self._steps),
+        }
+        self._drawable = torch.zeros(self._room * self._steps, dtype=torch.bool)

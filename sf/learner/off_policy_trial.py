@@ -1,0 +1,48 @@
+"""An `OffPolicy` on trial: one update on a few zeros, of a policy that is thrown away."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import Tensor
+
+from sf.config import LearnerConfig
+from sf.errors import ConfigError
+from sf.learner.experience import ExperienceRing
+from sf.learner.metrics import TAKEN
+from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.optimizer import FlatAdam
+from sf.learner.trial import batch_of_zeros, try_state
+from sf.plugins import blamed_on
+from sf.policy import ActorCritic
+
+NUM_DRAWN = 4
+
+
+def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig) -> None:
+    """Has a new algorithm do what it does in a run; the policy stays as it is.
+
+    Raises:
+        ConfigError: it raises an exception, or a method returns something else than it has to.
+    """
+    name = f"algorithm={type(algorithm).__name__}"
+    thrown_away = copy.deepcopy(policy)
+    acting = ActingNetwork(thrown_away, FlatAdam(thrown_away, config), config)
+    with blamed_on(name, "begin(acting)"):
+        algorithm.begin(acting)
+    ring = ExperienceRing(64, config.gamma, algorithm.num_steps)
+    ring.add(batch_of_zeros(thrown_away))
+    with blamed_on(name, "explore()"):
+        algorithm.explore()
+    minibatch = ring.draw(NUM_DRAWN, device=thrown_away.flat.device)
+    with blamed_on(name, "update(minibatch)"):
+        scalars: object = algorithm.update(minibatch)
+    if not isinstance(scalars, dict) or not all(isinstance(x, Tensor) and x.ndim == 0 for x in scalars.values()):
+        raise ConfigError([f"{name}: update must return a dict of scalar tensors by name, but returned {scalars!r}."])
+    if taken := sorted(scalars.keys() & TAKEN - SHOWN_BY_BOTH):
+        raise ConfigError([f"{name}: {', '.join(taken)} are names of other curves of train/; choose other ones."])
+    try_state(name, algorithm)
+
+
+SHOWN_BY_BOTH = frozenset({"loss", "entropy", "value", "stddev", "grad_norm"})
+"""Curves of PPO that mean the same elsewhere."""

@@ -1,0 +1,138 @@
+"""The loop around an `OffPolicy`: keeps transitions, and draws minibatches at a fixed rate per transition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from sf.config import LearnerConfig, ReplayConfig
+from sf.errors import ConfigError
+from sf.learner import metrics
+from sf.learner.batch import Batch
+from sf.learner.experience import Experience, ExperienceRing
+from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.peers import ALONE, Peers
+from sf.learner.trained_network import NonFiniteLoss
+from sf.learner.training import StepReport, Training
+from sf.policy import ActorCritic
+from sf.replay import NothingToDraw
+from sf.shared.arena import Array
+
+log = logging.getLogger(__name__)
+
+
+class OffPolicyUpdate(Training):
+    """Trains a policy on transitions drawn from all that were kept.
+
+    Every transition that comes in brings `replay_ratio` optimizer steps with it, once `learning_starts` of them are
+    there. The version counts these steps.
+    """
+
+    replays = True
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        config: LearnerConfig,
+        algorithm: OffPolicy,
+        num_streams: int = 0,
+        peers: Peers = ALONE,
+        replay: ReplayConfig | None = None,
+    ) -> None:
+        """Starts at version 0 with nothing to draw from; see `Training`.
+
+        Raises:
+            ConfigError: the algorithm does not fit the policy, or does not do what one has to do.
+        """
+        replay = replay or ReplayConfig(replay="uniform")
+        if policy.state_size:
+            raise ConfigError(
+                [f"algorithm={config.algorithm} draws single transitions, but use_rnn=True needs whole trajectories."]
+            )
+        super().__init__(policy, config, algorithm, num_streams, peers)
+        self._off_policy = algorithm
+        self._acting = ActingNetwork(policy, self.optimizer, config, peers)
+        algorithm.begin(self._acting)
+        self._terms: tuple[str, ...] = ()
+        """The names of what an update returns."""
+        self._replay, self._size = replay, config.batch_size or 256
+        self._ring = ExperienceRing(replay.replay_size, config.gamma, algorithm.num_steps)
+        self._owed = 0.0
+        """Optimizer steps that the transitions so far have brought and that were not taken."""
+        self._summary = metrics.Summary(self._terms)
+
+    def set_progress(self, fraction: float) -> None:
+        """See `Training`."""
+        super().set_progress(fraction)
+        self._acting.learning_rate = self.lr
+
+    def steps(self, batch: Batch) -> Iterator[StepReport]:
+        """See `Training`. There are none before `learning_starts` transitions are there."""
+        self._summary = metrics.Summary(self._terms)
+        if self.reward_scaling is not None:
+            batch = batch.with_columns(rewards=self.reward_scaling(batch))
+        self._ring.add(batch)
+        self._off_policy.explore()
+        self._fold_in(batch)
+        if self._ring.num_added < self._replay.learning_starts:
+            return
+        self._owed += self._replay.replay_ratio * int(batch.valid.sum())
+        lags: list[Array] = []
+        while self._owed >= 1.0:
+            self._owed -= 1.0
+            try:
+                minibatch = self._ring.draw(self._size, device=self.policy.flat.device)
+            except NothingToDraw as nothing:
+                log.error("Passed over a batch: %s", nothing)
+                break
+            if report := self._step(minibatch, lags):
+                yield report
+        self._count(lags)
+        if self.want_summary and lags:
+            self._summary.add(metrics.running_statistics(self.policy))
+            self._summary.add_numbers({"lr": self.lr, "skipped_steps": self.num_skipped})
+
+    def _step(self, minibatch: Experience, lags: list[Array]) -> StepReport | None:
+        """One update; None where a gradient was not finite."""
+        self._off_policy.version = self.version
+        try:
+            scalars = self._off_policy.update(minibatch)
+        except NonFiniteLoss:
+            self._skip({"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations})
+            return None
+        self._skipped_in_a_row = 0
+        each_lag: Array = (self.version - minibatch.versions).numpy()
+        lags.append(each_lag)
+        self.version += 1
+        least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())
+        if self.want_summary:
+            self._note(scalars, least, mean, most, len(minibatch))
+        return StepReport(self.version, least, mean, most, 0.0, 0.0)
+
+    def _note(self, scalars: Mapping[str, Tensor], least: float, mean: float, most: float, size: int) -> None:
+        """Of the newest step; later ones take its place."""
+        if self._terms != tuple(scalars):
+            self._terms = tuple(scalars)
+            self._summary = metrics.Summary(self._terms)
+        self._summary.add_share({name: scalar.detach() for name, scalar in scalars.items()}, size)
+        ages = {"version_diff_min": least, "version_diff_avg": mean, "version_diff_max": most}
+        replayed = {
+            f"staleness/batch_{name}": age for name, age in zip(("min", "mean", "max"), ages.values(), strict=True)
+        }
+        self._summary.add_numbers(ages | replayed)
+
+    @torch.no_grad()
+    def _fold_in(self, batch: Batch) -> None:
+        """Takes the observations of a batch into the running statistics."""
+        if not self.statistics.moments or not batch.valid.any():
+            return
+        own = batch.valid.to(batch.rewards.device)
+        observations = {name: leaf[:-1][own] for name, leaf in batch.observations.items()}
+        self.statistics.fold_in(observations, batch.rewards[own])
+
+    def summary(self) -> dict[str, float]:
+        """See `Training`."""
+        return self._summary.read(self.peers)

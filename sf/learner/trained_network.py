@@ -1,0 +1,121 @@
+"""Networks beside the acting one, each with an Adam of its own on one vector of parameters."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from sf.learner.optimizer import Adam, clip_gradient
+from sf.learner.peers import ALONE, Peers
+from sf.nets.flat import FlatVariables
+
+
+class NonFiniteLoss(ArithmeticError):
+    """A gradient was not finite; nothing was changed by it."""
+
+
+class TrainedNetwork(nn.Module):
+    """A module with its optimizer, saved and resumed as one.
+
+    Its variables lie in `flat`, so that a step, a copy and an average take one operation each.
+    """
+
+    def __init__(
+        self, module: nn.Module, learning_rate: float, device: torch.device, max_grad_norm: float = 0.0
+    ) -> None:
+        """Moves the variables of a module into one vector.
+
+        Args:
+            module: with float32 variables only.
+            learning_rate: of Adam.
+            device: that holds it.
+            max_grad_norm: largest norm of a gradient; 0 for no limit.
+        """
+        super().__init__()
+        self.module, self.learning_rate, self.max_grad_norm = module, learning_rate, max_grad_norm
+        self._variables = FlatVariables(module, device)
+        self._adam = Adam(self._variables.parameters, self._variables.gradient)
+        self.register_buffer("exp_avg", self._adam.exp_avg)
+        self.register_buffer("exp_avg_sq", self._adam.exp_avg_sq)
+        self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
+        self.num_steps: Tensor
+
+    @property
+    def flat(self) -> Tensor:
+        """All variables of the module."""
+        return self._variables.vector
+
+    def forward(self, *args: Tensor) -> Tensor:
+        """The result of the module."""
+        result: Tensor = self.module(*args)
+        return result
+
+    def target(self) -> TargetNetwork:
+        """A copy that does not train."""
+        return TargetNetwork(self.module, self.flat.device)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Meanwhile gradients pass through to the inputs alone, which saves a third of the way back."""
+        self.module.requires_grad_(False)
+        yield
+        self.module.requires_grad_(True)
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Forgets the gradient; the vector that holds it stays."""
+        self._variables.gradient.zero_()
+
+    def step(self, size: int, peers: Peers = ALONE) -> Tensor:
+        """An optimizer step along the gradient that is there; returns its norm.
+
+        Args:
+            size: transitions behind the gradient, its weight among those of the other learners.
+            peers: the other learners.
+
+        Raises:
+            NonFiniteLoss: the gradient is not finite.
+        """
+        norm = averaged_and_clipped(self._variables.gradient, size, peers, self.max_grad_norm)
+        self._adam.num_steps = int(self.num_steps)
+        self._adam.step(self.learning_rate)
+        self.num_steps += 1
+        return norm
+
+
+class TargetNetwork(nn.Module):
+    """A network that follows another one."""
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        """Copies a module."""
+        super().__init__()
+        self.module = copy.deepcopy(module)
+        self._variables = FlatVariables(self.module, device)
+
+    @torch.no_grad()
+    def forward(self, *args: Tensor) -> Tensor:
+        """The result of the module, without gradient."""
+        result: Tensor = self.module(*args)
+        return result
+
+    @torch.no_grad()
+    def follow(self, flat: Tensor, share: float) -> None:
+        """Moves this share of the way to the variables of the other network; 1 copies them."""
+        self._variables.vector.lerp_(flat, share)
+
+
+def averaged_and_clipped(gradient: Tensor, size: int, peers: Peers, max_norm: float) -> Tensor:
+    """Averages a gradient over all learners and limits its norm, in place; returns the norm before.
+
+    Raises:
+        NonFiniteLoss: it is not finite.
+    """
+    peers.mean_(gradient, size)
+    norm = clip_gradient(gradient, max_norm)
+    if not math.isfinite(norm.item()):
+        raise NonFiniteLoss
+    return norm

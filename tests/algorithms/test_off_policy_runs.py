@@ -1,0 +1,104 @@
+"""DQN and SAC as a user starts them: training, resume, evaluation, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from sf.errors import ExitCode
+from tests.helpers.commands import EXPERIMENT, run, summary_of
+
+SMALL = ("--encoder_mlp_layers", "16", "16", "--num_envs_per_worker=4", "--rollout=8")
+RUNS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}
+MODES: dict[str, tuple[str, ...]] = {
+    "async": (),
+    "sync": ("--async_rl=False",),
+    "serial": ("--async_rl=False", "--serial_mode=True"),
+}
+
+
+def train(folder: Path, algorithm: str, *flags: str) -> Any:
+    limit = () if any("env_steps" in flag for flag in flags) else ("--train_for_env_steps=640",)
+    learning = () if any("learning_starts" in flag for flag in flags) else ("--learning_starts=100",)
+    return run(
+        folder, f"--env={RUNS[algorithm]}", f"--algorithm={algorithm}", *SMALL, *limit, *learning,
+        "--batch_size=32", "--replay_size=10000", "--seed=3", *flags,
+    )  # fmt: skip
+
+
+def newest(folder: Path) -> dict[str, torch.Tensor]:
+    (path,) = sorted((folder / EXPERIMENT / "checkpoint_p0").glob("checkpoint_*"))[-1].glob("*.safetensors")
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys() if not name.startswith("moment.")}  # noqa: SIM118
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> None:
+    done = train(tmp_path, algorithm, *MODES[mode], "--replay_ratio=0.5")
+    assert done.code == ExitCode.FINISHED, done.err
+    assert "Policy #0 lag" in done.out
+    assert summary_of(tmp_path)["frames"] == 640
+    # From the batch on with which 100 transitions are there: half a step for each of theirs and of later ones.
+    assert int(newest(tmp_path)["version"]) == (640 - 96) // 2
+
+
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path) -> None:
+    serial = MODES["serial"]
+    assert train(tmp_path, algorithm, *serial).code == ExitCode.FINISHED
+    before = newest(tmp_path)
+    kept = [name for name in before if name.startswith("algorithm.")]
+    parts = {name.split(".")[1] for name in kept}
+    assert parts == ({"target"} if algorithm == "dqn" else {"critics", "targets", "temperature"})
+    again = train(tmp_path, algorithm, *serial, "--train_for_env_steps=672", "--learning_starts=10000")
+    assert again.code == ExitCode.FINISHED, again.err
+    assert "replay buffer of policy 0 begins empty" in again.out
+    after = newest(tmp_path)
+    changed = [name for name in kept if not torch.equal(before[name], after[name])]
+    assert not changed  # no step was taken, so all is as it was saved
+
+
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_serial_runs_repeat_bit_by_bit(algorithm: str, tmp_path: Path) -> None:
+    found = []
+    for name in ("a", "b"):
+        assert train(tmp_path / name, algorithm, *MODES["serial"]).code == ExitCode.FINISHED
+        found.append(newest(tmp_path / name))
+    assert found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
+    assert train(tmp_path, "sac", *MODES["serial"]).code == ExitCode.FINISHED
+    done = run(tmp_path, f"--experiment={EXPERIMENT.name}", "--num_episodes=2", "--json", module="sf.cli.evaluate")
+    assert done.code == ExitCode.FINISHED, done.err
+    assert json.loads(done.out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--env=CartPole-v1", "--algorithm=sac"), "algorithm=sac needs actions that are numbers"),
+        (("--env=Pendulum-v1", "--algorithm=dqn"), "algorithm=dqn chooses among actions"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "use_rnn=True with algorithm=dqn"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--replay=none"), "algorithm=dqn learns from transitions"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--num_epochs=4"), "num_epochs=4 with algorithm=dqn"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--num_learners=2"), "num_learners=2 with algorithm=dqn"),
+        (("--env=CartPole-v1", "--replay=uniform"), "replay=uniform draws transitions without the policy"),
+        (("--env=CartPole-v1", "--exploration=epsilon_greedy"), "exploration=epsilon_greedy follows the best output"),
+        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: dqn, sac"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_starts(
+    flags: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    done = run(tmp_path, *flags, "--train_for_env_steps=1000")
+    assert done.code == ExitCode.USAGE, done.out
+    assert sentence in done.err
+    assert not (tmp_path / EXPERIMENT).exists()
