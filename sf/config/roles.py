@@ -57,7 +57,8 @@ class RunConfig:
     train_for_seconds: Annotated[int, AT_LEAST_1] | None = None
     """Stop this many seconds after the training has begun, or has been resumed; None sets no such limit."""
     stop_at_reward: float | None = None
-    """Stop when the mean return of the last stop_at_reward_episodes episodes reaches this value."""
+    """Stop when the mean return of the last stop_at_reward_episodes episodes that began before all that still go on
+    reaches this value."""
     stop_at_reward_episodes: Annotated[int, AT_LEAST_1] = 100
     """Episodes of each policy behind stop_at_reward; with fewer the run goes on."""
     score: str = "reward"

@@ -1,4 +1,4 @@
-"""The newest episodes of each policy."""
+"""The newest episodes of each policy that have ended, for what is shown. Decisions look at `sf.monitor.settled`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,6 @@ class EpisodeWindows:
             for policy, episodes in enumerate(self._episodes)
             if episodes
         }
-
-    def mean_score(self, policy_id: int, num_episodes: int, score: str) -> float | None:
-        """Mean over those of the last episodes that have the number; None with fewer episodes, or if none has it."""
-        episodes = list(self._episodes[policy_id])[-num_episodes:]
-        values = [value for episode in episodes if (value := episode.value_of(score)) is not None]
-        return fmean(values) if values and len(episodes) == num_episodes else None
 
     def names(self, policy_id: int) -> list[str]:
         """Of the metrics that any of its newest episodes has."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sf.config import Config, RunConfig, samples_per_iteration
@@ -19,6 +19,7 @@ from sf.machine.cores import asked_s, usable_cores
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.expected_lag import ExpectedLag
+from sf.monitor.goal import GoalWaits
 from sf.monitor.high_lag import HighLag
 from sf.monitor.lag_sight import LagCounted
 from sf.monitor.lines import (
@@ -35,6 +36,7 @@ from sf.monitor.lines import (
 )
 from sf.monitor.run_summary import run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
+from sf.monitor.settled import SettledEpisodes
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
@@ -105,6 +107,10 @@ class Monitor:
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
         assert workers is not None
         assert envs is not None
+        num_rows, size = workers * envs * num_agents, max(REWARD_EPISODES, config.run.stop_at_reward_episodes)
+        self.settled = SettledEpisodes(len(policies), num_rows, size)
+        """For decisions."""
+        self._goal_waits = GoalWaits(config.run)
         self._endless = EndlessEpisodes(workers * envs, num_agents)
         self._has_nothing_left = False
         """Everything was learned before this start."""
@@ -143,7 +149,7 @@ class Monitor:
             self.begin(snapshot)
         assert self._first is not None
         self._newest = snapshot
-        self.episodes.add(episodes)
+        self._take_in(episodes)
         if self._report_timer.is_due(snapshot.time_s):
             self._report(snapshot)
         for policy_id in range(0 if self._has_nothing_left else len(self._points)):
@@ -153,11 +159,22 @@ class Monitor:
         for sentence in (
             self._standstill.look(snapshot),
             self._endless.look(self._first, snapshot, sum(self.episodes.counts)),
+            self._goal_waits.look(snapshot.time_s, self.episodes, self.settled),
         ):
             if sentence:
                 self._console.line(sentence)
         if self._draw_timer.is_due(snapshot.time_s):
             self._draw(self._first, snapshot)
+
+    def recall(self, episodes: Sequence[Episode]) -> None:
+        """Takes in episodes from before this start, oldest first."""
+        self.episodes.recall(episodes)
+        self.settled.add(episodes)
+
+    def _take_in(self, episodes: Iterable[Episode]) -> None:
+        new = tuple(episodes)
+        self.episodes.add(new)
+        self.settled.add(new)
 
     def train_summary(self, policy_id: int, frames: int, values: Mapping[str, float]) -> None:
         """Has the next point hold what a learner says of an optimizer step: name to value, without ``train/``."""
@@ -242,6 +259,9 @@ class Monitor:
             policy: (mean, min(wanted, self.episodes.num_kept(policy)))
             for policy, mean in self.episodes.mean_rewards(wanted).items()
         }
+        if run.stop_at_reward is not None:  # which has looked at these
+            settled = {policy: self.settled.mean_score(policy, wanted) for policy in means}
+            means |= {policy: (mean, wanted) for policy, mean in settled.items() if mean is not None}
         new_frames = sum(policy.new_frames for policy in last.policies)
         return outcome_line(
             means, last.frames, new_frames, last.time_s - first.time_s, exit_reason, self._has_nothing_left

@@ -16,7 +16,7 @@ import numpy as np
 from sf.config import Config
 from sf.errors import SfError, UsageError
 from sf.inference.bells import InferenceBells
-from sf.plans.agents import GroupOfAgents
+from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents
 from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import (
     PREFIX,
@@ -42,7 +42,7 @@ from sf.shared.records import inference_record
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 
 ALL = slice(None)
-EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION, EPISODES_OF_A_GROUP = 1 << 48, 1 << 40, 1 << 36
+EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
 """Numbers of episodes that no other worker, successor or group uses."""
 
 

@@ -11,6 +11,9 @@ from sf.plans.columns import POLICY
 from sf.shared.arena import Array
 from sf.shared.slots import Topology
 
+EPISODES_OF_A_GROUP = 1 << 36
+"""The numbers of the episodes of a group begin at a multiple of it."""
+
 
 class GroupOfAgents:
     """The agents of one group of environments, one per row: their episodes, policies and recurrent states."""
@@ -21,14 +24,16 @@ class GroupOfAgents:
         Args:
             topology: sizes of a group.
             actions: [rows, ...], for their type.
-            first_episode: the numbers of episodes begin here.
+            first_episode: the numbers of episodes begin here, see `environment_of`.
         """
         rows, self._agents_per_env = topology.rows, topology.agents_per_env
         self.last_actions, self.last_rewards = np.zeros_like(actions), np.zeros(rows, np.float32)
         self.states: list[list[Array]] = []
         """[rows, ...] recurrent states of each policy."""
         self._initial: list[list[Array]] = []
-        self._policies, self._next_episode = np.zeros(rows, np.int64), first_episode
+        self._policies = np.zeros(rows, np.int64)
+        self._next_episodes = first_episode + np.arange(rows // self._agents_per_env)
+        """Of each environment."""
         self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._parts, self._next_part = np.zeros(rows, np.int64), first_episode
         """Number of each agent's part of an episode in the present fragment."""
@@ -84,7 +89,8 @@ class GroupOfAgents:
         over = self._is_over.reshape(-1, self._agents_per_env).all(1)
         for env in np.flatnonzero(over):
             rows = np.arange(env * self._agents_per_env, (env + 1) * self._agents_per_env)
-            self._episodes[rows], self._next_episode = self._next_episode, self._next_episode + 1
+            self._episodes[rows] = self._next_episodes[env]
+            self._next_episodes[env] += len(self._next_episodes)
             self._steps[rows] = self.last_rewards[rows] = self.last_actions[rows] = 0
             self._policies[rows] = [self._policy_of(agent) for agent in range(self._agents_per_env)]
             self._is_over[rows] = False
@@ -92,3 +98,8 @@ class GroupOfAgents:
             for states, initial in zip(self.states, self._initial, strict=True):
                 for state, first in zip(states, initial, strict=True):
                     state[rows] = first
+
+
+def environment_of(episode: int, num_envs: int) -> int:
+    """The environment of a group in which an episode with this number is played."""
+    return episode % EPISODES_OF_A_GROUP % num_envs

@@ -49,9 +49,8 @@ class CollectMetrics:
         metrics, new = LocalIterator.get_metrics(), self.workers.new_episodes()
         self._episodes += new
         result: dict[str, Any] = episode_results(self._episodes) | {"episodes_this_iter": len(new)}
-        result |= {
-            "hist_stats": {"episode_reward": [e.reward for e in new], "episode_lengths": [e.length for e in new]}
-        }
+        history = {"episode_reward": [e.reward for e in new], "episode_lengths": [e.length for e in new]}
+        result |= {"hist_stats": history, "episode_rows": [e.row for e in new]}
         result |= {"timesteps_total": metrics.counters[STEPS_SAMPLED]}
         timers: dict[str, float] = {}
         for name, timer in metrics.timers.items():

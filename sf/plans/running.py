@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from sf.config import Config, RunConfig
@@ -70,9 +68,10 @@ class PlanRun:
         self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
-        self._rewards = deque[float](maxlen=REWARD_EPISODES)
-        """Returns of the newest episodes; fewer of them do not end the run."""
-        run = RunConfig(env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps)
+        run = RunConfig(
+            env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps,
+            stop_at_reward=limits.stop_at_reward, stop_at_reward_episodes=REWARD_EPISODES,
+        )  # fmt: skip
         config = Config(run=run)
         rollout = replace(
             config.rollout, num_workers=max(1, trainer.workers.num_workers),
@@ -87,10 +86,9 @@ class PlanRun:
         reason: ExitReason | None = None
         try:
             self.monitor.begin(self._snapshot())
-            while (reason := self._reason_to_stop({})) is None:
-                result = self.trainer.train()
-                self._show(result)
-                if (reason := self._reason_to_stop(result)) is not None:
+            while (reason := self._reason_to_stop()) is None:
+                self._show(self.trainer.train())
+                if (reason := self._reason_to_stop()) is not None:
                     break
                 if time.monotonic() - self._saved_s > self.limits.save_every_sec:
                     self._save()
@@ -102,7 +100,7 @@ class PlanRun:
         self._finish(reason.value, reason.code)
         return reason.code
 
-    def _reason_to_stop(self, result: dict[str, Any]) -> ExitReason | None:
+    def _reason_to_stop(self) -> ExitReason | None:
         self.signals.look_for_parent()
         if (stopped := ExitReason.of(self.signals.first)) is not None:
             return stopped
@@ -111,17 +109,14 @@ class PlanRun:
             return ExitReason.ENV_STEPS
         if limits.train_for_seconds is not None and time.monotonic() - self._began_s >= limits.train_for_seconds:
             return ExitReason.SECONDS
-        self._rewards += result.get("hist_stats", {}).get("episode_reward", ())
-        is_known = len(self._rewards) == self._rewards.maxlen
-        if wanted is not None and is_known and fmean(self._rewards) >= wanted:
-            return ExitReason.REWARD
-        return None
+        mean = self.monitor.settled.mean_score(0, REWARD_EPISODES)
+        return ExitReason.REWARD if wanted is not None and mean is not None and mean >= wanted else None
 
     def _show(self, result: dict[str, Any]) -> None:
         history = result["hist_stats"]
-        pairs = zip(history["episode_reward"], history["episode_lengths"], strict=True)
+        ended = zip(history["episode_reward"], history["episode_lengths"], result["episode_rows"], strict=True)
         snapshot = self._snapshot()
-        self.monitor.poll(snapshot, [Episode(0, reward, length, reward) for reward, length in pairs])
+        self.monitor.poll(snapshot, [Episode(0, reward, length, reward, row=row) for reward, length, row in ended])
         for name, statistics in result["info"].get("learner", {}).items():
             numbers = {key: float(value) for key, value in statistics.items() if isinstance(value, (int, float))}
             prefix = "" if name == "default_policy" else f"{name}/"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
 from sf.plans.generators import OneThread, OwnGenerators
@@ -25,9 +26,9 @@ WHOLE, PARTS = "complete_episodes", "truncate_episodes"
 class TeamEpisodes:
     """Returns of the episodes of several agents, by policy and of all agents together, from the rewards in batches."""
 
-    def __init__(self, num_agents: int) -> None:
-        """Nothing has been added; an environment has so many agents."""
-        self._num_agents = num_agents
+    def __init__(self, num_agents: int, worker: int = 0, num_envs: int = 1) -> None:
+        """Nothing has been added; a worker has so many environments, and each of them so many agents."""
+        self._num_agents, self._worker, self._num_envs = num_agents, worker, num_envs
         self._sums: dict[tuple[int, int], tuple[float, int]] = {}
         """Return and steps so far, by episode and agent."""
         self._over: dict[int, list[tuple[str, float, int]]] = {}
@@ -70,9 +71,9 @@ class TeamEpisodes:
         over.append((policy, total, length))
         if len(over) == self._num_agents:
             agents = self._over.pop(episode)
-            self._ended.append(
-                TeamEpisode(sum(one[1] for one in agents), max(one[2] for one in agents), [one[:2] for one in agents])
-            )
+            row = self._worker * self._num_envs + environment_of(episode, self._num_envs)
+            total, length = sum(one[1] for one in agents), max(one[2] for one in agents)
+            self._ended.append(TeamEpisode(total, length, [one[:2] for one in agents], row))
 
 
 class TeamEpisode(NamedTuple):
@@ -84,6 +85,8 @@ class TeamEpisode(NamedTuple):
     """Steps of the one that went on longest."""
     by_policy: list[tuple[str, float]]
     """Policy and return of each agent."""
+    row: int = 0
+    """The environment among all of the plan."""
 
 
 class Sampler:
@@ -102,7 +105,8 @@ class Sampler:
         self._rows = settings["rollout_fragment_length"] * settings["num_envs_per_worker"]
         num_agents = fragments.wired.info.num_agents
         self.episodes = WholeEpisodes(policies, num_agents) if settings["batch_mode"] == WHOLE else None
-        self.team = TeamEpisodes(num_agents) if num_agents > 1 else None
+        envs = settings["num_envs_per_worker"]
+        self.team = TeamEpisodes(num_agents, worker, envs) if num_agents > 1 else None
 
     def ask(self) -> None:
         """For a batch more."""

@@ -57,7 +57,7 @@ class Group:
         self.on_request, self.on_full, self.on_episode = listeners.on_request, listeners.on_full, listeners.on_episode
         topology, drop_nonfinite = context.topology, config.faults.on_nonfinite == "drop"
         self.rollout, self.num_policies = topology.rollout, topology.num_policies
-        self.agents_per_env = topology.agents_per_env
+        self.agents_per_env, self.first_row = topology.agents_per_env, index * topology.rows
         self.finite = FiniteCheck(index, self.slots, record, drop_nonfinite, self._restart_episodes)
         self.own_slots: Sequence[int] = topology.slots_of_group(index)
         self.slot: int | None = None
@@ -199,7 +199,7 @@ class Group:
             self.slots.terminated[slot, t, row] = end.terminated
             self.slots.truncated[slot, t, row] = end.truncated and not end.terminated
             if score := self.scores.end(end):
-                self.on_episode(Episode(int(self.policies[row]), *score))
+                self.on_episode(Episode(int(self.policies[row]), *score, row=self.first_row + row))
                 self.record["episodes"] += 1
         if self.num_policies > 1:
             self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))

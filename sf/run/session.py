@@ -164,7 +164,7 @@ class Session:
     def recall_episodes(self) -> None:
         """Has the episodes that a resumed serial run brings along count for the means; callbacks knew them before."""
         for ring in reversed(self.rings):  # the first one has all that are new, see `RolloutWorker`
-            self.monitor.episodes.recall(ring.recall())
+            self.monitor.recall(ring.recall())
 
     def lacks_evaluation(self) -> bool:
         """Whether the last policy is one that should be evaluated and has not been."""
@@ -326,14 +326,15 @@ class Session:
         self.shared.learner_bells[policy_id].ring()
 
     def _mean_reward(self, policy_id: int) -> float | None:
-        return self.monitor.episodes.mean_score(policy_id, EPISODES_FOR_MEAN, "reward")
+        return self.monitor.settled.mean_score(policy_id, EPISODES_FOR_MEAN)
 
     def _mean_score(self, policy_id: int, num_episodes: int = EPISODES_FOR_MEAN) -> float | None:
-        episodes, score = self.monitor.episodes, self.config.run.score
-        mean = episodes.mean_score(policy_id, num_episodes, score)
-        if mean is None and not self._misses_score and episodes.num_kept(policy_id) >= num_episodes:
+        settled, score = self.monitor.settled, self.config.run.score
+        mean = settled.mean_score(policy_id, num_episodes, score)
+        if mean is None and not self._misses_score and settled.num_kept(policy_id) >= num_episodes:
             self._misses_score = True
-            there = ", ".join(f"env/{name}" for name in episodes.names(policy_id)) or "no numbers of its own"
+            names = self.monitor.episodes.names(policy_id)
+            there = ", ".join(f"env/{name}" for name in names) or "no numbers of its own"
             Console().line(
                 f"Warning: none of the last {num_episodes} episodes has score={score}, so nothing counts as "
                 f"the best and --stop_at_reward ends nothing. The environment reports {there}."

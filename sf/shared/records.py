@@ -66,8 +66,8 @@ time, and the names of the columns."""
 MOST_METRICS, NAME_BYTES = 32, 48
 METRICS_KEPT = 256
 """Episodes per worker with metrics, of which the newer half is read: where more end between two polls, some of them."""
-NUM_COLUMNS = 4
-"""Policy, return, length and true objective."""
+NUM_COLUMNS = 5
+"""Policy, return, length, true objective and row."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
 
@@ -200,6 +200,8 @@ class Episode(NamedTuple):
     true_objective: float
     metrics: Mapping[str, float] = NO_METRICS
     """Numbers of the environment's own, see `sf.envs.metrics`."""
+    row: int = 0
+    """The agent among all of the run; its next episode begins when this one ends."""
 
     def value_of(self, score: str) -> float | None:
         """The return for ``reward``, the metric NAME for ``env/NAME``; None if the episode has none of this name."""
@@ -236,7 +238,7 @@ class EpisodeRing:
                 if (column := columns[name]) is not None:
                     row[column] = value
         row[-1] = len(self._names) if episode.metrics else 0
-        self._episodes[count % EPISODES_KEPT] = episode[:NUM_COLUMNS]
+        self._episodes[count % EPISODES_KEPT] = (*episode[: NUM_COLUMNS - 1], episode.row)
         self._count[0] = count + 1
 
     def _column(self, name: str) -> int | None:
@@ -283,8 +285,8 @@ class EpisodeRing:
         without = [NO_METRICS] * (len(rows) - len(metrics))
         named = [*without, *(self._named(row[:-1], int(row[-1])) if row[-1] else NO_METRICS for row in metrics)]
         return [
-            Episode(int(policy), reward, int(length), objective, own)
-            for (policy, reward, length, objective), own in zip(rows, named, strict=True)
+            Episode(int(policy), reward, int(length), objective, own, int(row))
+            for (policy, reward, length, objective, row), own in zip(rows, named, strict=True)
         ]
 
     def _named(self, values: Array, columns: int) -> dict[str, float]:

@@ -39,5 +39,25 @@ class Luck(Toy):
         return observation, self.luck + self.charm, terminated, self.t == self.length, info
 
 
+class Lottery(Toy):
+    """A quarter of the episodes lasts 2,000 steps and pays nothing, the others last one step and pay 1."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+        self.random = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, **_: Any) -> Any:
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.t, self.is_long = 0, self.random.random() < 0.25
+        return super().reset()
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        observation, _, _, _, info = super().step(action)
+        return observation, float(not self.is_long), not self.is_long or self.t == 2000, False, info
+
+
+gymnasium.register("Lottery-v0", entry_point="tests.environments.luck:Lottery")
 for name in DRAWS:
     gymnasium.register(f"Luck-{name}", entry_point="tests.environments.luck:Luck", kwargs={"kind": name})

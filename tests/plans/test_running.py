@@ -104,6 +104,14 @@ def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
     assert summary["policies"][0]["episodes"] >= 100
 
 
+def test_short_episodes_that_report_first_end_no_plan(tmp_path: Path) -> None:
+    flags = ("--num_workers=1", "--num_envs_per_worker=8", "--rollout_fragment_length=20", "--train_batch_size=160")
+    limits = ("--stop_at_reward=0.95", "--train_for_env_steps=20000", "--seed=1")
+    found = run(tmp_path, A2C, "--env=tests.environments.luck:Lottery-v0", *flags, *limits)
+    assert found.returncode == ExitCode.FINISHED, found.stderr
+    assert "train_for_env_steps reached" in found.stdout
+
+
 def test_plan_of_a_file_that_no_module_name_leads_to(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(Path(A2C).read_text())
     found = run(tmp_path, str(tmp_path / "mine.py"), *SMALL, "--train_for_env_steps=400", "--num_workers=1")

@@ -79,8 +79,9 @@ def test_fault_d2_best_checkpoint_that_could_not_be_written_is_written_later(tmp
         return found
 
     session = Session(lab.config, lab.shared, Monitor(lab.config, tmp_path, 1), callbacks, take_messages)
-    for _ in range(100):
-        EpisodeRing(lab.arena, 0).append(Episode(0, 5.0, 10, 5.0))
+    rows = lab.shared.topology.num_groups * lab.shared.topology.rows
+    for number in range(200):
+        EpisodeRing(lab.arena, 0).append(Episode(0, 5.0, 10, 5.0, row=number % rows))
     learner = lab.build("learner-0")
     in_its_place = learner.saver.directory / "best"
     in_its_place.touch()

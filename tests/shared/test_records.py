@@ -33,8 +33,8 @@ def test_a_writer_killed_inside_a_write_leaves_the_last_good_values() -> None:
 def test_episodes_are_read_once_and_only_the_newest_if_there_are_too_many() -> None:
     arena = Arena(record_fields(1, 1, 1))
     writer, reader = EpisodeRing(arena, 0), EpisodeRing(arena, 0)
-    writer.append(Episode(0, 1.5, 10, 2.5))
-    assert reader.new_episodes() == [Episode(0, 1.5, 10, 2.5)]
+    writer.append(Episode(0, 1.5, 10, 2.5, row=7))
+    assert reader.new_episodes() == [Episode(0, 1.5, 10, 2.5, row=7)]
     assert reader.new_episodes() == []
     for index in range(2 * EPISODES_KEPT):
         writer.append(Episode(0, float(index), 1, 0.0))
