@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
+from sf.console_log import ConsoleLog
 from sf.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 _rank = 0
 """Of this process; ranks but the first mark their lines."""
+_log: ConsoleLog | None = None
+"""Of the run that this process belongs to."""
+_before_log: deque[str] = deque(maxlen=200)
+"""Texts of a run that has no directory yet."""
 
 
 class Console:
@@ -28,6 +35,7 @@ class Console:
 
     def plain(self, text: str) -> None:
         """Prints text as it is, for tables."""
+        record(f"{text}\n")
         with output_may_be_lost():
             self._print(f"{text}\n")
 
@@ -69,6 +77,56 @@ def speak_for(rank: int) -> None:
 def spoken_for() -> int:
     """The rank that the lines of this process are marked with."""
     return _rank
+
+
+def record(text: str) -> None:
+    """Puts text into the console log of the run alone, now or when there is one."""
+    if _log is None:
+        _before_log.append(text)
+    else:
+        _log.append(text)
+
+
+def forget_unlogged() -> None:
+    """A run begins: the lines before are not its own."""
+    _before_log.clear()
+
+
+def log_to(path: Path | None, may_shorten: bool = False) -> None:
+    """Has the lines of this process, and of the children that it starts from now on, written to a file as well.
+
+    Args:
+        path: None for no file.
+        may_shorten: see `ConsoleLog`.
+    """
+    global _log
+    _log = None if path is None else ConsoleLog(path, may_shorten)
+
+
+def logged_to() -> Path | None:
+    """The file that lines of this process are written to."""
+    return None if _log is None else _log.path
+
+
+@contextmanager
+def logged(path: Path, command: str) -> Iterator[None]:
+    """Around a run: a console log, which goes on where there is one; with its error at the end, if it has one.
+
+    Args:
+        path: of the file.
+        command: that has started the run.
+    """
+    before = "".join(_before_log)
+    forget_unlogged()
+    log_to(path, may_shorten=True)
+    record(f"$ {command}\n{before}")
+    try:
+        yield
+    except BaseException as error:
+        record(f"{type(error).__name__}: {error}\n")
+        raise
+    finally:
+        log_to(None)
 
 
 def rounded(number: float, decimals: int = 3) -> str:

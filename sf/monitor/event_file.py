@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ LAYOUT = {
 """Of the tab Custom Scalars: category to title to kind and tags; a margin has its middle, lower and upper curve."""
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a run is, for the tabs Text and HParams."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Name to text."""
+    flags: Mapping[str, str | float | bool] = field(default_factory=dict)
+
+
 _serial_numbers = itertools.count()
 """Of the event files of this process."""
 
@@ -48,11 +58,11 @@ class EventFile:
     semaphores in /dev/shm, and a summary per scalar.
     """
 
-    def __init__(self, directory: Path, time_s: float, first_frames: int) -> None:
+    def __init__(self, directory: Path, time_s: float, first_frames: int, facts: Facts) -> None:
         with torch_hidden():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
-            from tensorboardX.summary import custom_scalars
+            from tensorboardX.summary import custom_scalars, hparams, text
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
         self._histogram: Any = summary_pb2.HistogramProto
@@ -65,6 +75,10 @@ class EventFile:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(self._event(wall_time=time_s, step=first_frames, session_log=start))
         self._writer.write_event(self._event(wall_time=time_s, step=first_frames, summary=custom_scalars(LAYOUT)))
+        told = [text(f"run/{name}", f"    {value}") for name, value in facts.texts.items()]  # a paragraph of code
+        # Flags alone, without a list of them: TensorBoard makes the table of those that it finds in any run.
+        for summary in (*told, *hparams(facts.flags, {})[1:2]):
+            self._writer.write_event(self._event(wall_time=time_s, step=first_frames, summary=summary))
         self._faults: set[str] = set()
         """Those that have happened."""
 

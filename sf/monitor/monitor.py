@@ -16,8 +16,10 @@ from pathlib import Path
 from sf.config import Config, RunConfig, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import asked_s, usable_cores
+from sf.machine.origin import Origin
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
+from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
 from sf.monitor.goal import GoalWaits
 from sf.monitor.high_lag import HighLag
@@ -34,7 +36,7 @@ from sf.monitor.lines import (
     reward_line,
     weight_line,
 )
-from sf.monitor.run_summary import run_summary, versions, write_run_summary
+from sf.monitor.run_summary import flags_of, run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
 from sf.monitor.settled import SettledEpisodes
 from sf.monitor.snapshot import Snapshot
@@ -64,6 +66,7 @@ class Monitor:
         num_agents: int,
         console: Console | None = None,
         expected: ExpectedLag | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Opens nothing on disk yet.
 
@@ -73,8 +76,9 @@ class Monitor:
             num_agents: in one environment.
             console: prints the lines; by default standard output, with a bar if that is a terminal.
             expected: policy lag, to be shown beside the measured one at the end.
+            origin: of the run, for its summary and TensorBoard.
         """
-        self._config, self._directory, self._expected = config, experiment_dir, expected
+        self._config, self._directory, self._expected, self._origin = config, experiment_dir, expected, origin
         self._console = console or Console()
         self._screen: Screen | None = None
         if console is None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -86,7 +90,8 @@ class Monitor:
         self._lag_written = [LagCounted() for _ in policies]
         """As of the last point of the curves."""
         self._inference = [InferenceStats(config.run.stats_avg) for _ in policies]
-        self._scalars = ScalarLog(experiment_dir, self._console.line)
+        texts = {} if origin is None else origin.texts()
+        self._scalars = ScalarLog(experiment_dir, self._console.line, Facts(texts, flags_of(config)))
         self._has_dashboard = self._screen is not None and config.run.dashboard
         self._report_timer = Timer(REPORT_INTERVAL_S)
         self._draw_timer = Timer(DASHBOARD_INTERVAL_S if self._has_dashboard else DRAW_INTERVAL_S)
@@ -234,6 +239,7 @@ class Monitor:
         summary |= {"exit_reason": exit_reason, "exit_code": exit_code, "slots": ledger.to_json()}
         summary |= {"faults": dict(self._faults()), "versions": versions()}
         summary |= {} if self._expected is None else {"expected_lag": self._expected._asdict()}
+        summary |= {} if self._origin is None else {"origin": self._origin.to_json()}
         try:
             write_run_summary(self._directory, summary)
         except OSError as error:

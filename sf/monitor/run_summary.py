@@ -47,6 +47,16 @@ def run_summary(
     }
 
 
+def flags_of(config: Config) -> dict[str, str | float | bool]:
+    """The flags that have a value, by name; what is no number and no truth value is text."""
+    fields = {name: value for role in config.to_json().values() for name, value in role.items()}
+    return {
+        name: value if isinstance(value, (bool, int, float, str)) else json.dumps(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
 def versions() -> dict[str, str]:
     """Of what decides how a run comes out, for those that repeat it."""
     found = {"sf": __version__, "python": platform.python_version()}

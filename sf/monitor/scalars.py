@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sf.monitor.event_file import NONE, EventFile
+from sf.monitor.event_file import NONE, EventFile, Facts
 from sf.shared.arena import Array
 
 METRICS = "metrics.jsonl"
@@ -33,9 +33,9 @@ METRICS = "metrics.jsonl"
 class ScalarLog:
     """Writes the scalars of all policies. Files appear with the first scalars."""
 
-    def __init__(self, experiment_dir: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, experiment_dir: Path, warn: Callable[[str], None], facts: Facts | None = None) -> None:
         self._directory = experiment_dir
-        self._warn = warn
+        self._warn, self._facts = warn, facts or Facts()
         self._events: dict[int, EventFile] = {}
         self._lines: IO[str] | None = None
         self._first_frames: dict[int, int] = {}
@@ -114,7 +114,9 @@ class ScalarLog:
             self._whole = os.fstat(self._lines.fileno()).st_size
         if policy_id not in self._events:
             first = self._first_frames.get(policy_id, frames - 1) + 1  # the last point of a run that ended well stays
-            self._events[policy_id] = EventFile(self._directory / ".summary" / str(policy_id), time_s, first)
+            self._events[policy_id] = EventFile(
+                self._directory / ".summary" / str(policy_id), time_s, first, self._facts
+            )
 
     def _write_line(
         self, head: Mapping[str, float], scalars: Mapping[str, float], histograms: Mapping[str, Array]

@@ -9,8 +9,9 @@ from typing import Any
 
 from sf.config import Config, RunConfig
 from sf.config.plan import PlanConfig
-from sf.console import Console
+from sf.console import Console, forget_unlogged, logged
 from sf.errors import CheckpointError, ExitCode, SfError
+from sf.machine.origin import Origin, origin_of
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
@@ -21,7 +22,7 @@ from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.session import ExitReason
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
-from sf.storage.experiment import Experiment
+from sf.storage.experiment import CONSOLE_LOG, Experiment
 
 KEPT = 2
 """Checkpoints."""
@@ -38,13 +39,16 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
     defaults = trainer_class.default_config
     settings = {"num_workers": defaults.get("num_workers", 0) or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
     started_by = parent()
+    forget_unlogged()
     with noted_signals(second_one_exits=True, started_by=started_by) as signals:
         experiment = Experiment(limits.train_dir, limits.experiment, limits.restart_behavior)
         try:
-            if experiment.set_aside:
-                Console().line(experiment.set_aside)
-            with trainer_class(settings, experiment=experiment, signals=signals) as trainer:
-                return PlanRun(trainer, experiment, limits, signals).run()
+            origin = origin_of()
+            with logged(experiment.path / CONSOLE_LOG, origin.command):
+                if experiment.set_aside:
+                    Console().line(experiment.set_aside)
+                with trainer_class(settings, experiment=experiment, signals=signals) as trainer:
+                    return PlanRun(trainer, experiment, limits, signals, origin).run()
         finally:
             experiment.close()
 
@@ -52,7 +56,14 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
 class PlanRun:
     """One start of a plan."""
 
-    def __init__(self, trainer: Trainer, experiment: Experiment, limits: PlanConfig, signals: Signals) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        experiment: Experiment,
+        limits: PlanConfig,
+        signals: Signals,
+        origin: Origin | None = None,
+    ) -> None:
         """Goes on from the checkpoint of an earlier start, if there is one."""
         self.trainer, self.limits, self.signals = trainer, limits, signals
         self._checkpoints = experiment.path / CHECKPOINTS
@@ -78,7 +89,7 @@ class PlanRun:
             num_envs_per_worker=trainer.config["num_envs_per_worker"],
         )  # fmt: skip
         learner = replace(config.learner, batch_size=trainer.config["train_batch_size"], num_batches_per_epoch=1)
-        self.monitor = Monitor(replace(config, rollout=rollout, learner=learner), experiment.path, 1)
+        self.monitor = Monitor(replace(config, rollout=rollout, learner=learner), experiment.path, 1, origin=origin)
         self.monitor.watch(self._pids, self._faults)
 
     def run(self) -> int:

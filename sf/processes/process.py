@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sf.console import speak_for, spoken_for
+from sf.console import log_to, logged_to, speak_for, spoken_for
 from sf.errors import ExitCode
 from sf.machine.cores import queued_s
 from sf.output import BoundedStream, bound_output
@@ -87,7 +87,7 @@ class Job(SpawnProcess):
         self.function, self.arguments, self.reports = function, arguments, reports
         self.mark, self.leads_group = mark, leads_group
         self.parent_pid = os.getpid()
-        self.rank = spoken_for()
+        self.rank, self.console_log = spoken_for(), logged_to()
 
     def _bootstrap(self, parent_sentinel: int) -> NoReturn:
         os.close(parent_sentinel)  # the file of this job, which says nothing of the parent
@@ -106,6 +106,7 @@ def child_main(job: Job) -> NoReturn:
         bound_output()
     set_title(job.name)
     speak_for(job.rank)
+    log_to(job.console_log)
     leave_signals_to_parent()
     os.environ[MARK] = job.mark  # a fork has that of the fork server
     np.random.seed()  # else all forks draw the same numbers

@@ -19,10 +19,11 @@ from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.config import Config, check, trajectories_per_dataset
-from sf.console import Console, speak_for
+from sf.console import Console, forget_unlogged, logged, speak_for
 from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.machine.limits import as_refusal, refusals_told
+from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
@@ -38,7 +39,7 @@ from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
-from sf.storage.experiment import Experiment, expect_free
+from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.leftovers import collect_all_leftovers
 from sf.tracking.beside import trackers_beside
 
@@ -64,6 +65,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     """
     rank = rank_of(os.environ)
     speak_for(rank.rank)
+    forget_unlogged()
     check(config)
     if rank.is_first:
         expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, when the rest is prepared
@@ -101,10 +103,12 @@ def train_prepared(
         behavior = "resume" if rank.goes_on else config.run.restart_behavior
         experiment = Experiment(config.run.train_dir, config.run.experiment, behavior)
         restarts, began_s, seconds_before = Restarts(config.faults.max_restarts), time.monotonic(), 0.0
-        if experiment.set_aside:
-            Console().line(experiment.set_aside)
         with contextlib.ExitStack() as beside:
             beside.callback(experiment.close)
+            origin = origin_of()
+            beside.enter_context(logged(experiment.path / CONSOLE_LOG, origin.command))
+            if experiment.set_aside:
+                Console().line(experiment.set_aside)
             if rank.is_first:
                 beside.enter_context(trackers_beside(config.run, experiment.path, signals))
             while True:
@@ -113,7 +117,9 @@ def train_prepared(
                 if change is not None:
                     specs = change(shared, specs)
                 try:
-                    return run(config, shared, specs, experiment, signals, fork_server, callbacks, seconds_before)
+                    return run(
+                        config, shared, specs, experiment, signals, fork_server, callbacks, seconds_before, origin
+                    )
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
                     delay_s = restarts.delay_s(time.monotonic(), shared.has_trained) if may_begin_again else None
@@ -144,10 +150,11 @@ def run(
     fork_server: ForkServer,
     callbacks: Callbacks | None = None,
     seconds_before: float = 0.0,
+    origin: Origin | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out.
 
-    The time that a lost learner has already taken counts as `seconds_before`.
+    The time that a lost learner has already taken counts as `seconds_before`; `origin` is that of the run.
     """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     rest = _for_the_rest(config, seconds_before)
@@ -159,6 +166,7 @@ def run(
         topology.agents_per_env,
         None if shared.rank.is_first else WarningsOnly(),
         expected_lag(rest, topology.agents_per_env, held),
+        origin,
     )
     session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages)
     reason: ExitReason | None = None

@@ -7,6 +7,7 @@
   checkpoint_p<i>/    checkpoints of policy i
   .summary/<i>/       TensorBoard files of policy i
   metrics.jsonl       the same scalars as lines
+  console.log         the lines on the console, of all starts; see sf/console_log.py
   summary.json        how the last run ended; not there while one goes on, or if it was killed
 """
 
@@ -30,6 +31,7 @@ from sf.machine.limits import as_refusal
 from sf.storage import sealed
 
 MARKER = ".sf-experiment"
+CONSOLE_LOG = "console.log"
 MOST_NAMED = 5
 """Runs that an error message lists."""
 NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"

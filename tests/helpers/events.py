@@ -16,7 +16,7 @@ def read_events(directory: Path) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for event in _events(directory):
         for value in event.summary.value:
-            if not value.HasField("histo") and not value.HasField("tensor") and value.tag not in OVERVIEW.values():
+            if not value.HasField("histo") and not value.HasField("metadata") and value.tag not in OVERVIEW.values():
                 curves[value.tag].append((event.step, value.simple_value))
     return dict(curves)
 
@@ -39,8 +39,32 @@ def read_layouts(directory: Path) -> list[Any]:
         layout_pb2.Layout.FromString(value.tensor.string_val[0])
         for event in _events(directory)
         for value in event.summary.value
-        if value.HasField("tensor")
+        if value.metadata.plugin_data.plugin_name == "custom_scalars"
     ]
+
+
+def read_texts(directory: Path) -> dict[str, str]:
+    """Tag to the newest text of the tab Text."""
+    return {
+        value.tag: value.tensor.string_val[0].decode()
+        for event in _events(directory)
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "text"
+    }
+
+
+def read_flags(directory: Path) -> dict[str, str | float | bool]:
+    """Flags of the tab HParams, of the newest start."""
+    from tensorboardX.proto import plugin_hparams_pb2
+
+    found: dict[str, str | float | bool] = {}
+    for event in _events(directory):
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "hparams":
+                told = plugin_hparams_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+                flags = told.session_start_info.hparams
+                found = {name: getattr(flags[name], flags[name].WhichOneof("kind")) for name in flags}
+    return found
 
 
 def read_histograms(directory: Path) -> dict[str, list[tuple[int, dict[float, float]]]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
+from sf.machine.origin import Origin
 from sf.monitor import Console, Monitor, PolicySnapshot, Snapshot
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
@@ -46,10 +47,12 @@ def config(num_policies: int = 1, **run: Any) -> Config:
 class Run:
     """A monitor and a run that makes `fps` frames per second, polled every half second."""
 
-    def __init__(self, path: Path, fps: int = 100, first_frames: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, path: Path, fps: int = 100, first_frames: int = 0, origin: Origin | None = None, **settings: Any
+    ) -> None:
         self.path, self.fps, self.first_frames, self.tape = path, fps, first_frames, Tape()
         self.config = config(**settings)
-        self.monitor = Monitor(self.config, path, num_agents=1, console=self.tape)
+        self.monitor = Monitor(self.config, path, num_agents=1, console=self.tape, origin=origin)
         self.now, self.policy = 1000.0, PolicySnapshot()
         self.is_finished = False
 

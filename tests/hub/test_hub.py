@@ -141,6 +141,10 @@ def test_the_card_says_how_the_policy_was_trained_and_is_played(written: Path, t
 def test_no_directory_of_this_machine_is_published(written: Path, trained: Path) -> None:
     for name, data in files_of(written).items():
         assert str(trained).encode() not in data, name
+    end = json.loads((trained / "train_dir/pole/summary.json").read_text())
+    assert f"--train_dir={trained}/train_dir" in end["origin"]["command"], "which stays here"
+    assert (trained / "train_dir/pole/console.log").is_file()
+    assert not [name for name in files_of(written) if "console" in name or "summary" in name]
 
 
 def test_a_push_replaces_the_checkpoint_that_was_there(trained: Path, hub: Hub) -> None:

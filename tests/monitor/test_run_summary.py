@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import sf
+from sf.machine.origin import Origin
 from sf.monitor import Lag, PolicySnapshot
 from sf.monitor.time_shares import bottleneck, time_share_table
+from tests.helpers.events import read_flags, read_texts
 from tests.helpers.monitored import SECONDS, Run, Start, episode
 
 
@@ -55,6 +57,21 @@ def test_summary_of_the_run(start: Start, tmp_path: Path) -> None:
             "gymnasium": gymnasium.__version__,
         },
     }
+
+
+def test_the_summary_and_tensorboard_say_where_a_run_comes_from(tmp_path: Path) -> None:
+    run = Run(tmp_path, origin=Origin("sf-train --env=Toy-v0", "c0ffee", has_changes=True))
+    run.go(2, lambda: [episode()])
+    run.finish()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["origin"] == {"command": "sf-train --env=Toy-v0", "commit": "c0ffee", "has_changes": True}
+    assert read_texts(tmp_path / ".summary" / "0") == {
+        "run/command/text_summary": "    sf-train --env=Toy-v0",
+        "run/commit/text_summary": "    c0ffee, with changes",
+    }
+    flags = read_flags(tmp_path / ".summary" / "0")
+    assert (flags["env"], flags["batch_size"], flags["async_rl"]) == ("Toy-v0", 64.0, True)
+    assert "train_for_env_steps" not in flags, "it has no value"
 
 
 def test_directory_that_has_gone_does_not_hide_the_end(tmp_path: Path) -> None:
