@@ -33,6 +33,7 @@ from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
 from sf.run.callbacks import Callbacks
 from sf.run.children import UNKILLABLE, Processes
+from sf.run.finished import note_on_finished
 from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
 from sf.run.serial import SerialRoles
@@ -69,6 +70,9 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     check(config)
     if rank.is_first:
         expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, when the rest is prepared
+    if rank.is_alone and (note := note_on_finished(config)):
+        Console().line(note)
+        return Outcome(ExitReason.ENV_STEPS.code, ExitReason.ENV_STEPS.value)
     with ForkServer() as fork_server:
         return train_prepared(prepare(config, fork_server, rank), callbacks, fork_server=fork_server)
 

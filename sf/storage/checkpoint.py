@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -32,17 +31,15 @@ from torch import Tensor
 from sf.errors import CheckpointError
 from sf.storage import sealed
 from sf.storage.leftovers import INCOMING, OUTGOING, collect_leftovers
+from sf.storage.names import BEGINNING as BEGINNING
+from sf.storage.names import NAME
+from sf.storage.names import STATE as STATE
+from sf.storage.names import TENSORS as TENSORS
 
 log = logging.getLogger(__name__)
 
-BEGINNING = "checkpoint_"
-"""Of the names of all checkpoints."""
 BEST = "best"
 MILESTONES = "milestones"
-TENSORS = "tensors.safetensors"
-STATE = "state.json"
-
-_NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 _DAMAGED = "damaged_"
 
 
@@ -210,7 +207,7 @@ def list_checkpoints(directory: Path) -> list[Path]:
     found = []
     if directory.is_dir():
         for path in directory.iterdir():
-            match = _NAME.fullmatch(path.name)
+            match = NAME.fullmatch(path.name)
             if match and path.is_dir() and not path.is_symlink():
                 found.append((int(match[1]), int(match[2]), path))
     return [path for _, _, path in sorted(found)]
@@ -229,7 +226,7 @@ def named(directory: Path, name: str) -> Path:
 
 
 def _read(path: Path) -> Checkpoint:
-    match = _NAME.fullmatch(path.name)
+    match = NAME.fullmatch(path.name)
     if match is None:
         raise sealed.DamagedError(f"its name is not of the form checkpoint_<version>_<env_steps>: {path.name}")
     sealed.verify(path, (TENSORS, STATE))

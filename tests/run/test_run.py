@@ -268,8 +268,12 @@ def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     steps = [step for step, _ in read_events(tmp_path / EXPERIMENT / ".summary" / "0")["train/lr"]]
     assert steps == sorted(steps)
     third = run(tmp_path, *SMALL, "--train_for_env_steps=5000")
-    assert (third.code, summary_of(tmp_path)["frames"]) == (0, second["frames"])
-    assert f"{second['frames']} frames were learned before, and --train_for_env_steps=5000 counts them" in third.out
+    assert (third.code, summary_of(tmp_path)) == (0, second)
+    assert (
+        f"{second['frames']} frames were learned before in {tmp_path / EXPERIMENT}, and --train_for_env_steps=5000 "
+        "counts them, so nothing was started. Raise it to go on, take another --experiment, or begin anew with "
+        "--restart_behavior=restart.\n"
+    ) in third.out
 
 
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])

@@ -1,0 +1,59 @@
+"""A run that has nothing left to learn says so before anything is started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sf.config import Config
+from sf.errors import ExitCode
+from sf.storage import sealed
+from sf.storage.names import STATE, TENSORS, frames_of, newest_in
+
+CONFIG, SUMMARY = "config.json", "summary.json"
+
+
+def note_on_finished(config: Config) -> str | None:
+    """A sentence where an earlier run has ended well with all the frames that this one is to have, else None.
+
+    What cannot be told without torch is left to the run itself: another environment, a damaged checkpoint, or a run
+    that was killed after its last frame and has no summary.
+    """
+    run = config.run
+    if run.restart_behavior != "resume" or run.train_for_env_steps is None:
+        return None
+    directory = run.experiment_dir.absolute()
+    earlier = _json(directory / CONFIG).get("run")
+    is_same = isinstance(earlier, dict) and earlier.get("env") == run.env
+    if not is_same or _json(directory / SUMMARY).get("exit_code") != ExitCode.FINISHED:
+        return None
+    frames = [_frames(directory / f"checkpoint_p{policy_id}") for policy_id in range(run.num_policies)]
+    known = [number for number in frames if number is not None]
+    if len(known) < len(frames) or sum(known) < run.frame_limit:
+        return None
+    return (
+        f"{sum(known)} frames were learned before in {directory}, and --train_for_env_steps={run.train_for_env_steps} "
+        "counts them, so nothing was started. Raise it to go on, take another --experiment, or begin anew with "
+        "--restart_behavior=restart."
+    )
+
+
+def _frames(directory: Path) -> int | None:
+    """Those of the newest checkpoint of a policy; None if there is none, or it is damaged."""
+    if (newest := newest_in(directory)) is None:
+        return None
+    try:
+        sealed.verify(newest, (TENSORS, STATE))
+    except (OSError, sealed.DamagedError, sealed.UnknownFormatError):
+        return None
+    return frames_of(newest)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file; an empty one if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

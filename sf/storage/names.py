@@ -1,0 +1,29 @@
+"""The names of checkpoints and of their files, for processes that do without torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+BEGINNING = "checkpoint_"
+"""Of the names of all checkpoints."""
+NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
+"""Optimizer steps and frames."""
+TENSORS = "tensors.safetensors"
+STATE = "state.json"
+
+
+def newest_in(directory: Path) -> Path | None:
+    """The checkpoint with the most optimizer steps, whole or not."""
+    found = [(int(match[1]), int(match[2]), path) for path, match in _named(directory)]
+    return max(found)[2] if found else None
+
+
+def frames_of(path: Path) -> int:
+    """The frames that a checkpoint has in its name."""
+    return int(path.name.rpartition("_")[2])
+
+
+def _named(directory: Path) -> list[tuple[Path, re.Match[str]]]:
+    paths = directory.glob(f"{BEGINNING}*")
+    return [(path, match) for path in paths if (match := NAME.fullmatch(path.name)) is not None]
