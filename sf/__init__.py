@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sf.policy import load_policy
     from sf.vector.env import vector_env
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "PPO",
     "Algorithm",
@@ -51,3 +51,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sf' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -47,10 +47,29 @@ def test_s1_dependencies_of_the_wheel_are_the_documented_ones(wheel: Path) -> No
     assert set(metadata.get_all("Provides-Extra") or []) == EXTRAS
 
 
+def test_readme_of_the_wheel_has_no_links_into_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    targets = re.findall(r"\]\(([^)]*)\)|<img src=\"([^\"]*)", text)
+    assert [one or other for one, other in targets if not (one or other).startswith("https://")] == []
+    assert "Tutorial (`docs/tutorial.md`)" in text
+
+
+def test_public_names_are_listed_before_they_are_loaded() -> None:
+    code = "import sys, sf; print(set(sf.__all__) <= set(dir(sf)), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_s1_wheel_holds_sf_and_sf_envs_and_nothing_called_envs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         top = {name.partition("/")[0] for name in archive.namelist()}
         assert "sf/report/page.html" in archive.namelist(), "what is no Python is there as well"
+        assert {"sf/py.typed", "sf_envs/py.typed"} <= set(archive.namelist())
     assert {name for name in top if not name.endswith(".dist-info")} == {"sf", "sf_envs"}
 
 
