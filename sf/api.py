@@ -82,7 +82,8 @@ def train(
         on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
             that returns True stops the run.
         algorithm: a subclass of `sf.Algorithm`, a `functools.partial` of one, or what ``--algorithm`` says.
-        flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`.
+        flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`,
+            `algorithm_kwargs` and `encoder_kwargs`.
 
     Raises:
         UsageError: a flag or a callback is unknown or refused, or this is no place to train from.

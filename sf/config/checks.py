@@ -22,6 +22,7 @@ from sf.config.sizes import (
 )
 from sf.errors import ConfigError
 from sf.machine.processor import has_bfloat16
+from sf.plugins import ALGORITHMS, ENCODERS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,15 +68,35 @@ def range_problems(role: DataclassInstance) -> list[str]:
 
 def env_kwargs_problems(text: str) -> list[str]:
     """A sentence if the arguments of the environment are no JSON object."""
+    return _json_problems("env_kwargs", text, '{"continuous": true}')
+
+
+def _plugin_settings(config: Config) -> list[str]:
+    """Settings that are no JSON object, or for what is no plugin."""
+    problems = []
+    used = {"encoder": (config.model.encoder, config.model.encoder_kwargs, ENCODERS)}
+    used |= {"algorithm": (config.learner.algorithm, config.learner.algorithm_kwargs, ALGORITHMS)}
+    for kind, (name, text, plugins) in used.items():
+        wrong = _json_problems(f"{kind}_kwargs", text, '{"scale": 0.5}')
+        if not wrong and name == plugins.default and json.loads(text):
+            wrong = [
+                f"{kind}_kwargs={text} are settings of a plugin, and {kind}={name} is none. Name yours with "
+                f"--{kind}=module:Name, or leave --{kind}_kwargs out."
+            ]
+        problems += wrong
+    return problems
+
+
+def _json_problems(name: str, text: str, example: str) -> list[str]:
+    """A sentence if keyword arguments are no JSON object."""
     why = ""
     try:
         if isinstance(json.loads(text), dict):
             return []
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         why = f" ({error})"
     return [
-        f"env_kwargs={text!r} is not a JSON object{why}. "
-        """Write it like --env_kwargs='{"continuous": true}', with double quotes inside."""
+        f"{name}={text!r} is not a JSON object{why}. Write it like --{name}='{example}', with double quotes inside."
     ]
 
 
@@ -103,7 +124,7 @@ def _names(config: Config) -> list[str]:
             f"bound_policy_lag={bound} must be an integer, which counts optimizer steps, or a number of batches like "
             "2b."
         )
-    return problems + env_kwargs_problems(run.env_kwargs)
+    return problems + env_kwargs_problems(run.env_kwargs) + _plugin_settings(config)
 
 
 def _combinations(config: Config) -> list[str]:

@@ -160,6 +160,8 @@ class ModelConfig:
 
     encoder: str = "auto"
     """Network from observations to features: auto, a name given to sf.register_model, or module:Name."""
+    encoder_kwargs: str = "{}"
+    """Further keyword arguments of an encoder of your own, as JSON."""
     encoder_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (64, 64)
     """Sizes of the layers for vector observations."""
     encoder_per_key: bool = False
@@ -226,6 +228,8 @@ class LearnerConfig:
 
     algorithm: str = "ppo"
     """How the policy learns: ppo, dqn, sac, or module:Name of a subclass of sf.Algorithm."""
+    algorithm_kwargs: str = "{}"
+    """Further keyword arguments of dqn, sac or an algorithm of your own, as JSON."""
     updates: UpdatesName = "auto"
     """How much to learn from each frame where flags below are open. On 2,048 transitions fast makes 16 optimizer steps
     of 256, balanced 128 of 128, and efficient 320 of 64; auto chooses by the cost of a frame."""

@@ -19,6 +19,9 @@ REFUSED = (
 )
 """Flags behind the meaning of weights and statistics; other values would make a policy that was never trained."""
 
+_LATER = {("config", "model"): {"encoder_kwargs": "{}", "exploration": "sample"}}
+"""Flags that checkpoints of version 0.2.0 do not have, with the value that they stand for."""
+
 _OTHER_VALUES = (
     "Values and the statistics of returns and rewards were learned as it was. Until they have adapted, advantages are "
     "off, and curves of losses show a step."
@@ -46,8 +49,13 @@ def refused_changes(before: object, now: object) -> list[str]:
     return [
         difference
         for names in REFUSED
-        for difference in data_differences(_part(now, names), _part(before, names), ".".join(names))
+        for difference in data_differences(_part(now, names), _with_later(before, names), ".".join(names))
     ]
+
+
+def _with_later(before: object, names: tuple[str, ...]) -> object:
+    part = _part(before, names)
+    return _LATER[names] | part if names in _LATER and isinstance(part, dict) else part
 
 
 def notes_on_changes(before: object, now: object) -> Iterator[str]:
@@ -77,7 +85,7 @@ def algorithm_named_in(description: object) -> object:
 
 def _meaning(name: str, value: Any) -> Any:
     """The form of a flag that is compared."""
-    return json.loads(value) if name == "env_kwargs" else value
+    return json.loads(value) if name.endswith("_kwargs") else value
 
 
 def _part(data: Any, names: tuple[str, ...]) -> Any:

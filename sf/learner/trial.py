@@ -17,6 +17,7 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
 from sf.learner.ppo import PPO
+from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import Training
@@ -35,8 +36,9 @@ def algorithm_of(config: LearnerConfig) -> Algorithm:
     if config.algorithm == ALGORITHMS.default:
         return PPO(config)
     make = ALGORITHMS.find(config.algorithm)
+    settings = settings_for("algorithm", config.algorithm, make, config.algorithm_kwargs, num_given=1)
     with blamed_on(name, "its construction"):
-        algorithm = make(config)
+        algorithm = make(config, **settings)
     if not isinstance(algorithm, Algorithm):
         raise ConfigError([f"{name} made a {type(algorithm).__name__}, expected a subclass of sf.Algorithm."])
     return algorithm

@@ -16,6 +16,7 @@ from sf.nets.activations import ACTIVATIONS
 from sf.nets.dtype import float32_by_default
 from sf.nets.flat import named_variables
 from sf.nets.initialization import orthogonal
+from sf.plugin_settings import settings_for
 from sf.plugins import ENCODERS, blamed_on
 
 HIDDEN_GAIN = math.sqrt(2)
@@ -163,9 +164,10 @@ def make_encoder(shapes: Mapping[str, tuple[int, ...]], config: ModelConfig) -> 
         return encoder, encoder.num_features
     name = config.encoder
     make = ENCODERS.find(name)
+    settings = settings_for("encoder", name, make, config.encoder_kwargs, num_given=2)
     # Its module may have chosen another default dtype when it was imported.
     with blamed_on(f"encoder={name}", "its construction"), float32_by_default():
-        module = make(dict(shapes), config)
+        module = make(dict(shapes), config, **settings)
     if not isinstance(module, nn.Module):
         raise ConfigError([f"encoder={name} made a {type(module).__name__}, expected a torch.nn.Module. Return one."])
     module.to(torch.get_default_device())  # for parts that were not made there

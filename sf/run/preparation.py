@@ -5,6 +5,7 @@ Anything that may hang, crash or take torch is looked at in a process of its own
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -230,12 +231,18 @@ def _look_at_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
         ConfigError: one cannot be imported, or does not do what it has to do.
     """
     used = {ENCODERS: config.model.encoder, ALGORITHMS: config.learner.algorithm}
-    theirs = [f"the {plugins.kind} {name}" for plugins, name in used.items() if not plugins.is_ours(name)]
+    texts = {"algorithm": config.learner.algorithm_kwargs, "encoder": config.model.encoder_kwargs}
+    settings = {kind: json.loads(text) for kind, text in texts.items()}
+    theirs = [
+        f"the {plugins.kind} {name}"
+        for plugins, name in used.items()
+        if not plugins.is_ours(name) or settings[plugins.kind]
+    ]
     if not theirs:
         return ""
     if config.run.serial_mode:
         is_ours = ALGORITHMS.is_ours(config.learner.algorithm)
-        return "" if is_ours or not changed else _note_on_flags(config, changed, info)
+        return "" if not any(settings.values()) and (is_ours or not changed) else _note_on_flags(config, changed, info)
     what = f"A first look at {' and '.join(theirs)}"
     try:
         found = in_disposable_child(
