@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,6 +21,8 @@ _log: ConsoleLog | None = None
 """Of the run that this process belongs to."""
 _before_log: deque[str] = deque(maxlen=200)
 """Texts of a run that has no directory yet."""
+_spoke_s = time.monotonic()
+"""When this process said something last; before, when it began."""
 
 
 class Console:
@@ -35,13 +38,20 @@ class Console:
 
     def plain(self, text: str) -> None:
         """Prints text as it is, for tables."""
+        global _spoke_s
         record(f"{text}\n")
+        _spoke_s = time.monotonic()
         with output_may_be_lost():
             self._print(f"{text}\n")
 
     def print_with(self, printer: Callable[[str], None] | None) -> None:
         """Hands all further text to `printer`, which keeps a bar below it; None goes back to plain output."""
         self._print = printer or _write
+
+
+def spoke_s() -> float:
+    """When a console of this process printed last, or when the process began; monotonic."""
+    return _spoke_s
 
 
 @contextmanager

@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _evaluate(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.config.checks import env_kwargs_problems, range_problems
+    from sf.processes.telling import told_while
 
     required = "--experiment=default_experiment", "--policy=my_policy"
     config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required, runs="experiment")
@@ -74,19 +75,8 @@ def _evaluate(arguments: Sequence[str]) -> int:
         raise ConfigError(problems)
     directories = [experiment_directory(Path(config.train_dir), name) for name in config.experiment]
     _check_csv(config.csv)
-    import torch
-
-    from sf.evaluator.candidates import Candidate, candidate_of_experiment
-
-    trust(config.encoder)
-    torch.set_num_threads(1)  # faster for small networks and batches
-    candidates = [
-        candidate_of_experiment(directory, which, config.deterministic)
-        for directory in directories
-        for which in config.checkpoint
-    ]
-    candidates += [Candidate(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
-    ready = [_prepare(config, candidate) for candidate in candidates]  # any fault shows before the first episode
+    with told_while(lambda seconds: f"Loading torch and policies, {seconds:.0f} s so far.", _tell_progress):
+        ready = _ready(config, directories)  # any fault shows before the first episode
     played = [(player.candidate.name, _play(config, player)) for player in ready]
     if config.csv is not None:
         _write_csv(Path(config.csv), played)
@@ -103,6 +93,23 @@ def _evaluate(arguments: Sequence[str]) -> int:
 
         print(f"\n{table(summaries)}")
     return ExitCode.FINISHED
+
+
+def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[Player]:
+    """All candidates, loaded."""
+    import torch
+
+    from sf.evaluator.candidates import Candidate, candidate_of_experiment
+
+    trust(config.encoder)
+    torch.set_num_threads(1)  # faster for small networks and batches
+    candidates = [
+        candidate_of_experiment(directory, which, config.deterministic)
+        for directory in directories
+        for which in config.checkpoint
+    ]
+    candidates += [Candidate(folder, (Path(folder),), config.deterministic, is_folder=True) for folder in config.policy]
+    return [_prepare(config, candidate) for candidate in candidates]
 
 
 @dataclass(frozen=True)

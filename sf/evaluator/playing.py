@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ LONGEST_EPISODE = 27_000
 MAX_ENVS = 64
 """That play at once in a process. A step of 64 CartPoles takes 0.7 of the time per sample of one of 32. But the more
 there are, the more of them wait at the end for the last one to complete its episodes."""
-
-PROGRESS_S = 10.0
 
 
 @dataclass
@@ -203,25 +200,22 @@ def play(
     num_episodes: int,
     seed: int,
     action_bounds: ActionBounds = "scale",
-    tell: Callable[[str], object] = lambda _: None,
+    look: Callable[[Tally, int], object] = lambda _, __: None,
 ) -> list[Episodes]:
     """The episodes of each policy in one evaluation.
 
     Args:
         policies, source, info, num_episodes, seed, action_bounds: as for `Play`.
-        tell: receives a line about the progress every ten seconds.
+        look: is given the tally and the steps of each environment after every step.
     """
     playing = Play(policies, source, info, num_episodes, seed, action_bounds)
-    steps, next_s = 0, time.monotonic() + PROGRESS_S
+    steps = 0
     try:
         playing.start()
         while not playing.tally.is_complete:
             playing.step()
             steps += 1
-            if time.monotonic() >= next_s:
-                next_s += PROGRESS_S
-                done = sum(len(episodes.rewards) for episodes in playing.tally.episodes)
-                tell(f"{done} episodes have ended, after {steps:,} steps of each environment.")
+            look(playing.tally, steps)
     finally:
         playing.close()
     return playing.tally.episodes
@@ -252,12 +246,18 @@ class Tally:
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
         share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
         self._remaining = np.array(share * num_blocks)
+        self._num_wanted = int(self._remaining.sum())
         self._scores = Scores(len(policy_ids))
 
     @property
     def is_complete(self) -> bool:
         """Whether every environment has played its episodes."""
         return not self._remaining.any()
+
+    @property
+    def num_done(self) -> int:
+        """Episodes of all environments that have ended and count; one of several agents is one."""
+        return self._num_wanted - int(self._remaining.sum())
 
     def add(self, rewards: Array, ended: Sequence[Ended], fillers: Array = NO_ROWS) -> None:
         """Takes in one step: the rewards of all rows, the rows whose episode it ended, those that it only reset."""

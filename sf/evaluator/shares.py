@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,9 +12,11 @@ import torch
 from sf.envs import EnvSource
 from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
+from sf.evaluator.so_far import SoFar
 from sf.machine.cores import usable_cores
 from sf.plugins import Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import DisposableChild
+from sf.processes.telling import told_while
 from sf.spaces import EnvInfo
 
 STARTING_PAYS_FROM = 4 * MAX_ENVS
@@ -33,7 +36,7 @@ def evaluate(
     num_episodes: int,
     seed: int,
     num_workers: int,
-    tell: Callable[[str], object] = lambda _: None,
+    tell: Callable[[str], object] | None = None,
 ) -> list[Episodes]:
     """The episodes of each policy; this process plays the first share.
 
@@ -47,7 +50,7 @@ def evaluate(
         num_episodes: in total.
         seed: of environments and actions.
         num_workers: number of processes.
-        tell: receives lines about the progress of the first share.
+        tell: receives sentences about the progress while the evaluation lasts; None for none.
 
     Raises:
         EnvError: an environment cannot be made or fails, or a process dies.
@@ -55,13 +58,20 @@ def evaluate(
     num_workers = min(num_workers, num_episodes)
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
-    plugins, children = plugins_to_send(), []
+    so_far, plugins, children = SoFar(num_workers, len(loaded.policies)), plugins_to_send(), []
+    wanted = num_episodes * (len(loaded.policies) if info.num_agents < len(loaded.policies) else 1)
+
+    def told(seconds: float) -> str:
+        return so_far.told(source.env_id, wanted, seconds)
+
     try:
-        for index in range(1, num_workers):
-            arguments = candidate, replace(source, worker=index), info, shares[index], seeds[index], plugins
-            children.append(DisposableChild(f"eval-{index} on {source.env_id}", _play_share, *arguments))
-        results = [_play(loaded, source, info, shares[0], seeds[0], tell)]
-        results += [child.result() for child in children]
+        with contextlib.nullcontext() if tell is None else told_while(told, tell):
+            for index in range(1, num_workers):
+                share = candidate, replace(source, worker=index), info, shares[index], seeds[index]
+                name = f"eval-{index} on {source.env_id}"
+                children.append(DisposableChild(name, _play_share, *share, plugins, so_far, index))
+            results = [_play(loaded, source, info, shares[0], seeds[0], so_far, 0)]
+            results += [child.result() for child in children]
     finally:
         for child in children:
             child.kill()
@@ -76,20 +86,23 @@ def evaluate(
 
 
 def _play_share(
-    candidate: Candidate, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, plugins: Sent
-) -> list[Episodes]:
-    """In a process of its own."""
-    receive_plugins(plugins)
-    torch.set_num_threads(1)
-    return _play(load_candidate(candidate), source, info, num_episodes, seed)
-
-
-def _play(
-    loaded: LoadedPolicies,
+    candidate: Candidate,
     source: EnvSource,
     info: EnvInfo,
     num_episodes: int,
     seed: int,
-    tell: Callable[[str], object] = lambda _: None,
+    plugins: Sent,
+    so_far: SoFar,
+    worker: int,
 ) -> list[Episodes]:
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, tell)
+    """In a process of its own."""
+    receive_plugins(plugins)
+    torch.set_num_threads(1)
+    return _play(load_candidate(candidate), source, info, num_episodes, seed, so_far, worker)
+
+
+def _play(
+    loaded: LoadedPolicies, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, so_far: SoFar, worker: int
+) -> list[Episodes]:
+    look = so_far.writer(worker).look
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look)

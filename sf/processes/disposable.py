@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any, NamedTuple, TypeVar
 
-from sf.console import Console
+from sf.console import Console, spoke_s
 from sf.errors import EnvError, UsageError
 from sf.machine.limits import refusals_told
 from sf.processes.calls import Calls
@@ -18,14 +16,11 @@ from sf.processes.child import KILL_GRACE_S, Child
 from sf.processes.failures import as_exception, how_it_ended
 from sf.processes.process import NOT_GUARDED, STACKS_SIGNAL
 from sf.processes.simulators import Simulators
+from sf.processes.telling import LOOK_S, Pace
 
 LAST_STEPS_S = 1.0
 """Time for a process that has closed its pipe to end by itself, so that its exit code is its own."""
 
-NOTE_S, NEXT_NOTE_S = 4.0, 30.0
-"""After which a line says what is waited for, first and again."""
-LOOK_S = 0.5
-"""How often the calls of a child are looked at."""
 STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 
@@ -75,7 +70,7 @@ class DisposableChild:
         """The value that the function returned.
 
         Args:
-            timeout_s: longest wait, None for none. With it, a line says what is waited for if that takes a while.
+            timeout_s: longest wait, None for none. With it, lines say what is waited for if that takes a while.
             calls: of environments, each of which has its own limit.
 
         Raises:
@@ -105,9 +100,9 @@ class DisposableChild:
         Raises:
             EnvError: that takes too long.
         """
-        now_s = time.monotonic()
-        end_s, next_note_s, look_s = now_s + timeout_s, now_s + NOTE_S, LOOK_S if calls else NOTE_S
-        while not connection.wait(self.waitables(), max(0.0, min(look_s, end_s - now_s))):
+        now_s = began_s = time.monotonic()
+        end_s, pace = now_s + timeout_s, Pace()
+        while not connection.wait(self.waitables(), max(0.0, min(LOOK_S, end_s - now_s))):
             now_s = time.monotonic()
             if late := calls.late(now_s) if calls else "":
                 self._show_stacks()
@@ -115,10 +110,9 @@ class DisposableChild:
             if now_s >= end_s:
                 self._show_stacks()
                 raise EnvError(f"{self._name} did not finish within {timeout_s:.0f} s. Check it on its own first.")
-            if now_s >= next_note_s:
-                doing = f" waits for {calls.doing(now_s)}" if calls else " is not over"
-                Console().line(f"{self._name}{doing}.")
-                next_note_s += NEXT_NOTE_S
+            if pace.is_due(now_s, spoke_s()):
+                elsewhere = f"{self._name} is not over after {now_s - began_s:.0f} s."
+                Console().line(calls.told(now_s) if calls else elsewhere)
 
     def _show_stacks(self) -> None:
         """Has it print where its threads are, on standard error."""
@@ -165,15 +159,3 @@ def in_disposable_child(
     finally:
         child.kill()
     return result
-
-
-@contextlib.contextmanager
-def told_if_slow(what: str) -> Iterator[None]:
-    """Around work in this process that may take long: after a while a line says what is waited for."""
-    timer = threading.Timer(NOTE_S, lambda: Console().line(f"Waiting for {what}."))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

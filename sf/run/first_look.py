@@ -11,7 +11,7 @@ import time
 
 from sf.config import Config
 from sf.envs import EnvSource, probe_and_time
-from sf.envs.probe import FirstLook, crash_note
+from sf.envs.probe import NUM_STEPS, FirstLook, crash_note
 from sf.envs.registry import own_name
 from sf.envs.stepping import Host
 from sf.envs.vectorization import OtherSpaces, UnknownMode, Vectorization, choose_vectorization, why_left
@@ -21,14 +21,29 @@ from sf.processes.disposable import in_disposable_child
 from sf.run.look_at_many import look_at_many
 from sf.run.sizes import DEFAULT_NUM_ENVS, wants_step_time
 from sf.run.wiring import START_S
-from sf.shared.arena import Arena, Field
+from sf.shared.arena import Arena, Array, Field
 from sf.shared.progress import Phase, Progress, unwatched
 from sf.spaces import EnvInfo
 
-PROGRESS = "progress"
-"""Name of the shared word with the call that goes on."""
+PROGRESS, STEPS = "progress", "steps"
+"""Names of shared words: the call that goes on, and the steps that the present environment has begun."""
 CALIBRATION_S = 0.3
 """How long environments play before the sizes of the run are chosen."""
+
+
+class _LookProgress(Progress):
+    """Counts steps as well."""
+
+    def __init__(self, words: Array, steps: Array) -> None:
+        super().__init__(words, 0)
+        self._steps = steps
+
+    def enter(self, phase: Phase, environment: int = 0) -> None:
+        if phase is Phase.INIT:
+            self._steps[0] = 0
+        elif phase is Phase.STEP:
+            self._steps[0] += 1
+        super().enter(phase, environment)
 
 
 def first_look(config: Config, source: EnvSource, arena: Arena | None = None) -> FirstLook:
@@ -37,7 +52,7 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
     Args:
         config: with what the user has left open.
         source: of the environment.
-        arena: has the word `PROGRESS`, which says which call goes on; None where nothing watches it.
+        arena: has the words `PROGRESS` and `STEPS`; None where nothing watches them.
 
     Raises:
         EnvError: it cannot be made, raises, has unsupported spaces, or returns something that does not fit them.
@@ -48,7 +63,7 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
         return CALIBRATION_S if is_timed and _many_as_one(config, source, info) is None else 0.0
 
     tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
-    progress = unwatched() if arena is None else Progress(arena[PROGRESS], 0)
+    progress = unwatched() if arena is None else _LookProgress(arena[PROGRESS], arena[STEPS])
     look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second, progress)
     many = _many_as_one(config, source, look.info)
     look = look._replace(is_timed=is_timed)
@@ -71,8 +86,9 @@ def look_in_child(config: Config, source: EnvSource) -> FirstLook:
         Phase.STEP: Limit(faults.env_step_timeout, f"--env_step_timeout={faults.env_step_timeout:g}"),
         Phase.CLOSE: Limit(faults.env_reset_timeout, f"--env_reset_timeout={faults.env_reset_timeout:g}"),
     }
-    arena = Arena({PROGRESS: Field((1,), "int64")})
-    calls = Calls(Progress(arena[PROGRESS], 0), source.env_id, limits, time.monotonic())
+    arena = Arena({PROGRESS: Field((1,), "int64"), STEPS: Field((1,), "int64")})
+    progress = Progress(arena[PROGRESS], 0)
+    calls = Calls(progress, source.env_id, limits, time.monotonic(), arena[STEPS], NUM_STEPS)
     return in_disposable_child(first_look, config, source, arena, what=f"A first look at {source.env_id}", calls=calls)
 
 

@@ -26,9 +26,10 @@ from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals
 from sf.machine.rank import ALONE, Rank
 from sf.monitor.expected_lag import forecast
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
-from sf.processes.disposable import in_disposable_child, told_if_slow
+from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
+from sf.processes.telling import told_if_slow
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide

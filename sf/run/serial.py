@@ -9,6 +9,7 @@ from typing import Any
 
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, marked
+from sf.processes.telling import told_if_slow
 from sf.run.wiring import Shared
 from sf.shared.role import Role, RoleSpec
 
@@ -34,6 +35,13 @@ class SerialRoles:
 
     def start(self, specs: Sequence[RoleSpec]) -> None:
         """Builds the roles, and goes on where a resumed run was; exceptions are raised as they are."""
+        with told_if_slow("torch, the environments and the networks of a serial run"):
+            roles = self._build(specs)
+        self.roles = {spec.name: role for spec, role in zip(specs, roles, strict=True)}
+        for role in roles:
+            role.tell = self.messages.append
+
+    def _build(self, specs: Sequence[RoleSpec]) -> list[Role]:
         import torch  # which a supervisor of processes does without
 
         from sf.run.resume_point import build_where_it_was
@@ -43,10 +51,7 @@ class SerialRoles:
         self._settings.enter_context(torch.enable_grad())
         self.simulators = Simulators()
         self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
-        roles = build_where_it_was(specs, self.shared.arena)
-        self.roles = {spec.name: role for spec, role in zip(specs, roles, strict=True)}
-        for role in roles:
-            role.tell = self.messages.append
+        return build_where_it_was(specs, self.shared.arena)
 
     def unready(self) -> str:
         """No role is built apart from the others."""

@@ -19,7 +19,7 @@ from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.config import Config, check, trajectories_per_dataset
-from sf.console import Console, forget_unlogged, logged, speak_for
+from sf.console import Console, forget_unlogged, logged, speak_for, spoke_s
 from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
 from sf.machine.limits import as_refusal, refusals_told
@@ -27,10 +27,10 @@ from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
-from sf.monitor.lines import REPORT_INTERVAL_S
 from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
+from sf.processes.telling import Pace
 from sf.run.callbacks import Callbacks
 from sf.run.children import UNKILLABLE, Processes
 from sf.run.finished import note_on_finished
@@ -237,7 +237,7 @@ def _watch(
 ) -> ExitReason:
     """The main loop; `on_ready` is called when every role is built, so that nothing has refused to continue."""
     next_poll = time.monotonic()
-    next_told_s = next_poll + REPORT_INTERVAL_S
+    pace = Pace()
     has_begun = has_told_of_handlers = False
     while True:
         if signals.take_back() and not has_told_of_handlers:
@@ -255,8 +255,7 @@ def _watch(
             return others
         if others is None and (stopped := ExitReason.of(signals.first)) is not None:
             return stopped
-        if not roles.is_ready and time.monotonic() >= next_told_s:
-            next_told_s += REPORT_INTERVAL_S
+        if not roles.is_ready and pace.is_due(time.monotonic(), spoke_s()):
             Console().line(f"Training begins when these are ready: {roles.unready()}.")
         if roles.is_ready and not has_begun:
             has_begun = True

@@ -230,7 +230,6 @@ def test_evaluations_have_a_limit_by_default_and_say_what_they_have_cut(
 ) -> None:
     assert playing.LONGEST_EPISODE == 27_000
     monkeypatch.setattr(playing, "LONGEST_EPISODE", 40)
-    monkeypatch.setattr(playing, "PROGRESS_S", 0.0)
     save(tmp_path, of_training)
     flags = [f"--max_episode_steps={flag}" for flag in flags]
     arguments = [f"--train_dir={tmp_path}", "--experiment=run1", f"--env={ENDLESS}", *flags]
@@ -239,7 +238,6 @@ def test_evaluations_have_a_limit_by_default_and_say_what_they_have_cut(
     assert f"3 episodes were cut after {limit} steps (--max_episode_steps)" in shown.out
     assert f"length {limit}.0" in shown.out
     assert "UNTRAINED: no optimizer step was taken before it was saved" in shown.out
-    assert "0 episodes have ended, after 1 steps of each environment." in shown.err
 
 
 def test_a_film_has_an_end_and_says_that_it_was_cut(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 
 from sf.envs import EnvSource, register_env
 from sf.errors import EnvError
-from sf.processes import disposable
+from sf.processes import disposable, telling
 from sf.processes.calls import Calls, Limit
-from sf.processes.disposable import told_if_slow
-from sf.run.first_look import look_in_child
+from sf.run.first_look import _LookProgress, look_in_child
 from sf.run.preparation import prepare
 from sf.shared.progress import Phase, Progress
 from tests.environments.hanging import Hanging
@@ -44,18 +42,17 @@ SHORT = {
 def test_a_call_that_hangs_is_noted_and_refused_with_its_stack(
     where: str, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(disposable, "NOTE_S", 0.0)
-    monkeypatch.setattr(disposable, "NEXT_NOTE_S", 0.0)
+    monkeypatch.setattr(telling, "FIRST_S", 0.0)
     monkeypatch.setattr(disposable, "LOOK_S", 0.1)
     source = EnvSource("Hangs", {"where": where, "terminated": True}, Hanging)
+    ((limit, _),) = SHORT[where].items()
     config = make_config("Hangs", num_envs_per_worker=1, **SHORT[where])
     with pytest.raises(EnvError, match=f"^A first look at Hangs: {told}"):
         look_in_child(config, source)
     printed = capfd.readouterr()
-    call = "the constructor" if where == "constructor" else rf"{where}\(\)"
-    assert re.search(
-        rf"A first look at Hangs waits for {call} of Hangs \(\d+ s so far of at most 0\.\d s, ", printed.out
-    )
+    call = {"constructor": "the constructor", "step": "step 1 of 8"}.get(where, rf"{where}\(\)")
+    taken = rf"The present call has taken \d+ s of at most 0\.\d s, .*{limit}"
+    assert re.search(rf"Looking at Hangs: {call}, \d+ s so far\. {taken}", printed.out)
     assert "hangs. Its stacks follow." in printed.out
     assert "in hang_in" in printed.err
 
@@ -70,7 +67,9 @@ def test_limits_are_those_of_one_call() -> None:
         for _ in range(9):
             now_s += 1.0
             assert calls.late(now_s) == ""
-    assert calls.doing(now_s) == "step() of Slow, environment 4, (8 s so far of at most 10 s, --flag)"
+    assert calls.told(now_s) == (
+        "Looking at Slow: step() of environment 4, 45 s so far. The present call has taken 8 s of at most 10 s, --flag."
+    )
     for _ in range(3):
         now_s += 1.0
         late = calls.late(now_s)
@@ -79,22 +78,32 @@ def test_limits_are_those_of_one_call() -> None:
     )
     progress.enter(Phase.RESET)
     assert calls.late(now_s + 1.0) == ""
-    assert calls.doing(now_s + 1.0) == "reset() of Slow (0 s so far)"
+    assert calls.told(now_s + 1.0).endswith("reset(), 49 s so far. The present call has taken 0 s.")
 
 
-def test_work_in_this_process_that_is_slow_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with told_if_slow("something quick"):
-        pass
-    monkeypatch.setattr(disposable, "NOTE_S", 0.0)
-    before = set(threading.enumerate())
-    with told_if_slow("something slow"):
-        for thread in set(threading.enumerate()) - before:
-            thread.join()
-    printed = capsys.readouterr().out
-    assert "Waiting for something slow." in printed
-    assert "quick" not in printed
+def test_a_look_says_which_step_of_how_many_goes_on() -> None:
+    """And not where there are more, nor in another call; the step of an environment that is made later is its own."""
+    words, steps = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    progress = _LookProgress(words, steps)
+    calls = Calls(Progress(words, 0), "Slow", {}, 0.0, steps, num_steps=8)
+    assert calls.told(1.0).startswith("Looking at Slow: the start of its process, 1 s so far.")
+    for phase, told in (
+        (Phase.INIT, "the constructor"),
+        (Phase.RESET, "reset()"),
+        *((Phase.STEP, f"step {step} of 8") for step in range(1, 9)),
+        (Phase.STEP, "step 9"),
+        (Phase.RESET, "reset()"),
+        (Phase.STEP, "step 10"),
+    ):
+        progress.enter(phase)
+        calls.late(11.0)
+        assert calls.told(11.0) == f"Looking at Slow: {told}, 11 s so far. The present call has taken 0 s."
+    progress.enter(Phase.INIT, 1)
+    calls.late(11.0)
+    assert "the constructor of environment 1, 11 s so far" in calls.told(11.0)
+    progress.enter(Phase.STEP, 1)
+    calls.late(11.0)
+    assert "step 1 of 8" in calls.told(11.0)
 
 
 def test_a_run_looks_in_this_way(tmp_path: Path) -> None:
