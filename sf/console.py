@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime

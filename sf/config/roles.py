@@ -75,7 +75,7 @@ class RunConfig:
     experiment_summaries_interval: Annotated[int, AT_LEAST_1] = 10
     """Most seconds between two points of the averaged curves; in a young run there is one after each iteration."""
     dashboard: bool = False
-    """Draw reward, rates, policy lag, time shares and faults on a terminal, below the lines; without one nothing."""
+    """Draw reward, rates, lag, time shares and faults on a terminal, below the lines; elsewhere there are lines."""
     stats_avg: Annotated[int, AT_LEAST_1] = 100
     """Number of newest episodes and reports that the averaged curves cover."""
     with_wandb: bool = False

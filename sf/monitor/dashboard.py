@@ -1,4 +1,4 @@
-"""``--dashboard=True``: reward, rates, lag, time shares, faults and the verdict, drawn below the lines of a run.
+"""``--dashboard=True``: verdict, reward, rates, lag, faults and time shares, drawn below the lines of a run.
 
 After each drawing the cursor goes back to the first line of the dashboard. So a line of another process takes its
 place, and the next drawing begins below that line. Nothing is lost and no process needs to know of the dashboard.
@@ -6,11 +6,9 @@ place, and the next drawing begins below that line. Nothing is lost and no proce
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
 from collections import deque
-from collections.abc import Mapping
 from typing import IO
 
 from rich import box
@@ -23,23 +21,24 @@ from sf.config import RunConfig
 from sf.console import rounded
 from sf.machine.cores import usable_cores
 from sf.monitor.curve_text import curve_text
-from sf.monitor.time_shares import TURNS, WAIT, Seconds, bottleneck, shares_text
+from sf.monitor.dashboard_parts import as_lines, as_table, faults, numbers, share_bars, title
+from sf.monitor.time_shares import TURNS, Seconds, bottleneck
 from sf.monitor.view import View
 
-CURVE_LINES = 8
+LEAST_CURVE_LINES = 3
+FRAME_LINES = 2
+"""Above and below a curve."""
+USUAL_LINES = 24
+"""Of a terminal. One that has more keeps a part of them for the lines above the dashboard."""
 LEFT_WIDTH_SHARE = 0.62
 LEAST_COLUMNS_FOR_TWO = 90
 """Else the numbers stand below the curve."""
 MOST_COLUMNS = 120
-BAR = 24
-"""Characters of a bar of time shares."""
 MOST_POINTS = 2 * MOST_COLUMNS
 """Of the curve; then every other one is left out."""
 RECENT_S = 10.0
 """Time shares cover the last so many seconds."""
 CLEAR_BELOW = "\r\x1b[J"
-COLOURS = "green", "cyan", "yellow", "magenta", "blue", "red"
-"""Of the activities that take most time, in this order."""
 
 
 class Dashboard:
@@ -68,8 +67,9 @@ class Dashboard:
             del self._rewards[-2::-2]
         size = shutil.get_terminal_size()
         self._console.width = min(MOST_COLUMNS, size.columns)
+        room = size.lines - 1 - max(0, size.lines - USUAL_LINES) // 4
         with self._console.capture() as captured:
-            self._console.print(self._drawing(view))
+            self._console.print(self._drawing(view, room))
         lines = captured.get().splitlines()[: max(1, size.lines - 1)]
         self._text = "\n".join(lines)
         self._write(self._text)
@@ -90,35 +90,44 @@ class Dashboard:
         self._stream.write(CLEAR_BELOW + text + back)
         self._stream.flush()
 
-    def _drawing(self, view: View) -> RenderableType:
-        is_wide = self._console.width >= LEAST_COLUMNS_FOR_TWO
-        left = int(LEFT_WIDTH_SHARE * self._console.width) if is_wide else self._console.width
-        curve = "\n".join(curve_text(self._rewards, left - 4, CURVE_LINES))
-        means = ", ".join(rounded(reward, 1) for reward in view.rewards.values()) or "none yet"
-        means += f" (curve: policy {next(iter(view.rewards))})" if len(view.rewards) > 1 else ""
-        rewards = Text(curve, style="green", no_wrap=True)
-        panels = (
-            Panel(rewards, title=f"reward {means}", box=box.ROUNDED, title_align="left"),
-            Panel(_numbers(view), title="now", box=box.ROUNDED, title_align="left", height=CURVE_LINES + 2),
-        )
-        middle: RenderableType = Group(*panels)
-        if is_wide:
-            middle = table = Table.grid()
-            table.add_column(width=left)
-            table.add_column(width=self._console.width - left)
-            table.add_row(*panels)
+    def _drawing(self, view: View, room: int) -> RenderableType:
+        """In the order of what matters most, because a terminal that is too small shows the first lines."""
+        width = self._console.width
+        is_wide = width >= LEAST_COLUMNS_FOR_TWO
         recent, asked = self._recent(view)
         verdict = TURNS if self._run.serial_mode else bottleneck(recent, asked, usable_cores())
-        return Group(self._title(view), middle, *_share_bars(recent, self._console.width), Text(verdict, style="bold"))
+        above = [title(self._run, view, width), *Text(verdict, style="bold").wrap(self._console, width)]
+        shown, broken = numbers(view), faults(view)
+        below = [] if is_wide else [*as_lines(shown, "", width), *as_lines(broken, "bold red", width)]
+        below += share_bars(recent, width)
+        least = max(LEAST_CURVE_LINES, len(shown) + len(broken)) if is_wide else LEAST_CURVE_LINES
+        height = max(least, room - len(above) - len(below) - FRAME_LINES)
+        left = int(LEFT_WIDTH_SHARE * width) if is_wide else width
+        middle: RenderableType = self._curve(view, left, height)
+        if is_wide:
+            beside = Panel(as_table(shown, broken), title="now", box=box.ROUNDED, title_align="left")
+            beside.height = height + FRAME_LINES
+            table = Table.grid()
+            table.add_column(width=left)
+            table.add_column(width=width - left)
+            table.add_row(middle, beside)
+            middle = table
+        return Group(*above, middle, *below)
 
-    def _title(self, view: View) -> Text:
-        run = self._run
-        parts = [f"{run.env}", run.experiment, _clock(view.elapsed_s), f"{view.frames:,} frames"]
-        done = max(view.frames / run.frame_limit, view.elapsed_s / run.time_limit_s)
-        if 0 < done <= 1:
-            left_s = view.elapsed_s * (1 - done) / done
-            parts.append(f"{100 * done:.0f} %, about {_clock(left_s)} left")
-        return Text.assemble(("sf", "bold"), "  ", "  ·  ".join(parts), no_wrap=True, overflow="ellipsis")
+    def _curve(self, view: View, width: int, height: int) -> Panel:
+        """The returns of the first policy, with the frames of both ends below."""
+        means = ", ".join(rounded(reward, 1) for reward in view.rewards.values()) or "none yet"
+        means += f" (curve: policy {next(iter(view.rewards))})" if len(view.rewards) > 1 else ""
+        ends = [f"{self._rewards[end][0]:,.0f}" for end in (0, -1)] if self._rewards else []
+        curve = "\n".join(curve_text(self._rewards, width - 4, height))
+        return Panel(
+            Text(curve, style="green", no_wrap=True),
+            title=f"reward {means}",
+            subtitle=f"frames {' to '.join(ends)}" if ends else None,
+            box=box.ROUNDED,
+            title_align="left",
+            subtitle_align="right",
+        )
 
     def _recent(self, view: View) -> tuple[Seconds, float]:
         """The seconds of each process since about `RECENT_S` ago, and the cores that all asked for."""
@@ -135,63 +144,3 @@ class Dashboard:
             name: {what: max(0.0, s - before.get(name, {}).get(what, 0.0)) for what, s in activities.items()}
             for name, activities in seconds.items()
         }, asked
-
-
-def _numbers(view: View) -> Table:
-    """Rates, lag and faults."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(no_wrap=True)
-    short, long, _ = view.fps
-    table.add_row("FPS", f"{_rate(short)} (60 s: {_rate(long)})")
-    table.add_row("samples/s", ", ".join(_rate(rate) for rate in view.throughput))
-    lag, faults = view.lag, view.faults()
-    table.add_row("policy lag", f"{lag.avg:.1f} (min {lag.min:.0f}, max {lag.max:.0f})" if lag.avg >= 0 else "none yet")
-    for name, tag in (("restarts", "faults/restarts"), ("failed saves", "faults/failed_saves")):
-        number = faults.get(tag, 0.0)
-        table.add_row(name, Text(f"{number:.0f}", style="bold red" if number else ""))
-    discarded = sum(count for tag, count in faults.items() if tag.startswith("faults/discarded_"))
-    table.add_row("discarded", f"{discarded:.0f} slots")
-    if "faults/checkpoint_age" in faults:
-        table.add_row("checkpoint", f"{_clock(faults['faults/checkpoint_age'])} old")
-    return table
-
-
-def _share_bars(seconds: Seconds, width: int) -> list[Text]:
-    """A line for each role: a bar, and the shares as text."""
-    roles: dict[str, dict[str, float]] = {}
-    for name, activities in seconds.items():
-        own = roles.setdefault(name.split("-")[0], {})
-        for activity, took_s in activities.items():
-            own[activity] = own.get(activity, 0.0) + took_s
-    longest = max(map(len, roles), default=0)
-    lines = []
-    for role, activities in roles.items():
-        line = Text(f"{role:<{longest}}  ", no_wrap=True, overflow="ellipsis")
-        line.append_text(_bar(activities))
-        line.append(f"  {shares_text(activities)}")
-        line.truncate(width)
-        lines.append(line)
-    return lines
-
-
-def _bar(activities: Mapping[str, float]) -> Text:
-    """Blocks for what a role does, dots while it waits."""
-    total, bar, end = sum(activities.values()), Text(), 0.0
-    if not total:
-        return Text("·" * BAR, style="dim")
-    busy = sorted((name for name in activities if name != WAIT), key=lambda name: -activities[name])
-    for number, name in enumerate(busy):
-        begin, end = end, end + BAR * activities[name] / total
-        bar.append("█" * (round(end) - round(begin)), style=COLOURS[number % len(COLOURS)])
-    bar.append("·" * (BAR - round(end)), style="dim")
-    return bar
-
-
-def _rate(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.0f}"
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -8,12 +8,10 @@ a second. The time comes from the snapshots, so nothing here looks at a clock. N
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sf.config import Config, RunConfig, samples_per_iteration
+from sf.config import Config, samples_per_iteration
 from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import asked_s, usable_cores
 from sf.machine.origin import Origin
@@ -38,6 +36,7 @@ from sf.monitor.lines import (
 )
 from sf.monitor.run_summary import flags_of, run_summary, versions, write_run_summary
 from sf.monitor.scalars import ScalarLog
+from sf.monitor.screens import screen_for
 from sf.monitor.settled import SettledEpisodes
 from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
@@ -81,9 +80,9 @@ class Monitor:
         self._config, self._directory, self._expected, self._origin = config, experiment_dir, expected, origin
         self._console = console or Console()
         self._screen: Screen | None = None
-        if console is None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-            self._screen = _screen(config.run)
-            self._console.print_with(self._screen.print_above)
+        if console is None and (screen := screen_for(config.run, self._console.line)):
+            self._screen = screen
+            self._console.print_with(screen.print_above)
         policies = range(config.run.num_policies)
         self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
@@ -383,14 +382,3 @@ class Monitor:
         )
         with output_may_be_lost():
             self._screen.update(view)
-
-
-def _screen(run: RunConfig) -> Screen:
-    """What is drawn below the lines; it takes rich, which is needed on a terminal only."""
-    if run.dashboard:
-        from sf.monitor.dashboard import Dashboard
-
-        return Dashboard(run)
-    from sf.monitor.progress import ProgressBar
-
-    return ProgressBar(run)

@@ -16,9 +16,12 @@ import pytest
 
 from sf.config import RunConfig
 from sf.monitor import dashboard as dashboard_module
+from sf.monitor import dashboard_parts
 from sf.monitor.curve_text import curve_text
-from sf.monitor.dashboard import CURVE_LINES, MOST_POINTS, Dashboard
+from sf.monitor.dashboard import MOST_POINTS, Dashboard
+from sf.monitor.screens import LEAST_COLUMNS, LEAST_LINES, why_not_drawn
 from sf.monitor.snapshot import Lag
+from sf.monitor.time_left import time_left
 from sf.monitor.time_shares import TURNS
 from sf.monitor.view import View
 from tests.monitor.test_progress_bar import ROOT, read_terminal
@@ -73,21 +76,24 @@ def view(elapsed_s: float = 5.0, frames: int = 250_000, **other: Any) -> View:
 def test_dashboard_shows_the_run(terminal: Terminal) -> None:
     dashboard = Dashboard(RunConfig(env="Toy-v0", experiment="mine", train_for_env_steps=1_000_000), terminal.stream)
     dashboard.update(view())
-    title, top, *middle, bottom, rollout, learner, verdict = terminal.shown()
+    title, verdict, *more, rollout, learner = terminal.shown()
     assert title == "sf  Toy-v0  ·  mine  ·  0:00:05  ·  250,000 frames  ·  25 %, about 0:00:15 left"
+    assert verdict.startswith("The environments hold the run back: add --num_workers if cores are free.")
+    top, *middle, bottom = more
     assert "reward 21.5" in top
-    assert len(middle) == CURVE_LINES
-    assert len({len(line) for line in (top, *middle, bottom)}) == 1, "the frames are straight"
+    assert "frames 250,000 to 250,000" in bottom
+    assert len(middle) == 35 - 6, "the lines of the other parts leave so many of 40, of which 5 are kept for messages"
+    assert len({len(line) for line in more}) == 1, "the frames are straight"
     numbers = "\n".join(line.split("││")[1].strip(" │") for line in middle)
     for text in (
-        "FPS          50,000 (60 s: 49,000)", "samples/s    51,000", "policy lag   5.5 (min 3, max 11)",
-        "restarts     2", "failed saves 0", "discarded    4 slots", "checkpoint   0:01:01 old",
+        "FPS        50,000 (60 s: 49,000)", "samples/s  51,000", "policy lag 5.5 (min 3, max 11)",
+        "checkpoint 0:01:01 old", "restarts   2", "discarded  4 slots",
     ):  # fmt: skip
         assert text in numbers
+    assert "failed saves" not in numbers
     # Of ten seconds of two workers eight are steps, one is acting: 19 and 2 characters of 24, rounded at their ends.
     assert rollout == f"rollout  {'█' * 22}··  step  80.0%  act  10.0%  wait  10.0%"
     assert learner == f"learner  {'█' * 2}{'·' * 22}  wait  90.0%  update  10.0%"
-    assert verdict.startswith("The environments hold the run back: add --num_workers if cores are free.")
 
 
 def test_each_drawing_takes_the_place_of_the_one_before_and_lines_stay_above(terminal: Terminal) -> None:
@@ -117,11 +123,58 @@ def test_dashboard_fits_any_terminal(monkeypatch: pytest.MonkeyPatch, columns: i
     assert sum(line.startswith("sf  Toy-v0") for line in shown) == 1
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (60, 20), (LEAST_COLUMNS, LEAST_LINES)])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_verdict_time_left_and_faults_are_seen_and_the_curve_takes_the_rest(
+    columns: int, lines: int, breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard_module, "usable_cores", lambda: 2)
+    terminal = Terminal(monkeypatch, columns, lines)
+    run = RunConfig(env="LunarLander-v3", experiment="a_name_that_is_long", train_for_env_steps=1_000_000)
+    dashboard = Dashboard(run, terminal.stream)
+    faults = dict.fromkeys(("faults/restarts", "faults/failed_saves", "faults/discarded_unused"), float(breaks))
+    for second in range(3):
+        seconds = {name: {what: second * s for what, s in one.items()} for name, one in SECONDS.items()}
+        dashboard.update(
+            view(
+                second,
+                frames=250_000 * second,
+                faults=partial(dict, faults),
+                seconds=partial(dict, seconds),
+                asked_s=partial(float, 2.5 * second),
+            )
+        )
+    shown = terminal.shown()
+    assert len(shown) == lines - 1 - (lines - 24) // 4 * (lines > 24), "all of the room"
+    assert "50 %, about 0:00:10 left" in shown[0]
+    text = " ".join(shown)
+    assert "so the machine is full and more --num_workers will not help" in text
+    for name in ("restarts", "failed saves", "discarded"):
+        assert (name in text) is breaks
+    frame = [line for line in shown if line.startswith("│")]
+    assert len(frame) >= 3
+    if (columns, breaks) == (80, False):
+        assert len(frame) == 24 - 1 - 1 - 3 - 2 - 2 - 2, "title, verdict, frame, numbers, bars"
+
+
+def test_title_leaves_out_what_matters_least() -> None:
+    run = RunConfig(env="Some/Environment-v0", experiment="mine", train_for_env_steps=500_000)
+    titles = {width: dashboard_parts.title(run, view(), width).plain for width in (92, 91, 82, 70, 40)}
+    end = "50 %, about 0:00:05 left"
+    assert titles == {
+        92: f"sf  Some/Environment-v0  ·  mine  ·  0:00:05  ·  250,000 frames  ·  {end}",
+        91: f"sf  Some/Environment-v0  ·  0:00:05  ·  250,000 frames  ·  {end}",
+        82: f"sf  Some/Environment-v0  ·  250,000 frames  ·  {end}",
+        70: f"sf  Some/Environment-v0  ·  {end}",
+        40: f"sf  Some/E…  ·  {end}",
+    }
+
+
 def test_numbers_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, 60, 50)
     Dashboard(RunConfig(env="Toy-v0"), terminal.stream).update(view(rewards={0: 21.5, 1: 3.0}))
     shown = "\n".join(terminal.shown())
-    assert "policy lag   5.5 (min 3, max 11)" in shown
+    assert "policy lag 5.5 (min 3, max 11)" in shown
     assert "reward 21.5, 3.0 (curve: policy 0)" in shown
 
 
@@ -129,7 +182,7 @@ def test_before_the_first_numbers(terminal: Terminal) -> None:
     nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults=dict, seconds=dict)
     Dashboard(RunConfig(env="Toy-v0", serial_mode=True), terminal.stream).update(nothing)
     shown = "\n".join(terminal.shown())
-    for text in ("reward none yet", "no episode has ended yet", "FPS          - (60 s: -)", "policy lag   none yet"):
+    for text in ("reward none yet", "no episode has ended yet", "FPS        - (60 s: -)", "policy lag none yet"):
         assert text in shown
     assert TURNS[:60] in shown
 
@@ -239,6 +292,20 @@ def test_a_terminal_that_knows_no_commands_gets_none(tmp_path: Path) -> None:
     assert process.wait() == 0
     assert "████" not in raw
     assert raw.count("Fps is") == 3
+    assert raw.count("There are lines instead of a dashboard, because the terminal cannot move its cursor") == 1
+
+
+def test_a_terminal_that_is_too_small_has_lines(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    command = [sys.executable, "-c", DASHBOARD_OF_A_RUN, str(tmp_path)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "40", "LINES": "10"}
+    process = subprocess.Popen(command, stdout=slave, env=environment, cwd=ROOT)
+    os.close(slave)
+    raw = read_terminal(master)
+    assert process.wait() == 0
+    assert "\x1b[J" not in raw
+    assert raw.count("Fps is") == 3
+    assert "because the terminal has 40 x 10 characters, fewer than 50 x 16." in raw
 
 
 def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:
@@ -246,9 +313,49 @@ def test_without_a_terminal_there_are_lines(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "\x1b" not in done.stdout
     assert done.stdout.count("Fps is") == 3
+    assert "There are lines instead of a dashboard, because standard output is no terminal." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"columns": LEAST_COLUMNS - 1}, "the terminal has 49 x 24 characters"),
+        ({"lines": LEAST_LINES - 1}, "the terminal has 80 x 15 characters"),
+        ({"is_terminal": False}, "no terminal"),
+        ({"term": "dumb"}, "TERM=dumb"),
+        ({"encoding": "latin-1"}, "the encoding latin-1 of standard output"),
+        ({"encoding": "no such one"}, "the encoding no such one of standard output"),
+    ],
+)
+def test_a_dashboard_that_cannot_be_drawn_has_a_reason(changes: dict[str, Any], why: str) -> None:
+    usual: dict[str, Any] = {"columns": 80, "lines": 24, "is_terminal": True, "term": "xterm", "encoding": "utf-8"}
+    found = why_not_drawn(**usual | changes)
+    assert (why in found) if why else not found
+
+
+@pytest.mark.parametrize(
+    ("limits", "frames", "fps", "told"),
+    [
+        ({}, 1000, [10.0] * 3, "no limit"),
+        ({"stop_at_reward": 475.0}, 1000, [10.0] * 3, "until a return of 475"),
+        ({"train_for_env_steps": 4000}, 1000, [math.nan] * 3, "25 %"),
+        ({"train_for_env_steps": 4000}, 1000, [10.0, math.nan, math.nan], "25 %, about 0:05:00 left"),
+        ({"train_for_env_steps": 4000}, 1000, [10.0, 30.0, 1.0], "25 %, about 0:01:40 left"),
+        ({"train_for_seconds": 200}, 1000, [math.nan] * 3, "50 %, about 0:01:40 left"),
+        ({"train_for_env_steps": 4000, "train_for_seconds": 200}, 1000, [10.0] * 3, "50 %, about 0:01:40 left"),
+        ({"train_for_env_steps": 4000, "train_for_seconds": 200}, 3900, [10.0] * 3, "98 %, about 0:00:10 left"),
+        ({"train_for_env_steps": 4000}, 4100, [10.0] * 3, "100 %, about 0:00:00 left"),
+    ],
+)
+def test_time_left_follows_from_the_rate_of_a_minute_and_the_limit_that_comes_first(
+    limits: dict[str, Any], frames: int, fps: list[float], told: str
+) -> None:
+    """A resumed run has frames from before, which took no time of this start."""
+    assert time_left(RunConfig(env="Toy-v0", **limits), frames, 100.0, fps) == told
 
 
 def test_a_role_without_a_time_is_a_line_of_faint_dots() -> None:
-    bar = dashboard_module._bar({})
+    bar = dashboard_parts.bar({})
     assert set(bar.plain) == {"·"}
     assert bar.style == "dim"
