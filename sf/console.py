@@ -143,3 +143,9 @@ def rounded(number: float, decimals: int = 3) -> str:
     """With so many decimals, or with three digits where these would hardly show anything."""
     is_tiny = 0 < abs(number) < 10**-decimals
     return f"{number:.3g}" if is_tiny else f"{number:.{decimals}f}"
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

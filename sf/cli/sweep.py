@@ -33,6 +33,8 @@ class SweepConfig:
     search: Literal["grid", "random", "tpe"] | None = None
     """Try all combinations, random ones, or those that Optuna's TPE expects to be good; None takes a grid where no flag
     has a range, else random."""
+    prune: Literal["median", "none"] = "none"
+    """End runs that are worse than the median of those before at the same place, by Optuna's median pruner."""
     show: bool = False
     """Start nothing and show what there is."""
 
@@ -85,10 +87,14 @@ def _conduct(config: SweepConfig, description: Description, record: Record, file
     from sf.processes.signals import noted_signals
     from sf.sweep.backends import local, slurm
     from sf.sweep.conduct import Queue, drive
+    from sf.sweep.pruning import make_pruner
     from sf.sweep.search import make_search
 
-    queue = Queue(description, record, make_search(config.search, description, record), _tell)
+    pruner = make_pruner(config.prune, description, record)
+    queue = Queue(description, record, make_search(config.search, description, record), _tell, pruner)
     jobs = description.settings.jobs
+    if config.backend == "ray" and config.prune != "none":
+        raise UsageError(f"--prune={config.prune} ends runs of --backend=local and slurm only. Leave it out with ray.")
     if config.backend == "ray":
         from sf.sweep.ray_tune import drive_ray
 
@@ -109,6 +115,7 @@ def _stopped(config: SweepConfig, file: str, code: ExitCode) -> ExitCode:
     """Says how to go on, and hands the exit code back."""
     given = "" if config.backend == "local" else f" --backend={config.backend}"
     given += "" if config.search is None else f" --search={config.search}"
+    given += "" if config.prune == "none" else f" --prune={config.prune}"
     _tell(f"Stopped. Go on with the same command: sf-sweep {shlex.quote(file)}{given}")
     return code
 
@@ -129,7 +136,7 @@ def _show(description: Description, record: Record) -> int:
     path = record.path / "sweep.png"
     try:
         with errors_told(path):
-            draw_sweep(description, ranked, path)
+            draw_sweep(description, ranked, path, {each.number for each in record.trials if record.is_pruned(each)})
         _tell(f"Wrote {path}")
     except UsageError as error:  # the results are not to be had a second time for want of a picture
         _tell(str(error))

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sf.config import RunConfig
-from sf.monitor.time_left import clock, time_left
+from sf.console import clock
+from sf.monitor.time_left import time_left
 from sf.monitor.time_shares import WAIT, Seconds, shares_text
 from sf.monitor.view import View
 

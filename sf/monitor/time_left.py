@@ -6,12 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sf.config import RunConfig
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+from sf.console import clock
 
 
 def time_left(run: RunConfig, frames: int, elapsed_s: float, fps: Sequence[float]) -> str:

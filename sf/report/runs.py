@@ -14,6 +14,7 @@ import numpy as np
 
 from sf.errors import ExperimentError
 from sf.report.summary import checked, is_number
+from sf.report.sweeps import PRUNED, was_pruned
 from sf.shared.arena import Array
 from sf.storage.experiment import MARKER, NOT_COMPARED, hint_at, listed
 
@@ -63,6 +64,8 @@ class RunFiles:
     """How the run has ended; None if it goes on, or was killed."""
     starts: Sequence[float]
     """Unix times."""
+    was_pruned: bool = False
+    """By the sweep that it is part of."""
 
     @property
     def name(self) -> str:
@@ -148,6 +151,8 @@ class RunFiles:
     @property
     def end(self) -> str:
         """Why the run ended."""
+        if self.was_pruned:
+            return PRUNED
         return str((self.summary or {}).get("exit_reason", "not ended, or killed"))
 
     @property
@@ -236,7 +241,8 @@ def read_run(path: Path) -> list[RunFiles]:
         raise ExperimentError(f"{(path / METRICS).absolute()} has no curves yet. They come with the first report.")
     num_damaged, config, summary = len(lines) - len(points), json_object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
-    shared = num_damaged, roles, checked(json_object(summary)) if summary.is_file() else None, list(_starts(path))
+    found = checked(json_object(summary)) if summary.is_file() else None
+    shared = num_damaged, roles, found, list(_starts(path)), was_pruned(path.resolve())
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]

@@ -41,12 +41,18 @@ class LocalJob:
 @contextlib.contextmanager
 def local(jobs: int) -> Iterator[Callable[[Run], Job]]:
     """Starts runs on this machine; they have ended when the block has."""
-    stop = threading.Event()
+    stops: list[threading.Event] = []
     with ThreadPoolExecutor(jobs) as pool:
+
+        def begin(run: Run) -> LocalJob:
+            stops.append(threading.Event())
+            return LocalJob(pool.submit(execute, run, stops[-1]), stops[-1])
+
         try:
-            yield lambda run: LocalJob(pool.submit(execute, run, stop), stop)
+            yield begin
         finally:
-            stop.set()
+            for stop in stops:
+                stop.set()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ def ended_before(run: Run) -> Outcome | None:
     if summary is None or summary.get("exit_code") != ExitCode.FINISHED:
         return None
     return _outcome(run, "finished", ExitCode.FINISHED)
+
+
+def pruned(run: Run, outcome: Outcome) -> Outcome:
+    """The outcome of a run that was stopped because it was hopeless, with what it has reached."""
+    return replace(outcome, state="pruned", value=objective_of(run.directory, run.objective))
 
 
 def _started(run: Run, log: Any) -> subprocess.Popen[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LABELS = 8
+PRUNED_LINE: dict[str, Any] = {"color": "grey", "linewidth": 0.8, "linestyle": "dotted"}
 LABEL_BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
 
 
-def draw_sweep(description: Description, ranked: Sequence[tuple[Trial, Interval]], path: Path) -> None:
+def draw_sweep(
+    description: Description, ranked: Sequence[tuple[Trial, Interval]], path: Path, pruned: Container[int] = ()
+) -> None:
     """Writes the picture as PNG.
+
+    Args:
+        description: of the sweep.
+        ranked: trials with their scores, the best one first.
+        path: of the picture.
+        pruned: numbers of trials that were cut short, whose scores say nothing of the importance of flags.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -36,8 +45,8 @@ def draw_sweep(description: Description, ranked: Sequence[tuple[Trial, Interval]
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(13, 4), layout="constrained", gridspec_kw={"width_ratios": (1, 3)}
     )
-    _bars(left, *importance(description, ranked))
-    _lines(right, description, ranked)
+    _bars(left, *importance(description, [pair for pair in ranked if pair[0].number not in pruned]))
+    _lines(right, description, ranked, pruned)
     figure.suptitle(f"{description.settings.sweep}: {len(ranked)} trials by {description.settings.objective}")
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -49,7 +58,9 @@ def _bars(axes: Axes, shares: dict[str, float], measure: str) -> None:
     axes.set(title=f"Importance ({measure})", xlabel="share of the variance", xlim=(0, 1))
 
 
-def _lines(axes: Axes, description: Description, ranked: Sequence[tuple[Trial, Interval]]) -> None:
+def _lines(
+    axes: Axes, description: Description, ranked: Sequence[tuple[Trial, Interval]], pruned: Container[int]
+) -> None:
     """The worst trials first, so that the best ones lie on top."""
     from matplotlib import colormaps
 
@@ -59,13 +70,16 @@ def _lines(axes: Axes, description: Description, ranked: Sequence[tuple[Trial, I
     shades = _numbers([description.better(score) for score in scores], is_log=False)[0]
     for index in reversed(range(len(ranked))):
         heights = [column[0][index] for column in columns]
-        axes.plot(range(len(columns)), heights, color=colormaps["viridis_r"](shades[index]), linewidth=1.2)
+        is_pruned = ranked[index][0].number in pruned
+        style = PRUNED_LINE if is_pruned else {"color": colormaps["viridis_r"](shades[index]), "linewidth": 1.2}
+        axes.plot(range(len(columns)), heights, **style)
     for place, (_, labels) in enumerate(columns):
         axes.axvline(place, color="black", linewidth=0.8)
         for height, label in labels:
             axes.text(place + 0.03, height, label, fontsize="small", va="center", bbox=LABEL_BOX)
     axes.set_xticks(range(len(columns)), [*description.varied, description.settings.objective])
-    axes.set(title="All trials; darker is better", yticks=(), xlim=(-0.1, len(columns) - 0.7), ylim=(-0.05, 1.05))
+    title = "All trials; darker is better" + ", dotted ones were pruned" * any(t.number in pruned for t, _ in ranked)
+    axes.set(title=title, yticks=(), xlim=(-0.1, len(columns) - 0.7), ylim=(-0.05, 1.05))
 
 
 Column = tuple[list[float], list[tuple[float, str]]]

@@ -57,8 +57,17 @@ class Record:
             self.trials.append(known)
         return known
 
+    def is_pruned(self, trial: Trial) -> bool:
+        """Whether one of its runs was hopeless."""
+        return any(each.state == "pruned" for (number, _), each in self.outcomes.items() if number == trial.number)
+
     def open_seeds(self, trial: Trial) -> list[int]:
-        """The seeds that a trial has no objective for; runs that have failed are tried again by the next start."""
+        """The seeds that a trial has no objective for; runs that have failed are tried again by the next start.
+
+        A trial that was pruned has none.
+        """
+        if self.is_pruned(trial):
+            return []
         done = [seed for (number, seed), outcome in self.outcomes.items() if number == trial.number and outcome.counts]
         return [seed for seed in self._description.settings.seeds if seed not in done]
 
@@ -69,9 +78,13 @@ class Record:
         return interval(values) if values else None
 
     def ranked(self) -> list[tuple[Trial, Interval]]:
-        """The trials that have a score, best first; those that lack seeds come after those that have more."""
+        """The trials that have a score, best first; those that lack seeds come later, those that were pruned last."""
         scored = [(trial, score) for trial in self.trials if (score := self.score(trial)) is not None]
-        return sorted(scored, key=lambda pair: (-pair[1].count, -self._description.better(pair[1].mean)))
+
+        def place(pair: tuple[Trial, Interval]) -> tuple[bool, int, float]:
+            return self.is_pruned(pair[0]), -pair[1].count, -self._description.better(pair[1].mean)
+
+        return sorted(scored, key=place)
 
     def write(self) -> None:
         """Writes results.json in one step, and results.csv with a line for each run.

@@ -23,10 +23,15 @@ def table(description: Description, record: Record) -> str:
         if score.count == 1:
             numbers[1:] = "-", "-"
         values = [_shown(trial.flags[name]) for name in description.varied]
-        rows.append((str(trial.number), *numbers, f"{score.count}/{seeds}", *values))
+        mark = " pruned" if record.is_pruned(trial) else ""
+        rows.append((str(trial.number), *numbers, f"{score.count}/{seeds}{mark}", *values))
     failed = sum(outcome.state == "failed" for outcome in record.outcomes.values())
     notes = [f"{len(ranked) - MOST_SHOWN} others are in results.csv."] if len(ranked) > MOST_SHOWN else []
     notes += [f"{failed} of {len(record.outcomes)} runs failed; the next start tries them again."] if failed else []
+    pruned = sum(record.is_pruned(trial) for trial in record.trials)
+    notes += [f"{pruned} of {len(record.trials)} trials were pruned, and count with what they had reached."] * bool(
+        pruned
+    )
     return "\n".join([_aligned(rows), *notes])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sf.errors import UsageError
 from sf.sweep.description import Description, Span
 from sf.sweep.record import Record
-from sf.sweep.trials import Trial
+from sf.sweep.trials import Interval, Trial
 
 MOST_REDRAWN = 100
 """Draws of a combination that has been tried; after that random search takes all for tried."""
@@ -22,6 +22,11 @@ MOST_REDRAWN = 100
 
 class Search(Protocol):
     """Proposes trials and hears of their scores."""
+
+    @property
+    def num_trials(self) -> int:
+        """Of the whole sweep, those that were begun included."""
+        ...
 
     def ask(self) -> Trial | None:
         """The next trial; None if there is no other."""
@@ -58,6 +63,11 @@ class GridSearch:
         combinations = itertools.product(*description.values.values())
         trials = (record.trial(dict(zip(description.values, each, strict=True))) for each in combinations)
         begun = len(record.trials)  # those are resumed without being asked for
+        known = [trial.flags for trial in record.trials]
+        self.num_trials = begun + sum(
+            dict(zip(description.values, each, strict=True)) not in known
+            for each in itertools.product(*description.values.values())
+        )
         self._new: Iterator[Trial] = (trial for trial in trials if trial.number >= begun)
 
     def ask(self) -> Trial | None:
@@ -74,6 +84,10 @@ class RandomSearch:
         self._description = description
         self._record = record
 
+    @property
+    def num_trials(self) -> int:
+        return _num_drawn(self._description, self._record)
+
     def ask(self) -> Trial | None:
         number = len(self._record.trials)
         if number >= self._description.settings.trials:
@@ -87,6 +101,12 @@ class RandomSearch:
 
     def tell(self, trial: Trial) -> None:
         """Draws are independent."""
+
+
+def _num_drawn(description: Description, record: Record) -> int:
+    """Trials of a search that draws; where nothing has a range, no more than there are combinations."""
+    most = math.inf if description.ranges else math.prod(len(values) for values in description.values.values())
+    return max(len(record.trials), int(min(description.settings.trials, most)))
 
 
 def _drawn(description: Description, random: np.random.Generator) -> dict[str, Any]:
@@ -133,6 +153,10 @@ class TpeSearch:
             if not record.open_seeds(trial):
                 self.tell(trial)
 
+    @property
+    def num_trials(self) -> int:
+        return _num_drawn(self._description, self._record)
+
     def ask(self) -> Trial | None:
         if len(self._record.trials) >= self._description.settings.trials:
             return None
@@ -148,7 +172,9 @@ class TpeSearch:
 
     def tell(self, trial: Trial) -> None:
         score = self._record.score(trial)
-        if (asked := self._asked.pop(trial.number, None)) is not None:
+        if self._record.is_pruned(trial):
+            self._tell_of_pruned(trial, score)
+        elif (asked := self._asked.pop(trial.number, None)) is not None:
             failed = self._optuna.trial.TrialState.FAIL
             self._study.tell(asked, score and score.mean, state=None if score else failed)
         elif score is not None:
@@ -157,6 +183,21 @@ class TpeSearch:
                 create = self._optuna.trial.create_trial
                 added = create(params=params(self._description, trial.flags), distributions=known, value=score.mean)
                 self._study.add_trial(added)
+
+    def _tell_of_pruned(self, trial: Trial, score: Interval | None) -> None:
+        """With what it had reached after how many frames, which TPE takes for less than a whole trial."""
+        state, known = self._optuna.trial.TrialState.PRUNED, self._distributions
+        frames = max(each.frames for (number, _), each in self._record.outcomes.items() if number == trial.number)
+        reached = {frames: score.mean} if score else {}
+        if (asked := self._asked.pop(trial.number, None)) is not None:
+            for step, value in reached.items():
+                asked.report(value, step)
+            self._study.tell(asked, state=state)
+            return
+        with contextlib.suppress(ValueError):  # it has a value that the file does not list any more
+            own = params(self._description, trial.flags)
+            create = self._optuna.trial.create_trial
+            self._study.add_trial(create(state=state, params=own, distributions=known, intermediate_values=reached))
 
     def _value(self, key: str, param: Any) -> Any:
         span = self._description.ranges.get(key)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sf.config.as_flags import as_flags
 from sf.sweep.description import Description
 
-State = Literal["finished", "time_limit", "stopped", "failed"]
+State = Literal["finished", "time_limit", "stopped", "pruned", "failed"]
 T_QUANTILES = 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
 """Of Student's distribution at 97.5 %, for 1 to 10 degrees of freedom."""
 
@@ -78,8 +78,8 @@ class Outcome:
 
     @property
     def counts(self) -> bool:
-        """Whether it has an objective, and need not run again."""
-        return self.value is not None
+        """Whether it need not run again: it has an objective, or was found to be hopeless."""
+        return self.value is not None or self.state == "pruned"
 
 
 @dataclass(frozen=True)
