@@ -38,7 +38,7 @@ class EnjoyConfig:
     output: str | None = None
     """File for a film, .mp4 or .gif; None opens the window of the environment."""
     overlay: bool = False
-    """Draw the value and the action probabilities beside the picture of a film."""
+    """Draw step, return, value and the action probabilities beside the picture of a film."""
     speed: Annotated[float, ABOVE_0] = 1.0
     """How much faster than real time; a window is as fast as the environment allows at most."""
     seed: Annotated[int, SEED] = 0

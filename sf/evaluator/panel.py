@@ -1,9 +1,10 @@
-"""The numbers of a policy, drawn beside the picture: its value over time and the probabilities of its actions."""
+"""The numbers of a policy, drawn beside the picture: how far the episode is, its value, and the choice of an action."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +13,25 @@ from sf.shared.arena import Array
 from sf.spaces import ActionSpec
 
 WIDTH = 240
+LEAST_HEIGHT = 240
+"""Of a picture; smaller ones are enlarged, so that the panel beside them can be read."""
 MARGIN = 10
+FONT_SIZE, LINE_HEIGHT = 12, 16
+SCALE_WIDTH = 54
+"""Left of the curve of the value, for its lowest and highest number."""
 VALUES_SHOWN = 200
-BAR_HEIGHT = 14
-INK, FAINT, BAR, CHOSEN = (230, 230, 230), (90, 90, 90), (70, 110, 160), (230, 150, 60)
+INK, FAINT, BAR, CHOSEN = (230, 230, 230), (140, 140, 140), (70, 110, 160), (190, 110, 30)
+
+
+class EpisodeSoFar(NamedTuple):
+    """The present episode."""
+
+    step: int = 0
+    total: float = 0.0
+    """Of the rewards of the first agent."""
+
+
+BEGINNING = EpisodeSoFar()
 
 
 class Panel:
@@ -23,45 +39,61 @@ class Panel:
 
     def __init__(self, action: ActionSpec) -> None:
         self.action = action
+        self.names: Sequence[str] = ()
+        """Of the choices, see `sf.evaluator.action_names`; empty where they have none."""
         self.values: deque[float] = deque(maxlen=VALUES_SHOWN)
 
-    def draw(self, step: PolicyStep, height: int) -> Array:
+    def draw(self, step: PolicyStep, height: int, episode: EpisodeSoFar = BEGINNING) -> Array:
         """uint8[height, WIDTH, 3] of the first agent; empty before the first step."""
-        from PIL import Image, ImageDraw
+        from PIL import Image, ImageDraw, ImageFont
 
         picture = Image.new("RGB", (WIDTH, height))
         if step.info != ():
             self.values.append(float(step.info.value_prediction[0]))
             canvas = ImageDraw.Draw(picture)
-            top = self._draw_values(canvas, height // 3)
+            canvas.font = ImageFont.load_default(FONT_SIZE)
+            canvas.text((MARGIN, MARGIN // 2), f"step {episode.step:,}   return {_shown(episode.total)}", fill=INK)
+            top = self._draw_values(canvas, MARGIN // 2 + LINE_HEIGHT, height // 3)
             self._draw_actions(canvas, step, top, height)
         return np.asarray(picture)
 
-    def _draw_values(self, canvas: Any, height: int) -> int:
-        """The curve of the value; returns where it ends."""
-        canvas.text((MARGIN, MARGIN // 2), f"value {self.values[-1]:.2f}", fill=INK)
-        top, bottom = 2 * MARGIN + 4, max(height, 3 * MARGIN + 4)
+    def _draw_values(self, canvas: Any, top: int, height: int) -> int:
+        """The curve of the value, with its lowest and highest number at the left; returns where it ends."""
+        canvas.text((MARGIN, top), f"value {_shown(self.values[-1])}", fill=INK)
+        top += LINE_HEIGHT + 4
+        bottom = max(top + LINE_HEIGHT, top + height - 2 * LINE_HEIGHT)
         low, high = min(self.values), max(self.values)
-        xs = np.linspace(MARGIN, WIDTH - MARGIN, VALUES_SHOWN)
+        left = MARGIN + SCALE_WIDTH
+        xs = np.linspace(left, WIDTH - MARGIN, VALUES_SHOWN)
         ys = [bottom - (value - low) / ((high - low) or 1.0) * (bottom - top) for value in self.values]
-        canvas.line([(MARGIN, bottom), (WIDTH - MARGIN, bottom)], fill=FAINT)
+        for number, place in ((high, top), (low, bottom)):
+            canvas.text((left - 4, place), _shown(number), fill=FAINT, anchor="rm")
+            canvas.line([(left, place), (WIDTH - MARGIN, place)], fill=(60, 60, 60))
         if len(ys) > 1:
-            canvas.line(list(zip(xs.tolist(), ys, strict=False)), fill=CHOSEN, width=2)
+            canvas.line(list(zip(xs.tolist(), ys, strict=False)), fill=(230, 150, 60), width=2)
         return bottom + MARGIN
 
     def _draw_actions(self, canvas: Any, step: PolicyStep, top: int, height: int) -> None:
         """A bar per choice with its probability, a number per component of a Box."""
-        for label, share, is_chosen in bars(self.action, step):
-            if top + BAR_HEIGHT > height:
-                break
+        shown = bars(self.action, step, self.names)
+        room = max(0, height - top) // LINE_HEIGHT
+        if len(shown) > room:  # the likeliest ones, and the one that was chosen, in their order
+            kept = sorted(range(len(shown)), key=lambda index: (shown[index][2], shown[index][1]))[len(shown) - room :]
+            shown = [shown[index] for index in sorted(kept)] if room else []
+        for label, share, is_chosen in shown:
             length = (WIDTH - 2 * MARGIN) * share
             color = CHOSEN if is_chosen else BAR
-            canvas.rectangle([MARGIN, top, MARGIN + length, top + BAR_HEIGHT - 3], fill=color)
-            canvas.text((MARGIN + 3, top - 1), label, fill=INK)
-            top += BAR_HEIGHT
+            canvas.rectangle([MARGIN, top, MARGIN + length, top + LINE_HEIGHT - 3], fill=color)
+            canvas.text((MARGIN + 3, top), label, fill=INK)
+            top += LINE_HEIGHT
 
 
-def bars(action: ActionSpec, step: PolicyStep) -> list[tuple[str, float, bool]]:
+def _shown(number: float) -> str:
+    """With four digits; whole from a thousand on."""
+    return f"{number:,.0f}" if 1e3 <= abs(number) < 1e7 else f"{number:.4g}"
+
+
+def bars(action: ActionSpec, step: PolicyStep, names: Sequence[str] = ()) -> list[tuple[str, float, bool]]:
     """Label, length from 0 to 1 and whether it was chosen, for each choice and component of the first agent."""
     found: list[tuple[str, float, bool]] = []
     logits, first = step.info.action_params[0, : sum(action.choices)], 0
@@ -71,7 +103,8 @@ def bars(action: ActionSpec, step: PolicyStep) -> list[tuple[str, float, bool]]:
             probs = logits[first : first + column.num_choices].softmax(-1).tolist()
             first += column.num_choices
             for choice, prob in enumerate(probs):
-                found.append((f"{choice + column.start}: {prob:.2f}", prob, choice == int(chosen[index])))
+                name = names[choice] if names else str(choice + column.start)
+                found.append((f"{name}: {prob:.2f}", prob, choice == int(chosen[index])))
         else:
             number = float(chosen[index])
             low, high = max(column.low, -1e3), min(column.high, 1e3)

@@ -13,13 +13,16 @@ import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
+from sf.evaluator.action_names import action_names
 from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
-from sf.evaluator.panel import Panel
+from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
 from sf.evaluator.playing import Episodes, Play
 from sf.processes.disposable import in_disposable_child
 from sf.shared.arena import Array
 
+Screen = Callable[[Any, float, float, bool], None]
+"""Shows an environment at a number of frames per second; takes the reward of the step, and whether it was a reset."""
 DEFAULT_FPS = 30.0
 FIRST_PICTURE_S = 300.0
 """Longest wait for a process that makes the environment and draws one picture."""
@@ -55,7 +58,7 @@ def watch(
     if output is not None:
         what = f"A first picture of {source.env_id}"
         in_disposable_child(look_at_first_picture, source, timeout_s=FIRST_PICTURE_S, what=what)
-    screen: Callable[[Any, float, bool], None] = _Window(speed) if output is None else _Recorder(Film(output), speed)
+    screen: Screen = _Window(speed) if output is None else _Recorder(Film(output), speed)
     factory = _Factory(source, "human" if output is None else "rgb_array", screen)
     watched = replace(source, factory=factory, kwargs={}, modules=())
     info = replace(loaded.info, env_id=source.env_id)
@@ -85,16 +88,15 @@ def _play(play: Play) -> list[Episodes]:
     return play.tally.episodes
 
 
-def _beside(panel: Panel, play: Play, height: int) -> Array:
-    return panel.draw(play.last_step, height)
+def _beside(panel: Panel, play: Play, env: Any, height: int, episode: EpisodeSoFar) -> Array:
+    panel.names = panel.names or action_names(env, panel.action)
+    return panel.draw(play.last_step, height, episode)
 
 
 class _Factory:
     """Makes the environment so that it is seen after every reset and step."""
 
-    def __init__(
-        self, source: EnvSource, mode: Literal["human", "rgb_array"], screen: Callable[[Any, float, bool], None]
-    ) -> None:
+    def __init__(self, source: EnvSource, mode: Literal["human", "rgb_array"], screen: Screen) -> None:
         self.source, self.mode, self.screen = source, mode, screen
 
     def __call__(self, max_episode_steps: int | None = None) -> Any:
@@ -108,10 +110,18 @@ class _Factory:
     def _seen(self, method: Callable[..., Any], env: Any, fps: float, begins: bool) -> Callable[..., Any]:
         def call(*arguments: Any, **kwargs: Any) -> Any:
             result = method(*arguments, **kwargs)
-            self.screen(env, fps, begins)
+            self.screen(env, fps, 0.0 if begins else _first_reward(result), begins)
             return result
 
         return call
+
+
+def _first_reward(result: Any) -> float:
+    """Of the first agent; 0 if it is no number, which is refused elsewhere."""
+    try:
+        return float(np.ravel(result[1])[0])
+    except (TypeError, ValueError, IndexError):
+        return 0.0
 
 
 class _Window:
@@ -120,7 +130,7 @@ class _Window:
     def __init__(self, speed: float) -> None:
         self.speed, self._due = speed, time.monotonic()
 
-    def __call__(self, env: Any, fps: float, begins: bool) -> None:
+    def __call__(self, env: Any, fps: float, reward: float, begins: bool) -> None:
         self._due = max(self._due + 1 / (fps * self.speed), time.monotonic())
         time.sleep(max(0.0, self._due - time.monotonic()))
 
@@ -130,16 +140,26 @@ class _Recorder:
 
     def __init__(self, film: Film, speed: float) -> None:
         self.film, self.speed = film, speed
-        self.beside: Callable[[int], Array] | None = None
+        self.beside: Callable[[Any, int, EpisodeSoFar], Array] | None = None
+        self._episode = BEGINNING
         self._first: Array | None = None
         """Of an episode, which is added with its second one: the reset after the last episode begins none."""
 
-    def __call__(self, env: Any, fps: float, begins: bool) -> None:
+    def __call__(self, env: Any, fps: float, reward: float, begins: bool) -> None:
         frame = picture_of(env, "The environment")
+        step, total = self._episode
+        self._episode = BEGINNING if begins else EpisodeSoFar(step + 1, total + reward)
         if self.beside is not None:
-            frame = np.concatenate([frame, self.beside(len(frame))], axis=1)
+            frame = _enlarged(frame)
+            frame = np.concatenate([frame, self.beside(env, len(frame), self._episode)], axis=1)
         if not begins and self._first is not None:
             self.film.add(self._first, fps * self.speed)
         self._first = frame if begins else None
         if not begins:
             self.film.add(frame, fps * self.speed)
+
+
+def _enlarged(frame: Array) -> Array:
+    """Each pixel as a square, where the picture is too small for a panel beside it."""
+    times = -(-LEAST_HEIGHT // len(frame))
+    return frame if times == 1 else frame.repeat(times, axis=0).repeat(times, axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from sf.envs import EnvSource, register_env
 from sf.envs.picture import make_rendering
 from sf.errors import EnvCrashed, EnvError
 from sf.evaluator import film
-from sf.evaluator.panel import WIDTH, Panel, bars
+from sf.evaluator.action_names import action_names
+from sf.evaluator.panel import CHOSEN, LEAST_HEIGHT, WIDTH, EpisodeSoFar, Panel, bars
 from sf.policy import CollectInfo, PolicyStep
 from sf.processes.disposable import in_disposable_child
 from sf.spaces import action_spec
@@ -156,6 +158,75 @@ def test_panel_shows_value_and_probabilities() -> None:
         step = step._replace(info=info._replace(value_prediction=torch.tensor([float(value)])))
         last = panel.draw(step, 200)
     assert (last != first).any()
+
+
+def panel_step(*logits: float, action: int = 0) -> PolicyStep:
+    info = CollectInfo((), torch.tensor([7.5]), torch.tensor([logits]))
+    return PolicyStep(torch.tensor([action]), (), info)
+
+
+def test_panel_names_actions_and_keeps_the_likeliest_and_the_chosen_one_where_there_is_no_room() -> None:
+    pytest.importorskip("PIL")
+    action = action_spec(spaces.Discrete(3))
+    assert [label for label, *_ in bars(action, panel_step(0.0, 0.0, 0.0), ["NOOP", "LEFT", "FIRE"])] == [
+        "NOOP: 0.33", "LEFT: 0.33", "FIRE: 0.33",
+    ]  # fmt: skip
+    pictures = {}
+    for name in ("episode", "names", "chosen"):
+        panel = Panel(action_spec(spaces.Discrete(40)))
+        panel.names = [f"A{choice}" for choice in range(40)] if name == "names" else ()
+        episode = EpisodeSoFar(12, 3.5) if name == "episode" else EpisodeSoFar()
+        step = panel_step(*(choice / 40 for choice in range(40)), action=3 if name == "chosen" else 39)
+        pictures[name] = panel.draw(step, 200, episode)
+    assert (pictures["episode"] != pictures["names"])[:20].any(), "the first line has the step and the return"
+    assert (pictures["names"] != pictures["chosen"]).any()
+    assert (pictures["chosen"] == CHOSEN).all(-1).any(), "although it is the fourth least likely of forty"
+
+
+class Buttons(enum.IntEnum):
+    left, right = 0, 1
+
+
+@pytest.mark.parametrize(
+    ("own", "names"),
+    [
+        ({"get_action_meanings": lambda: ["NOOP", "FIRE"]}, ["NOOP", "FIRE"]),
+        ({"get_action_meanings": lambda: ["NOOP"]}, ()),
+        ({"get_action_meanings": lambda: 1 / 0}, ()),
+        ({"actions": Buttons}, ["left", "right"]),
+        ({"actions": 3}, ()),
+        ({}, ()),
+    ],
+)
+def test_names_of_actions_are_those_of_the_environment(own: dict[str, Any], names: Any) -> None:
+    env = Plain()
+    for name, value in own.items():
+        setattr(env, name, value)
+    assert action_names(env, action_spec(spaces.Discrete(2))) == names
+    assert action_names(env, action_spec(spaces.MultiDiscrete([2, 2]))) == ()
+
+
+def test_overlay_counts_steps_and_rewards_of_the_episode_and_enlarges_small_pictures(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    seen: list[EpisodeSoFar] = []
+    draw = Panel.draw
+
+    def noted(panel: Panel, step: PolicyStep, height: int, episode: EpisodeSoFar) -> Any:
+        seen.append(episode)
+        return draw(panel, step, height, episode)
+
+    monkeypatch.setattr(Panel, "draw", noted)
+    path = tmp_path / "a.gif"
+    flags = ("--experiment=run1", "--env=Painted", "--num_episodes=2", f"--output={path}", "--overlay=True")
+    code, shown = command(capsys, run, *flags)
+    assert code == 0, shown
+    episode = [(step, float(step)) for step in range(6)]
+    assert seen[:12] == episode * 2
+    with image.open(path) as picture:
+        assert picture.height >= LEAST_HEIGHT
+        assert picture.width > WIDTH
 
 
 def test_bars_of_numbers() -> None:
