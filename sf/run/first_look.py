@@ -36,7 +36,7 @@ class _LookProgress(Progress):
 
     def __init__(self, words: Array, steps: Array) -> None:
         super().__init__(words, 0)
-        self._steps = steps
+        self._steps = steps.data  # quicker than the array, because this is part of a step that is timed
 
     def enter(self, phase: Phase, environment: int = 0) -> None:
         if phase is Phase.INIT:
