@@ -23,6 +23,7 @@ from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.updates import BOX, DISCRETE, OBS_SIZE, one_thread_and_seed
 
 RATE, SIZE = 1e-2, 32
+normal: Any = Normal
 CONFIG = LearnerConfig(learning_rate=RATE, max_grad_norm=0.0, adam_eps=1e-8, algorithm="sac")
 
 
@@ -61,7 +62,8 @@ def sac() -> tuple[Any, ActingNetwork]:
 def test_sac_takes_the_steps_of_separate_optimizers() -> None:
     algorithm, acting = sac()
     minibatch = experience(torch.randn(SIZE, 2))
-    policy, critics = copy.deepcopy(acting.policy), copy.deepcopy(algorithm.critics.module)
+    policy: Any = copy.deepcopy(acting.policy)
+    critics = copy.deepcopy(algorithm.critics.module)
     targets = copy.deepcopy(critics)
     log_temperature = torch.tensor(0.7).log().requires_grad_()
     random = torch.get_rng_state()
@@ -73,7 +75,7 @@ def test_sac_takes_the_steps_of_separate_optimizers() -> None:
         next_params, _, _ = policy.forward(minibatch.next_observations, None)
         mean, log_std = policy.distribution.moments(next_params)
         u = mean + log_std.exp() * torch.randn_like(mean)
-        log_probs = Normal(mean, log_std.exp()).log_prob(u).sum(-1) - torch.log1p(-u.tanh().square()).sum(-1)
+        log_probs = normal(mean, log_std.exp()).log_prob(u).sum(-1) - torch.log1p(-u.tanh().square()).sum(-1)
         inputs = policy.inputs(minibatch.next_observations)
         following = targets(inputs, u.tanh()).min(0).values - alpha * log_probs
         wanted = minibatch.rewards + minibatch.discounts * following
@@ -89,7 +91,7 @@ def test_sac_takes_the_steps_of_separate_optimizers() -> None:
     values = policy.value_head(policy.encoder(inputs).detach()).squeeze(-1)
     mean, log_std = policy.distribution.moments(params)
     u = mean + log_std.exp() * torch.randn_like(mean)
-    log_probs = Normal(mean, log_std.exp()).log_prob(u).sum(-1) - torch.log1p(-u.tanh().square()).sum(-1)
+    log_probs = normal(mean, log_std.exp()).log_prob(u).sum(-1) - torch.log1p(-u.tanh().square()).sum(-1)
     gains = critics(inputs, u.tanh()).min(0).values - alpha * log_probs
     of_policy = torch.optim.Adam(policy.parameters(), RATE)
     policy.flat_gradient.zero_()
@@ -100,7 +102,7 @@ def test_sac_takes_the_steps_of_separate_optimizers() -> None:
     of_temperature.step()
 
     torch.testing.assert_close(scalars["critic_loss"].detach(), critic_loss.detach(), rtol=1e-4, atol=1e-5)
-    close = {"rtol": 1e-3, "atol": 1e-4}
+    close: Any = {"rtol": 1e-3, "atol": 1e-4}
     torch.testing.assert_close(list(algorithm.critics.module.parameters()), list(critics.parameters()), **close)
     torch.testing.assert_close(list(acting.policy.parameters()), list(policy.parameters()), **close)
     torch.testing.assert_close(algorithm.temperature().detach(), log_temperature.detach(), **close)
@@ -116,7 +118,9 @@ def test_sac_moves_the_features_of_the_policy_by_the_policy_loss_alone() -> None
     _, _, values = algorithm._drawn(minibatch.observations)
     acting.zero_grad()
     values.sum().backward()
-    moved = {name for name, variable in acting.policy.named_parameters() if variable.grad.any()}
+    moved = {
+        name for name, variable in acting.policy.named_parameters() if variable.grad is not None and variable.grad.any()
+    }
     assert moved == {"value_head.weight", "value_head.bias"}
 
 
@@ -160,7 +164,7 @@ def test_dqn_takes_the_step_of_the_formula(double: bool) -> None:
     loss = torch.where(errors < 1, 0.5 * errors.square(), errors - 0.5).mean()
     optimizer = torch.optim.Adam(policy.parameters(), RATE)
     policy.flat_gradient.zero_()
-    loss.backward()
+    torch.autograd.backward(loss)
     optimizer.step()
     torch.testing.assert_close(list(acting.policy.parameters()), list(policy.parameters()), rtol=1e-3, atol=1e-4)
     for own, before, now in zip(algorithm.target.parameters(), target.parameters(), policy.parameters(), strict=True):
@@ -182,7 +186,7 @@ def test_epsilon_falls_and_stays() -> None:
     for progress in (0.0, 0.25, 0.5, 0.9):
         algorithm.set_progress(progress)
         algorithm.explore()
-        seen.append(acting.policy.distribution.epsilon.item())
+        seen.append(acting.policy.variables()["distribution.epsilon"].item())
     assert seen == pytest.approx([0.9, 0.5, 0.1, 0.1])
 
 

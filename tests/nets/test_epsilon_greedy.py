@@ -59,7 +59,7 @@ def network(config: ModelConfig) -> ActorCritic:
 def test_numpy_acts_as_the_network_does(normalize_returns: bool) -> None:
     policy = network(ModelConfig(exploration="epsilon_greedy", normalize_returns=normalize_returns))
     for epsilon in (1.0, 0.3, 0.05):
-        policy.distribution.epsilon.fill_(epsilon)
+        policy.variables()["distribution.epsilon"].fill_(epsilon)
         program = small_program(policy)
         assert program is not None
         check(program, policy)
@@ -67,6 +67,6 @@ def test_numpy_acts_as_the_network_does(normalize_returns: bool) -> None:
 
 def test_epsilon_travels_with_the_weights() -> None:
     policy = network(ModelConfig(exploration="epsilon_greedy"))
-    policy.distribution.epsilon.fill_(0.25)
-    assert copy.deepcopy(policy).distribution.epsilon == 0.25
+    policy.variables()["distribution.epsilon"].fill_(0.25)
+    assert copy.deepcopy(policy).variables()["distribution.epsilon"] == 0.25
     assert policy.variables()["distribution.epsilon"] == 0.25
