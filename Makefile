@@ -26,13 +26,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"sf needs Python 3.10 or newer, found {v[0]}.{v[1]} ($(PYTHON)). Choose another one: make install PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+# Box2D is built from source on some machines. Where that fails, all else is installed, and its tests fail alone.
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d]"
 	@touch $@
 
 # Environments of other packages, exported policies, reports, searches, trackers and the site: the tests use all of it.
-# Box2D is built from source on some machines. Where that fails, all else is installed, and its tests fail alone.
 $(EXTRAS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[box2d]"
 	@touch $@
 
 train: $(STAMP)
