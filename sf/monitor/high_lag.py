@@ -27,7 +27,8 @@ class HighLag:
         self._limit, self._steps = max(HIGH_LAG, HIGH_AGE * steps), steps
         self._sums = [0.0] * config.run.num_policies
         self._counts = [0] * config.run.num_policies
-        self._is_told = False
+        self._is_told = config.replay.replay == "uniform"
+        """Or need not be: what learns off-policy may learn from any age."""
 
     def look(self, snapshot: Snapshot) -> None:
         """At the last minibatch of each policy that has had one."""

@@ -43,6 +43,7 @@ def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> No
     done = train(tmp_path, algorithm, *MODES[mode], "--replay_ratio=0.5")
     assert done.code == ExitCode.FINISHED, done.err
     assert "Policy #0 lag" in done.out
+    assert "Warning: the average policy lag" not in done.out  # it is the age of replayed data
     assert summary_of(tmp_path)["frames"] == 640
     # From the batch on with which 100 transitions are there: half a step for each of theirs and of later ones.
     assert int(newest(tmp_path)["version"]) == (640 - 96) // 2
