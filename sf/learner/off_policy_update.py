@@ -48,6 +48,13 @@ class OffPolicyUpdate(Training):
             ConfigError: the algorithm does not fit the policy, or does not do what one has to do.
         """
         replay = replay or ReplayConfig(replay="uniform")
+        if replay.replay != "uniform":
+            raise ConfigError(
+                [
+                    f"algorithm={config.algorithm} learns from transitions that are drawn again and again, but "
+                    f"replay={replay.replay}. Use --replay=uniform."
+                ]
+            )
         if policy.state_size:
             raise ConfigError(
                 [f"algorithm={config.algorithm} draws single transitions, but use_rnn=True needs whole trajectories."]

@@ -73,6 +73,13 @@ class Update(Training):
         super().__init__(policy, config, PPO(config) if algorithm is None else algorithm, num_streams, peers)
         self._loss_terms = loss_terms_of(self.algorithm, policy)
         self._network = propagation_through(policy, self.algorithm)
+        if replay.replay == "uniform":
+            raise ConfigError(
+                [
+                    f"algorithm={type(self.algorithm).__name__} learns from batches by a loss, but replay=uniform is "
+                    "for algorithms that learn off-policy. Use --replay=none or --replay=staleness."
+                ]
+            )
         self.replays = replay.replay != "none"
         if self.replays and self.algorithm.prepares_each_epoch:
             raise ConfigError(
