@@ -90,7 +90,7 @@ def _fill(arena: Arena, arrays: Mapping[str, Array]) -> None:
 
 def _fields(arena: Arena) -> list[str]:
     """All but the counters of the processes, and the words that belong to one start."""
-    of_one_start = ("records/", "run_state", "exchange", "allowed_slots")
+    of_one_start = ("records/", "run_state", "exchange", "allowed_slots", "ranks/")
     return [name for name in arena.fields if not name.startswith(of_one_start)]
 
 
