@@ -108,6 +108,8 @@ CANDIDATES = {
     "balanced, entropy bonus": Candidate(("--updates=balanced", "--exploration_loss_coeff=0.01")),
     "balanced, 32 x 64": Candidate(("--updates=balanced", "--num_envs_per_worker=32", "--rollout=64")),
     "efficient, 32 x 64": Candidate(("--updates=efficient", "--num_envs_per_worker=32", "--rollout=64")),
+    "efficient, 16 x 128": Candidate(("--updates=efficient", "--num_envs_per_worker=16", "--rollout=128")),
+    "efficient, two networks": Candidate(("--updates=efficient", "--actor_critic_share_weights=False")),
     "balanced, KL 0.01": Candidate(("--updates=balanced", "--target_kl=0.01")),
 }
 

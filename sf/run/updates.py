@@ -75,7 +75,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
 def _without_clock(info: EnvInfo, model: ModelConfig) -> Choice:
     """By kind: what most networks of a kind cost."""
     if _is_plain(info, model):
-        return Choice("balanced", "a run that repeats does not look at the clock")
+        return Choice("efficient", "a run that repeats does not look at the clock")
     return Choice("fast", "a run that repeats does not look at the clock, and pictures and memories take long to learn")
 
 
