@@ -227,7 +227,11 @@ ENCODERS = Plugins(
 ALGORITHMS = Plugins(
     "algorithm", "ppo", "my_algorithms:Mine",
     "Give sf.train the class with algorithm=MyAlgorithm", "the learner",
-    {"dqn": "sf.algorithms.dqn:DQN", "sac": "sf.algorithms.sac:SAC"},
+    {
+        "appo": "sf.algorithms.appo:APPO", "discrete_sac": "sf.algorithms.discrete_sac:DiscreteSAC",
+        "dqn": "sf.algorithms.dqn:DQN", "ppg": "sf.algorithms.ppg:PPG", "pqn": "sf.algorithms.pqn:PQN",
+        "rnd": "sf.algorithms.rnd:RND", "sac": "sf.algorithms.sac:SAC", "td3": "sf.algorithms.td3:TD3",
+    },
 )  # fmt: skip
 
 

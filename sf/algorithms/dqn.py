@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sf.algorithms.epsilon import EpsilonSchedule
 from sf.config import LearnerConfig
 from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
-from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.off_policy import OffPolicy
 from sf.nets.distributions import MASKED_LOGIT, EpsilonGreedy
 
 
@@ -50,7 +52,7 @@ class DQN(OffPolicy):
         """
         super().__init__(config)
         self.num_steps, self._double, self._tau, self._target_every = num_steps, double, tau, target_every
-        self._epsilon_start, self._epsilon_end, self._fraction = epsilon_start, epsilon_end, epsilon_fraction
+        self._schedule = EpsilonSchedule(epsilon_start, epsilon_end, epsilon_fraction)
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `OffPolicy`."""
@@ -66,9 +68,8 @@ class DQN(OffPolicy):
         self.target = copy.deepcopy(acting.policy)
 
     def explore(self) -> None:
-        """See `OffPolicy`: epsilon falls linearly, and then stays."""
-        done = min(1.0, self.progress / self._fraction) if self._fraction > 0 else 1.0
-        self._epsilon.fill_(self._epsilon_start + done * (self._epsilon_end - self._epsilon_start))
+        """See `OffPolicy`."""
+        self._epsilon.fill_(self._schedule.at(self.progress))
 
     def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
         """See `OffPolicy`."""

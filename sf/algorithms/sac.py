@@ -17,8 +17,9 @@ from torch.nn import functional
 from sf.algorithms.critics import Critics
 from sf.config import LearnerConfig
 from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
-from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.off_policy import OffPolicy
 from sf.learner.trained_network import TrainedNetwork
 from sf.nets.distributions import DiagonalGaussian
 
@@ -73,7 +74,6 @@ class SAC(OffPolicy):
         targets = self._value_targets(minibatch, temperature)
         values = self.critics(inputs, minibatch.actions.tanh())
         critic_loss = 0.5 * (values - targets).square().mean(1).sum()
-        self.critics.zero_grad()
         critic_loss.backward()
         self.critics.step(size, acting.peers)
 
@@ -87,7 +87,6 @@ class SAC(OffPolicy):
         grad_norm = acting.step(size)
 
         entropy = -log_probs.detach().mean()
-        self.temperature.zero_grad()
         (self.temperature() * (entropy - self._entropy)).backward()
         self.temperature.step(size, acting.peers)
         self.targets.follow(self.critics.flat, self._tau)

@@ -52,9 +52,40 @@ DQN: Values = {
     "rollout": 16,
 }
 
-VALUES: Mapping[str, Values] = {"dqn": DQN, "sac": SAC}
+TD3: Values = {
+    **{flag: value for flag, value in SAC.items() if flag not in {"action_bounds", "adaptive_stddev"}},
+    "exploration": "noise",
+    "learning_rate": 1e-3,
+}
+
+DISCRETE_SAC: Values = {
+    **DQN,
+    "exploration": "sample",
+    "learning_rate": 3e-4,
+    "max_grad_norm": 0.0,
+}
+
+PPG: Values = {"actor_critic_share_weights": False}
+
+PQN: Values = {
+    "exploration": "epsilon_greedy",
+    "normalize_returns": False,
+    "normalize_advantages": False,
+    "gae_lambda": 0.65,
+    "updates": "balanced",
+    "max_grad_norm": 10.0,
+}
+
+VALUES: Mapping[str, Values] = {
+    "discrete_sac": DISCRETE_SAC, "dqn": DQN, "ppg": PPG, "pqn": PQN, "sac": SAC, "td3": TD3,
+}  # fmt: skip
 
 
 def values_of(algorithm: str) -> Values:
     """The flags that go with an algorithm; none for PPO and those of users."""
     return VALUES.get(ALGORITHMS.short(algorithm), {})
+
+
+def is_off_policy(algorithm: str) -> bool:
+    """Whether an algorithm that comes with sf draws transitions of earlier policies."""
+    return "replay" in values_of(algorithm)

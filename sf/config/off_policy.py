@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sf.config.algorithms import VALUES, is_off_policy, values_of
 from sf.config.roles import Config
 from sf.plugins import ALGORITHMS
 
@@ -14,27 +15,49 @@ if TYPE_CHECKING:
 def off_policy_problems(config: Config) -> list[str]:
     """A sentence for every flag that cannot go with the algorithm, as far as the flags alone say."""
     name, replay = ALGORITHMS.short(config.learner.algorithm), config.replay.replay
-    if name == ALGORITHMS.default:
-        return _of_ppo(config)
-    if name in ALGORITHMS.built_in and replay != "uniform":
-        return [
+    problems = _of_exploration(name, config.model.exploration)
+    if is_off_policy(name) and replay != "uniform":
+        problems.append(
             f"algorithm={name} learns from transitions that are drawn again and again, but replay={replay}. Leave "
             "--replay out, or use --replay=uniform."
-        ]
-    return _of_off_policy(config) if replay == "uniform" else []
-
-
-def _of_ppo(config: Config) -> list[str]:
-    problems = []
-    if config.replay.replay == "uniform":
-        problems.append(
-            "replay=uniform draws transitions without the policy that chose them, which algorithm=ppo needs for its "
-            "ratios. Use --replay=staleness --staleness_weight=uniform, or --algorithm=dqn or sac."
         )
-    if config.model.exploration == "epsilon_greedy":
+        return problems
+    if ALGORITHMS.is_ours(name) and not is_off_policy(name):
+        return problems + _of_on_policy(config, name)
+    return problems + (_of_off_policy(config) if replay == "uniform" else [])
+
+
+def _of_exploration(name: str, exploration: str) -> list[str]:
+    """Whether the policy acts as the algorithm learns; those of users are not known."""
+    wanted = values_of(name).get("exploration", "sample")
+    if not (name == ALGORITHMS.default or name in ALGORITHMS.built_in) or exploration == wanted:
+        return []
+    fitting = [other for other in VALUES if values_of(other).get("exploration") == exploration]
+    return [
+        f"exploration={exploration} does not go with algorithm={name}, whose policy acts by exploration={wanted}. "
+        f"Leave it out, or use --algorithm={' or '.join(fitting or [ALGORITHMS.default])}."
+    ]
+
+
+def _of_on_policy(config: Config, name: str) -> list[str]:
+    replay, problems = config.replay.replay, []
+    if replay == "uniform":
         problems.append(
-            "exploration=epsilon_greedy follows the best output, but algorithm=ppo learns probabilities. Leave it out, "
-            "or use --algorithm=dqn."
+            f"replay=uniform draws transitions without the policy that chose them, which algorithm={name} needs. Use "
+            "--replay=staleness --staleness_weight=uniform, or --algorithm=dqn or sac."
+        )
+    elif replay != "none" and name != ALGORITHMS.default:
+        problems.append(
+            f"algorithm={name} learns from each batch as it comes, but replay={replay} draws from older ones. Leave "
+            "it out, or use --algorithm=ppo."
+        )
+    if config.model.use_rnn and name in {"ppg", "rnd"}:
+        problems.append(f"use_rnn=True with algorithm={name}: its networks have no memory. Leave it out.")
+    if config.model.actor_critic_share_weights and name == "ppg":
+        problems.append("actor_critic_share_weights=True with algorithm=ppg: it has two networks. Leave it out.")
+    if config.model.normalize_returns and name == "pqn":
+        problems.append(
+            "normalize_returns=True with algorithm=pqn: its scores are in units of the reward. Leave it out."
         )
     return problems
 
@@ -60,13 +83,17 @@ def _of_off_policy(config: Config) -> list[str]:
     return [f"{flag} with algorithm={name}: {why}. Leave it out." for flag, (is_set, why) in unfit.items() if is_set]
 
 
+ONE_CHOICE = ("discrete_sac", "dqn", "pqn")
+NUMBERS = ("sac", "td3")
+
+
 def action_problems(config: Config, info: EnvInfo) -> list[str]:
     """A sentence if the actions of the environment are of another kind than the algorithm is made for."""
     name, action = ALGORITHMS.short(config.learner.algorithm), info.action
-    if name == "dqn" and not (action.choices and action.is_scalar):
-        return [f"algorithm=dqn chooses among actions, a Discrete space; found {action}. {_other(info)}"]
-    if name == "sac" and action.choices:
-        return [f"algorithm=sac needs actions that are numbers, a Box; found {action}. {_other(info)}"]
+    if name in ONE_CHOICE and not (action.choices and action.is_scalar):
+        return [f"algorithm={name} chooses among actions, a Discrete space; found {action}. {_other(info)}"]
+    if name in NUMBERS and action.choices:
+        return [f"algorithm={name} needs actions that are numbers, a Box; found {action}. {_other(info)}"]
     return []
 
 
@@ -74,5 +101,5 @@ def _other(info: EnvInfo) -> str:
     """What fits instead."""
     action = info.action
     if not action.choices:
-        return "Use --algorithm=sac or ppo."
-    return "Use --algorithm=dqn or ppo." if action.is_scalar else "Use --algorithm=ppo."
+        return "Use --algorithm=sac, td3 or ppo."
+    return "Use --algorithm=dqn, discrete_sac, pqn or ppo." if action.is_scalar else "Use --algorithm=ppo."

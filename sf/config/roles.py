@@ -200,8 +200,9 @@ class ModelConfig:
     """Let the network choose the deviation of Box actions for each observation."""
     initial_stddev: Annotated[float, ABOVE_0] = 1.0
     """Deviation of Box actions at the start."""
-    exploration: Literal["sample", "epsilon_greedy"] = "sample"
-    """How choices are drawn: by their probability, or the best one but for a share epsilon of the steps, for dqn."""
+    exploration: Literal["sample", "epsilon_greedy", "noise"] = "sample"
+    """How actions are drawn: by their probability, the best choice but for a share epsilon of the steps (dqn, pqn), or
+    numbers with noise (td3)."""
 
     @property
     def log_stddev_limits(self) -> tuple[float, float]:

@@ -54,15 +54,20 @@ def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
         for index, (num_inputs, num_outputs) in enumerate(itertools.pairwise(sizes)):
             shapes |= _linear(f"{tower}.mlp.layers.{index}.", num_inputs, num_outputs)
     numbers = 0 if info.action.is_scalar else len(info.action.columns)
-    if numbers and not config.adaptive_stddev:
+    has_noise = bool(numbers) and config.exploration == "noise"
+    if numbers and not config.adaptive_stddev and not has_noise:
         shapes["distribution.log_std"] = (numbers,)
-    num_params = info.action.choices[0] if info.action.is_scalar else numbers * (1 + config.adaptive_stddev)
+    num_params = (
+        info.action.choices[0] if info.action.is_scalar else numbers * (1 + (config.adaptive_stddev and not has_noise))
+    )
     shapes |= _linear("policy_head.", sizes[-1], num_params) | _linear("value_head.", sizes[-1], 1)
     if config.normalize_input:
         names = ("mean", "std", "mean_rest") if leaf.is_wide else ("mean", "std")
         shapes |= {f"inputs.readers.0.normalizer.{name}": leaf.shape for name in names}
-    if config.exploration == "epsilon_greedy":
+    if config.exploration == "epsilon_greedy" and info.action.is_scalar:
         shapes["distribution.epsilon"] = ()
+    if has_noise:
+        shapes["distribution.log_noise"] = ()
     if config.normalize_returns:
         shapes |= {f"return_normalizer.{name}": () for name in ("mean", "std")}
     return shapes

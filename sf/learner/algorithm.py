@@ -1,15 +1,16 @@
 """The seam for another algorithm: the transitions made of a batch, and the loss of a minibatch.
 
-    batch [T, B] -> prepare -> transitions [T*B] -> minibatches [N] -> loss -> gradient -> optimizer
+    batch [T, B] -> prepare -> transitions [T*B] -> minibatches [N] -> loss -> gradient -> optimizer -> after_step
+                                                                                     last one -> after_batch
 
 `sf.learner.update.Update` is the loop around it. It deals minibatches, evaluates them under the present weights, clips
-the gradient and steps. It counts versions and lag, and shares every step with the other learners. An algorithm is two
-pure functions in that loop; `sf.learner.ppo.PPO` is the default one.
+the gradient and steps. It counts versions and lag, and shares every step with the other learners. Most algorithms are
+two pure functions in that loop; `sf.learner.ppo.PPO` is the default one. Networks of their own are made in `begin`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm_state import load_parts, state_of_parts
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions, with_gae
@@ -41,6 +43,15 @@ class Losses:
         return {name: scalar.detach() for name, scalar in {"loss": self.total, **self.terms}.items()}
 
 
+class FurtherStep(NamedTuple):
+    """A step of the acting network that an algorithm has taken by itself, through `ActingNetwork.step`."""
+
+    scalars: Mapping[str, Tensor]
+    """What TensorBoard shows of it below ``train/``, each under its name."""
+    versions: Tensor
+    """[N] int64 on the host, of the policies that chose the actions of its minibatch."""
+
+
 class LossGradients(NamedTuple):
     """Derivatives of the total loss with respect to what the network puts out, [N] each."""
 
@@ -50,7 +61,17 @@ class LossGradients(NamedTuple):
 
 
 BESIDE_THE_LOSS = frozenset(
-    {"prepare", "prepares_each_epoch", "set_progress", "has_gradients", "state_dict", "load_state_dict"}
+    {
+        "prepare",
+        "prepares_each_epoch",
+        "set_progress",
+        "has_gradients",
+        "state_dict",
+        "load_state_dict",
+        "begin",
+        "after_step",
+        "after_batch",
+    }
 )
 """Names that a subclass may define anew without another loss."""
 
@@ -87,6 +108,15 @@ class Algorithm:
         later, earlier = ({name for each in part for name in vars(each)} for part in (classes[:home], classes[home:]))
         replaced = {name for name in later & earlier if not name.startswith("__")} - BESIDE_THE_LOSS
         cls.has_gradients = classes[home] is not Algorithm and not replaced
+
+    def begin(self, acting: ActingNetwork) -> None:
+        """Makes the networks beside the acting one; called once, before anything else.
+
+        Modules in attributes are saved and resumed, see `state_dict`.
+
+        Raises:
+            ConfigError: the policy has other actions or parts than the algorithm is made for.
+        """
 
     def set_progress(self, fraction: float) -> None:
         """Told before each batch: the part of the run, from 0 to 1, that lies behind."""
@@ -127,6 +157,30 @@ class Algorithm:
             minibatch: made by `prepare`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method loss(evaluation, minibatch) -> Losses.")
+
+    def after_step(self, size: int) -> None:
+        """Called after each optimizer step on a loss: steps the networks beside the acting one.
+
+        Args:
+            size: transitions behind the gradient of this learner, 0 where only other learners have some.
+
+        Raises:
+            NonFiniteLoss: a gradient is not finite.
+        """
+
+    def after_batch(self, transitions: Transitions, versions: Tensor) -> Iterator[FurtherStep]:
+        """Steps of the acting network after those on the losses of a batch, such as an auxiliary phase; here none.
+
+        All learners of a policy take the same number of them.
+
+        Args:
+            transitions: those of the batch that were trained on, as `prepare` made them.
+            versions: [N] int64 on the host, of the policy that chose each action.
+
+        Raises:
+            NonFiniteLoss: a gradient is not finite.
+        """
+        return iter(())
 
     def clipped(self, evaluation: Evaluation, minibatch: Transitions) -> Tensor:
         """[N] bool, whether the loss clips the probability ratio of a transition; for the curves alone."""

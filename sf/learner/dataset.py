@@ -94,7 +94,14 @@ def with_present_values(batch: Batch, policy: ActorCritic, config: LearnerConfig
 
 def with_vtrace(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:
     """The same with advantages and value targets by V-trace under the present weights."""
-    log_probs, all_values = evaluate_batch(batch, policy, config.num_minibatches)
+    log_probs, values = evaluate_batch(batch, policy, config.num_minibatches)
+    return vtrace_transitions(batch, policy, config, log_probs, values)
+
+
+def vtrace_transitions(
+    batch: Batch, policy: ActorCritic, config: LearnerConfig, log_probs: Tensor, all_values: Tensor
+) -> Transitions:
+    """The same from log-probabilities [T, B] and values [T+1, B] of any policy."""
     values, bootstrap_values = all_values[:-1], all_values[-1]
     targets, advantages = vtrace(
         batch.behavior_log_probs,

@@ -11,57 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.dataset import Transitions
 from sf.learner.experience import Experience
-from sf.learner.optimizer import FlatAdam
-from sf.learner.peers import ALONE, Peers
-from sf.learner.trained_network import averaged_and_clipped
-from sf.nets.actor_critic import Observations
-from sf.policy import ActorCritic, Evaluation
-
-
-class ActingNetwork:
-    """The network that acts, as an algorithm trains it. It is published after each `OffPolicy.update`."""
-
-    def __init__(self, policy: ActorCritic, optimizer: FlatAdam, config: LearnerConfig, peers: Peers = ALONE) -> None:
-        """Trains a policy with this optimizer."""
-        self.policy, self.peers = policy, peers
-        self.learning_rate = config.initial_rate
-        """Of the next step; follows the schedule."""
-        self._optimizer, self._max_grad_norm = optimizer, config.max_grad_norm
-
-    def zero_grad(self) -> None:
-        """Forgets the gradient."""
-        self.policy.flat_gradient.zero_()
-
-    def step(self, size: int) -> Tensor:
-        """An optimizer step along the gradient that is there; returns its norm.
-
-        Args:
-            size: transitions behind the gradient.
-
-        Raises:
-            NonFiniteLoss: the gradient is not finite.
-        """
-        norm = averaged_and_clipped(self.policy.flat_gradient, size, self.peers, self._max_grad_norm)
-        self._optimizer.step(self.learning_rate)
-        return norm
-
-    def outputs(self, observations: Observations) -> tuple[Tensor, Tensor]:
-        """Parameters of the action distribution [N, n] and values [N], with gradients."""
-        params, values, _ = self.policy.forward(observations, None)
-        return params, values
-
-    def inputs(self, observations: Observations) -> dict[str, Tensor]:
-        """Observations as the network reads them: normalized, [N, *shape] per leaf."""
-        with torch.no_grad():
-            prepared: dict[str, Tensor] = self.policy.inputs(observations)
-        return prepared
+from sf.policy import Evaluation
 
 
 class OffPolicy(Algorithm):
@@ -81,9 +38,7 @@ class OffPolicy(Algorithm):
         self.progress = fraction
 
     def begin(self, acting: ActingNetwork) -> None:
-        """Makes the networks beside the acting one; called once, before anything else.
-
-        Modules in attributes are saved and resumed, see `Algorithm.state_dict`.
+        """See `Algorithm.begin`; one that learns off-policy always has something to make.
 
         Raises:
             ConfigError: the policy has other actions or parts than the algorithm is made for.
@@ -91,7 +46,9 @@ class OffPolicy(Algorithm):
         raise NotImplementedError(f"{type(self).__name__} has no method begin(acting).")
 
     def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
-        """One step of the acting network, and those of all other networks.
+        """Steps of all networks, at most one of them of the acting network.
+
+        The version counts those of the acting network. An update without one does not publish anything.
 
         Returns:
             Scalars that TensorBoard shows below ``train/``, each under its name.

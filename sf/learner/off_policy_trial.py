@@ -10,9 +10,8 @@ from sf.config import LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.experience import ExperienceRing
 from sf.learner.metrics import TAKEN
-from sf.learner.off_policy import ActingNetwork, OffPolicy
-from sf.learner.optimizer import FlatAdam
-from sf.learner.trial import batch_of_zeros, try_state
+from sf.learner.off_policy import OffPolicy
+from sf.learner.trial import batch_of_zeros, begin, try_state
 from sf.plugins import blamed_on
 from sf.policy import ActorCritic
 
@@ -27,9 +26,7 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig)
     """
     name = f"algorithm={type(algorithm).__name__}"
     thrown_away = copy.deepcopy(policy)
-    acting = ActingNetwork(thrown_away, FlatAdam(thrown_away, config), config)
-    with blamed_on(name, "begin(acting)"):
-        algorithm.begin(acting)
+    begin(algorithm, thrown_away)
     ring = ExperienceRing(64, config.gamma, algorithm.num_steps)
     ring.add(batch_of_zeros(thrown_away))
     with blamed_on(name, "explore()"):

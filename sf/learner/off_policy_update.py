@@ -13,7 +13,7 @@ from sf.errors import ConfigError
 from sf.learner import metrics
 from sf.learner.batch import Batch
 from sf.learner.experience import Experience, ExperienceRing
-from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.off_policy import OffPolicy
 from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
 from sf.learner.training import StepReport, Training
@@ -61,8 +61,6 @@ class OffPolicyUpdate(Training):
             )
         super().__init__(policy, config, algorithm, num_streams, peers)
         self._off_policy = algorithm
-        self._acting = ActingNetwork(policy, self.optimizer, config, peers)
-        algorithm.begin(self._acting)
         self._terms: tuple[str, ...] = ()
         """The names of what an update returns."""
         self._replay, self._size = replay, config.batch_size or 256
@@ -70,11 +68,6 @@ class OffPolicyUpdate(Training):
         self._owed = 0.0
         """Optimizer steps that the transitions so far have brought and that were not taken."""
         self._summary = metrics.Summary(self._terms)
-
-    def set_progress(self, fraction: float) -> None:
-        """See `Training`."""
-        super().set_progress(fraction)
-        self._acting.learning_rate = self.lr
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """See `Training`. There are none before `learning_starts` transitions are there."""
@@ -103,14 +96,16 @@ class OffPolicyUpdate(Training):
             self._summary.add_numbers({"lr": self.lr, "skipped_steps": self.num_skipped})
 
     def _step(self, minibatch: Experience, lags: list[Array]) -> StepReport | None:
-        """One update; None where a gradient was not finite."""
-        self._off_policy.version = self.version
+        """One update; None where it has no step of the acting network, or a gradient was not finite."""
+        self._off_policy.version, steps_before = self.version, self.acting.num_steps
         try:
             scalars = self._off_policy.update(minibatch)
         except NonFiniteLoss:
             self._skip({"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations})
             return None
         self._skipped_in_a_row = 0
+        if self.acting.num_steps == steps_before:
+            return None
         each_lag: Array = (self.version - minibatch.versions).numpy()
         lags.append(each_lag)
         self.version += 1

@@ -71,7 +71,7 @@ class TrainedNetwork(nn.Module):
         self._variables.gradient.zero_()
 
     def step(self, size: int, peers: Peers = ALONE) -> Tensor:
-        """An optimizer step along the gradient that is there; returns its norm.
+        """An optimizer step along the gradient that is there, which is forgotten then; returns its norm.
 
         Args:
             size: transitions behind the gradient, its weight among those of the other learners.
@@ -80,10 +80,13 @@ class TrainedNetwork(nn.Module):
         Raises:
             NonFiniteLoss: the gradient is not finite.
         """
-        norm = averaged_and_clipped(self._variables.gradient, size, peers, self.max_grad_norm)
-        self._adam.num_steps = int(self.num_steps)
-        self._adam.step(self.learning_rate)
-        self.num_steps += 1
+        try:
+            norm = averaged_and_clipped(self._variables.gradient, size, peers, self.max_grad_norm)
+            self._adam.num_steps = int(self.num_steps)
+            self._adam.step(self.learning_rate)
+            self.num_steps += 1
+        finally:
+            self.zero_grad()
         return norm
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.errors import CheckpointError, InternalError
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.optimizer import FlatAdam
@@ -84,6 +85,8 @@ class Training:
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
+        self.acting = ActingNetwork(policy, self.optimizer, config, peers)
+        algorithm.begin(self.acting)
         self.statistics = Statistics(policy, peers, config.statistics_initial_count)
         self.reward_scaling = (
             RewardScaling(num_streams, config.gamma, peers, config.statistics_initial_count)
@@ -108,6 +111,7 @@ class Training:
     def set_progress(self, fraction: float) -> None:
         """Say which part of the run, from 0 to 1, lies before the next dataset."""
         self._schedule.set_progress(fraction)
+        self.acting.learning_rate = self.lr
         self.algorithm.set_progress(fraction)
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:

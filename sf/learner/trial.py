@@ -11,11 +11,13 @@ from torch import Tensor
 
 from sf.config import OF_ALGORITHMS, LearnerConfig
 from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.algorithm_state import parts_unchanged
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.metrics import TAKEN
+from sf.learner.optimizer import FlatAdam
 from sf.learner.ppo import PPO
 from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
@@ -44,12 +46,24 @@ def algorithm_of(config: LearnerConfig) -> Algorithm:
     return algorithm
 
 
+def begin(algorithm: Algorithm, policy: ActorCritic) -> None:
+    """Has an algorithm make its networks beside a policy that is not trained.
+
+    Raises:
+        ConfigError: it raises an exception, or is made for other policies.
+    """
+    acting = ActingNetwork(policy, FlatAdam(policy, algorithm.config), algorithm.config)
+    with blamed_on(f"algorithm={type(algorithm).__name__}", "begin(acting)"):
+        algorithm.begin(acting)
+
+
 def unread_flags(config: LearnerConfig, policy: ActorCritic, changed: Sequence[str]) -> list[str]:
     """The `changed` flags, those with other values than by default, that an algorithm does not look at, on trial."""
     if not changed:
         return []
     watched, reads = _watched(config)
     algorithm = algorithm_of(watched)
+    begin(algorithm, policy)
     loss_terms_of(algorithm, policy)
     found = set(reads)
     reads.clear()

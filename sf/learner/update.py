@@ -32,6 +32,7 @@ from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
 from sf.learner.replayed import ReplayedMinibatches
+from sf.learner.trained_network import NonFiniteLoss
 from sf.learner.training import StepReport, Training
 from sf.learner.trial import loss_terms_of
 from sf.policy import ActorCritic, Evaluation
@@ -152,6 +153,8 @@ class Update(Training):
             self._schedule.after_epoch()
             if is_last:
                 break
+        if lags:
+            yield from self._further_steps(transitions, selection, batch.policy_version, lags)
         self._count(lags)
         if self.want_summary and lags:
             self._summarize_data(report, selection)
@@ -159,6 +162,27 @@ class Update(Training):
             self.reward_scaling.forget()
         if self.version == first_version:
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
+
+    def _further_steps(
+        self, transitions: Transitions, selection: Selection, versions: Tensor, lags: list[Array]
+    ) -> Iterator[StepReport]:
+        """Those that the algorithm takes after the losses of a batch; adds their lags to `lags`."""
+        rows = selection.trained_rows
+        trained, versions = taken(transitions, rows), versions.flatten()
+        self.algorithm.version = self.version
+        try:
+            for scalars, acted in self.algorithm.after_batch(
+                trained, versions if rows is None else versions[rows.cpu()]
+            ):
+                each_lag: Array = (self.version - acted).numpy()
+                lags.append(each_lag)
+                self.version += 1
+                if self.want_summary:
+                    self._summary.add(dict(scalars))
+                least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())
+                yield StepReport(self.version, least, mean, most, 0.0, 0.0)
+        except NonFiniteLoss:
+            self._skip(trained.tensors())
 
     def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
         """Of the step that has just been taken."""
@@ -248,6 +272,10 @@ class Update(Training):
         if self._numbers is not None:
             self._numbers.limit_stddev()
         self.version += 1
+        try:
+            self.algorithm.after_step(size)
+        except NonFiniteLoss:
+            self._skip(rows.tensors())
         if self.want_summary:
             step = metrics.TakenStep(
                 evaluation, rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -276,6 +277,24 @@ class DiagonalGaussian(nn.Module):
         return entropy.expand(len(params))
 
 
+class NoisyAction(DiagonalGaussian):
+    """Numbers in [-1, 1] that the network gives, with noise of one deviation for all of them.
+
+    The deviation is a buffer, so it is published and saved with the weights. The environment limits the sum.
+    """
+
+    log_noise: Tensor
+
+    def __init__(self, size: int, config: ModelConfig) -> None:
+        super().__init__(size, replace(config, adaptive_stddev=False))
+        self.log_std, self._free_log_std = None, (None,)
+        self.register_buffer("log_noise", torch.full((), math.log(0.1)))
+
+    def moments(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """See `DiagonalGaussian`."""
+        return params.tanh(), self.log_noise.expand(self.size)
+
+
 class Mixed(nn.Module):
     """Choices and numbers in one action, [B, D] floats; the parameters are those of the choices, then the others."""
 
@@ -358,5 +377,5 @@ def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistri
         kind = EpsilonGreedy if config.exploration == "epsilon_greedy" else Categorical
         return kind(action.choices, action.is_scalar)
     if num_choices == 0:
-        return DiagonalGaussian(len(action.columns), config)
+        return (NoisyAction if config.exploration == "noise" else DiagonalGaussian)(len(action.columns), config)
     return Mixed(action, config)

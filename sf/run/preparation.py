@@ -275,7 +275,7 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
 
     from sf.learner.off_policy import OffPolicy
     from sf.learner.off_policy_trial import try_update
-    from sf.learner.trial import algorithm_of, loss_terms_of, unread_flags
+    from sf.learner.trial import algorithm_of, begin, loss_terms_of, unread_flags
     from sf.nets.device import accelerators
     from sf.policy import ActorCritic
 
@@ -285,6 +285,7 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
     if isinstance(algorithm, OffPolicy):
         try_update(algorithm, policy, config.learner)
         return ""
+    begin(algorithm, policy)
     loss_terms_of(algorithm, policy)
     if config.learner.algorithm == ALGORITHMS.default:
         return ""

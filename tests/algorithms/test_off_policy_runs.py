@@ -1,4 +1,4 @@
-"""DQN and SAC as a user starts them: training, resume, evaluation, and what is refused."""
+"""Algorithms that learn off-policy as a user starts them: training, resume, evaluation, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from sf.errors import ExitCode
 from tests.helpers.commands import EXPERIMENT, run, summary_of
 
 SMALL = ("--encoder_mlp_layers", "16", "16", "--num_envs_per_worker=4", "--rollout=8")
-RUNS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}
+RUNS = {"dqn": "CartPole-v1", "sac": "Pendulum-v1", "td3": "Pendulum-v1", "discrete_sac": "CartPole-v1"}
+PARTS = {
+    "dqn": {"target"},
+    "sac": {"critics", "targets", "temperature"},
+    "td3": {"critics", "targets", "target"},
+    "discrete_sac": {"critics", "targets", "temperature"},
+}
 MODES: dict[str, tuple[str, ...]] = {
     "async": (),
     "sync": ("--async_rl=False",),
@@ -37,16 +43,19 @@ def newest(folder: Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys() if not name.startswith("moment.")}  # noqa: SIM118
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("algorithm", RUNS)
+@pytest.mark.parametrize(
+    ("algorithm", "mode"), [*((name, "serial") for name in RUNS), ("dqn", "sync"), ("sac", "async"), ("td3", "async")]
+)
 def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> None:
     done = train(tmp_path, algorithm, *MODES[mode], "--replay_ratio=0.5")
     assert done.code == ExitCode.FINISHED, done.err
     assert "Policy #0 lag" in done.out
     assert "Warning: the average policy lag" not in done.out  # it is the age of replayed data
     assert summary_of(tmp_path)["frames"] == 640
-    # From the batch on with which 100 transitions are there: half a step for each of theirs and of later ones.
-    assert int(newest(tmp_path)["version"]) == (640 - 96) // 2
+    # From the batch on with which 100 transitions are there: half an update for each of theirs and of later ones.
+    # The version counts steps of the policy, which TD3 takes in every second update.
+    updates = (640 - 96) // 2
+    assert int(newest(tmp_path)["version"]) == updates // (2 if algorithm == "td3" else 1)
 
 
 @pytest.mark.parametrize("algorithm", RUNS)
@@ -56,7 +65,7 @@ def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path)
     before = newest(tmp_path)
     kept = [name for name in before if name.startswith("algorithm.")]
     parts = {name.split(".")[1] for name in kept}
-    assert parts == ({"target"} if algorithm == "dqn" else {"critics", "targets", "temperature"})
+    assert parts == PARTS[algorithm]
     again = train(tmp_path, algorithm, *serial, "--train_for_env_steps=672", "--learning_starts=10000")
     assert again.code == ExitCode.FINISHED, again.err
     assert "replay buffer of policy 0 begins empty" in again.out
@@ -65,7 +74,7 @@ def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path)
     assert not changed  # no step was taken, so all is as it was saved
 
 
-@pytest.mark.parametrize("algorithm", RUNS)
+@pytest.mark.parametrize("algorithm", ["dqn", "td3"])
 def test_serial_runs_repeat_bit_by_bit(algorithm: str, tmp_path: Path) -> None:
     found = []
     for name in ("a", "b"):
@@ -92,8 +101,19 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
         (("--env=CartPole-v1", "--algorithm=dqn", "--num_epochs=4"), "num_epochs=4 with algorithm=dqn"),
         (("--env=CartPole-v1", "--algorithm=dqn", "--num_learners=2"), "num_learners=2 with algorithm=dqn"),
         (("--env=CartPole-v1", "--replay=uniform"), "replay=uniform draws transitions without the policy"),
-        (("--env=CartPole-v1", "--exploration=epsilon_greedy"), "exploration=epsilon_greedy follows the best output"),
-        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: dqn, sac"),
+        (
+            ("--env=CartPole-v1", "--exploration=epsilon_greedy"),
+            "exploration=epsilon_greedy does not go with algorithm=ppo",
+        ),
+        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: appo, discrete_sac, dqn, ppg, pqn, rnd, sac, td3"),
+        (("--env=CartPole-v1", "--algorithm=td3"), "algorithm=td3 needs actions that are numbers"),
+        (("--env=Pendulum-v1", "--algorithm=discrete_sac"), "algorithm=discrete_sac chooses among actions"),
+        (("--env=Pendulum-v1", "--algorithm=pqn"), "algorithm=pqn chooses among actions"),
+        (("--env=CartPole-v1", "--algorithm=pqn", "--exploration=sample"), "exploration=sample does not go with"),
+        (("--env=CartPole-v1", "--algorithm=pqn", "--normalize_returns=True"), "normalize_returns=True with"),
+        (("--env=CartPole-v1", "--algorithm=rnd", "--use_rnn=True"), "use_rnn=True with algorithm=rnd"),
+        (("--env=CartPole-v1", "--algorithm=ppg", "--actor_critic_share_weights=True"), "it has two networks"),
+        (("--env=CartPole-v1", "--algorithm=appo", "--replay=staleness"), "algorithm=appo learns from each batch"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_starts(

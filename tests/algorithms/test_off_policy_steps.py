@@ -1,4 +1,4 @@
-"""One update of SAC and of DQN, against the same formulas with separate tensors and `torch.optim.Adam`."""
+"""Updates of SAC, TD3, DQN and discrete SAC, against the same formulas with separate tensors and `torch.optim.Adam`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from sf.algorithms.discrete_sac import DiscreteSAC
 from sf.algorithms.dqn import DQN, action_values
 from sf.algorithms.sac import SAC
+from sf.algorithms.td3 import TD3
 from sf.config import LearnerConfig, ModelConfig
 from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
-from sf.learner.off_policy import ActingNetwork, OffPolicy
+from sf.learner.off_policy import OffPolicy
 from sf.learner.optimizer import FlatAdam
 from sf.nets.distributions import MASKED_LOGIT
 from sf.policy import ActorCritic
@@ -23,6 +26,7 @@ from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.updates import BOX, DISCRETE, OBS_SIZE, one_thread_and_seed
 
 RATE, SIZE = 1e-2, 32
+NAMES = {SAC: "sac", DQN: "dqn", TD3: "td3", DiscreteSAC: "discrete_sac"}
 normal: Any = Normal
 CONFIG = LearnerConfig(learning_rate=RATE, max_grad_norm=0.0, adam_eps=1e-8, algorithm="sac")
 
@@ -191,8 +195,101 @@ def test_epsilon_falls_and_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "action", "model"), [(SAC, DISCRETE, {}), (SAC, BOX, {}), (DQN, BOX, {}), (DQN, DISCRETE, {})]
-)
+    ("algorithm", "action", "model"),
+    [
+        (SAC, DISCRETE, {}), (SAC, BOX, {}), (DQN, BOX, {}), (DQN, DISCRETE, {}), (TD3, BOX, {}), (TD3, DISCRETE, {}),
+        (DiscreteSAC, BOX, {}), (DiscreteSAC, DISCRETE, {"exploration": "epsilon_greedy"}),
+    ],
+)  # fmt: skip
 def test_a_policy_of_another_kind_is_refused(algorithm: type[OffPolicy], action: ActionSpec, model: Any) -> None:
-    with pytest.raises(ConfigError, match=f"algorithm={algorithm.__name__.lower()} "):
+    with pytest.raises(ConfigError, match=f"algorithm={NAMES[algorithm]} "):
         algorithm(CONFIG).begin(acting_network(action, **model))
+
+
+def test_td3_takes_the_steps_of_separate_optimizers() -> None:
+    acting = acting_network(BOX, exploration="noise")
+    algorithm: Any = begun(TD3(CONFIG, tau=0.3, policy_every=2, most_target_noise=0.1), acting)
+    minibatches = [experience(torch.randn(SIZE, 2)) for _ in range(2)]
+    policy: Any = copy.deepcopy(acting.policy)
+    target, critics = copy.deepcopy(policy), copy.deepcopy(algorithm.critics.module)
+    targets = copy.deepcopy(critics)
+    random = torch.get_rng_state()
+    steps = []
+    for minibatch in minibatches:
+        algorithm.update(minibatch)
+        steps.append(acting.num_steps)
+    assert steps == [0, 1]  # the policy moves with the second one
+
+    torch.set_rng_state(random)
+    of_critics = torch.optim.Adam(critics.parameters(), RATE)
+    for minibatch in minibatches:
+        with torch.no_grad():
+            mean = target.forward(minibatch.next_observations, None)[0].tanh()
+            noise = (0.2 * torch.randn_like(mean)).clamp(-0.1, 0.1)
+            inputs = policy.inputs(minibatch.next_observations)
+            following = targets(inputs, (mean + noise).clamp(-1, 1)).min(0).values
+            wanted = minibatch.rewards + minibatch.discounts * following
+        inputs = policy.inputs(minibatch.observations)
+        first, second = critics(inputs, minibatch.actions.clamp(-1, 1))
+        of_critics.zero_grad()
+        ((first - wanted).square().mean() + (second - wanted).square().mean()).backward()
+        of_critics.step()
+    params, _, _ = policy.forward(minibatches[1].observations, None)
+    values = policy.value_head(policy.encoder(inputs).detach()).squeeze(-1)
+    gains = critics(inputs, params.tanh())[0]
+    of_policy = torch.optim.Adam(policy.parameters(), RATE)
+    policy.flat_gradient.zero_()
+    (-gains.mean() + 0.5 * (values - gains.detach()).square().mean()).backward()
+    of_policy.step()
+    close: Any = {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(list(algorithm.critics.module.parameters()), list(critics.parameters()), **close)
+    torch.testing.assert_close(list(acting.policy.parameters()), list(policy.parameters()), **close)
+    for followers, leaders, starts in ((algorithm.targets, critics, targets), (algorithm.target, policy, target)):
+        for own, before, now in zip(followers.parameters(), starts.parameters(), leaders.parameters(), strict=True):
+            torch.testing.assert_close(own, 0.7 * before + 0.3 * now, **close)
+
+
+def test_discrete_sac_takes_the_steps_of_separate_optimizers() -> None:
+    acting = acting_network(DISCRETE)
+    algorithm: Any = begun(DiscreteSAC(CONFIG, tau=0.3, entropy_share=0.4, initial_temperature=0.7), acting)
+    minibatch = experience(torch.randint(3, (SIZE,)))
+    policy: Any = copy.deepcopy(acting.policy)
+    critics = copy.deepcopy(algorithm.critics.module)
+    targets = copy.deepcopy(critics)
+    algorithm.update(minibatch)
+
+    log_temperature = torch.tensor(0.7).log().requires_grad_()
+    alpha = log_temperature.exp().detach()
+    with torch.no_grad():
+        probs = policy.forward(minibatch.next_observations, None)[0].softmax(-1)
+        of_targets = targets(policy.inputs(minibatch.next_observations)).min(0).values
+        following = torch.zeros(SIZE)
+        for choice in range(3):
+            following += probs[:, choice] * (of_targets[:, choice] - alpha * probs[:, choice].log())
+        wanted = minibatch.rewards + minibatch.discounts * following
+    inputs = policy.inputs(minibatch.observations)
+    both = critics(inputs)
+    loss = sum(0.5 * (each[torch.arange(SIZE), minibatch.actions] - wanted).square().mean() for each in both.unbind())
+    of_critics = torch.optim.Adam(critics.parameters(), RATE)
+    of_critics.zero_grad()
+    torch.autograd.backward(loss)
+    of_critics.step()
+    probs = policy.forward(minibatch.observations, None)[0].softmax(-1)
+    values = policy.value_head(policy.encoder(inputs).detach()).squeeze(-1)
+    gains = (probs * (both.detach().min(0).values - alpha * probs.log())).sum(-1)
+    of_policy = torch.optim.Adam(policy.parameters(), RATE)
+    policy.flat_gradient.zero_()
+    (-gains.mean() + 0.5 * (values - gains.detach()).square().mean()).backward()
+    of_policy.step()
+    entropy = -(probs * probs.log()).sum(-1).detach().mean()
+    of_temperature = torch.optim.Adam([log_temperature], RATE)
+    (log_temperature * (entropy - 0.4 * torch.tensor(3.0).log())).backward()
+    of_temperature.step()
+    close: Any = {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(list(algorithm.critics.module.parameters()), list(critics.parameters()), **close)
+    torch.testing.assert_close(list(acting.policy.parameters()), list(policy.parameters()), **close)
+    torch.testing.assert_close(algorithm.temperature().detach(), log_temperature.detach(), **close)
+    for own, before, now in zip(
+        algorithm.targets.parameters(), targets.parameters(), critics.parameters(), strict=True
+    ):
+        torch.testing.assert_close(own, 0.7 * before + 0.3 * now, **close)

@@ -245,7 +245,7 @@ def test_a_trial_changes_nothing(algorithm: type[Algorithm], settings: dict[str,
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("ppg", r"algorithm=ppg is not registered \(registered: dqn, sac\)\. Give sf\.train the class with"),
+        ("a3c", r"algorithm=a3c is not registered \(registered: appo, .*td3\)\. Give sf\.train the class with"),
         ("nowhere:Mine", r"algorithm=nowhere:Mine names the module nowhere, which cannot be found"),
         (f"{EXAMPLES}.policy_gradient:Missing", r"names Missing, but .*policy_gradient\.py has no such class"),
         (":Mine", r"algorithm=:Mine is no module:Name, such as my_algorithms:Mine"),

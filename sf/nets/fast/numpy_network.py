@@ -176,14 +176,17 @@ MOST_CHOICES = 31
 
 
 def _numbers_chooser(info: EnvInfo, config: ModelConfig, variables: dict[str, Array]) -> Chooser:
-    """See `DiagonalGaussian`."""
+    """See `DiagonalGaussian` and `NoisyAction`."""
     size, log_std_of_all = len(info.action.columns), variables.get("distribution.log_std")
+    log_noise = variables.get("distribution.log_noise")
     constant, initial_log_std = 0.5 * size * math.log(2 * math.pi), math.log(config.initial_stddev)
     lowest, highest = config.log_stddev_limits
 
     def choose(params: Array, noise: Array) -> tuple[Array, Array]:
         mean, log_std = params, log_std_of_all
-        if log_std is None:
+        if log_noise is not None:
+            mean, log_std = np.tanh(params), np.broadcast_to(log_noise, size)
+        elif log_std is None:
             mean = params[:, :size]
             log_std = np.minimum(np.maximum(params[:, size:] + initial_log_std, lowest), highest)
         std = np.exp(log_std)

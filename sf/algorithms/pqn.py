@@ -1,0 +1,74 @@
+"""Q-learning on fresh batches, without a replay buffer and target network (PQN, Gallici et al. 2024, arXiv:2407.04811).
+
+Targets are Q(λ) returns: r + gamma ((1 - λ) max Q' + λ next return). With V(s) = max Q(s, a) these are the returns of
+generalized advantage estimation, so batches are prepared as for PPO and `--gae_lambda` is λ. The heads of the policy
+are V(s) and a score for each action, and Q(s, a) = V(s) + score - largest score. So values that were stored while
+acting are those that the targets need, also behind a time limit.
+
+The paper normalizes layers of the network; here the observations are normalized.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sf.algorithms.epsilon import EpsilonSchedule
+from sf.config import LearnerConfig
+from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
+from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.dataset import Transitions
+from sf.nets.distributions import EpsilonGreedy
+from sf.policy import Evaluation
+
+
+class PQN(Algorithm):
+    """For one choice among several actions, in many environments at once."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        epsilon_start: float = 1.0,
+        epsilon_end: float = 0.05,
+        epsilon_fraction: float = 0.2,
+    ) -> None:
+        """See `Algorithm`.
+
+        Args:
+            config: of the learner.
+            epsilon_start: share of random actions at the start of the run.
+            epsilon_end: the same at its end.
+            epsilon_fraction: part of the run in which it falls from one to the other.
+        """
+        super().__init__(config)
+        self._schedule = EpsilonSchedule(epsilon_start, epsilon_end, epsilon_fraction)
+
+    def begin(self, acting: ActingNetwork) -> None:
+        """See `Algorithm`."""
+        distribution = acting.policy.distribution
+        if not isinstance(distribution, EpsilonGreedy):
+            raise ConfigError(
+                [
+                    "algorithm=pqn chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "
+                    f"action space); found {acting.policy.info.action}. Use --algorithm=ppo."
+                ]
+            )
+        self._epsilon = distribution.epsilon
+        self.set_progress(0.0)
+
+    def set_progress(self, fraction: float) -> None:
+        """See `Algorithm`; sets the share of random actions."""
+        self._epsilon.fill_(self._schedule.at(fraction))
+
+    def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
+        """See `Algorithm.loss`; half of the mean squared error of the actions that were chosen."""
+        values = chosen_values(evaluation, minibatch.actions)
+        loss = 0.5 * (values - minibatch.value_targets).square().mean()
+        return Losses(loss, {"q_loss": loss, "q": values.mean(), "epsilon": self._epsilon.clone()})
+
+
+def chosen_values(evaluation: Evaluation, actions: Tensor) -> Tensor:
+    """[N] V + score of the action - largest score."""
+    scores = evaluation.action_params
+    chosen = scores.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+    return evaluation.normalized_values + chosen - scores.amax(-1)
