@@ -20,6 +20,7 @@ from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
+from sf.learner.priorities import Priorities
 from sf.nets.distributions import MASKED_LOGIT, EpsilonGreedy
 
 
@@ -36,6 +37,8 @@ class DQN(OffPolicy):
         epsilon_start: float = 1.0,
         epsilon_end: float = 0.05,
         epsilon_fraction: float = 0.2,
+        priority_alpha: float = 0.0,
+        priority_beta: float = 0.4,
     ) -> None:
         """See `Algorithm`.
 
@@ -49,9 +52,14 @@ class DQN(OffPolicy):
             epsilon_start: share of random actions at the start of the run.
             epsilon_end: the same at its end.
             epsilon_fraction: part of the run in which it falls from one to the other.
+            priority_alpha: how much likelier transitions with large errors are drawn, see `Priorities`; 0.6 is usual.
+            priority_beta: how much of that is taken back at the start of the run; all of it at the end.
         """
         super().__init__(config)
         self.num_steps, self._double, self._tau, self._target_every = num_steps, double, tau, target_every
+        self._beta = priority_beta
+        if priority_alpha > 0:
+            self.priorities = Priorities(priority_alpha, priority_beta)
         self._schedule = EpsilonSchedule(epsilon_start, epsilon_end, epsilon_fraction)
 
     def begin(self, acting: ActingNetwork) -> None:
@@ -70,6 +78,8 @@ class DQN(OffPolicy):
     def explore(self) -> None:
         """See `OffPolicy`."""
         self._epsilon.fill_(self._schedule.at(self.progress))
+        if self.priorities is not None:
+            self.priorities.beta = self._beta + self.progress * (1.0 - self._beta)
 
     def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
         """See `OffPolicy`."""
@@ -77,10 +87,13 @@ class DQN(OffPolicy):
         targets = self._value_targets(minibatch)
         values = action_values(*acting.outputs(minibatch.observations))
         chosen = values.gather(-1, minibatch.actions.unsqueeze(-1)).squeeze(-1)
-        loss = functional.smooth_l1_loss(chosen, targets)  # Huber: large errors count linearly
+        losses = functional.smooth_l1_loss(chosen, targets, reduction="none")  # Huber: large errors count linearly
+        loss = (minibatch.weights * losses).mean()
         acting.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         grad_norm = acting.step(len(minibatch))
+        if self.priorities is not None:
+            self.priorities.update(minibatch.places, chosen - targets)
         if (self.version + 1) % self._target_every == 0:
             with torch.no_grad():
                 self.target.flat.lerp_(acting.policy.flat, self._tau)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sf.errors import ResourceError
 from sf.learner.batch import Batch
+from sf.learner.priorities import Priorities
 from sf.machine.memory import available_memory
 from sf.replay import NothingToDraw
 
@@ -37,6 +38,10 @@ class Experience:
     """[N] weight of the value of the next observation: gamma to the number of steps, 0 where the episode ended."""
     versions: Tensor
     """[N] int64 on the host, of the policy that chose the action."""
+    places: Tensor
+    """[N] int64 on the host, where they lie in the ring; for `Priorities.update`."""
+    weights: Tensor
+    """[N] of each transition in a mean: 1, or what takes back an uneven draw."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -45,7 +50,7 @@ class Experience:
 class ExperienceRing:
     """The newest trajectories; the oldest ones make room."""
 
-    def __init__(self, size: int, gamma: float, num_steps: int = 1) -> None:
+    def __init__(self, size: int, gamma: float, num_steps: int = 1, priorities: Priorities | None = None) -> None:
         """Takes memory with the first batch.
 
         Args:
@@ -53,7 +58,9 @@ class ExperienceRing:
             gamma: discount of a step.
             num_steps: n, rewards that are summed before the value of an observation follows. Fewer where the trajectory
                 or the episode ends before.
+            priorities: how likely each transition is drawn; None for all alike.
         """
+        self._priorities = priorities
         self._size, self._gamma, self._num_steps = size, gamma, num_steps
         self._observations: dict[str, Tensor] = {}
         self._columns: dict[str, Tensor] = {}
@@ -83,7 +90,7 @@ class ExperienceRing:
     def draw(
         self, number: int, generator: torch.Generator | None = None, device: torch.device | None = None
     ) -> Experience:
-        """Transitions that are all alike likely.
+        """Transitions that are all alike likely, or by priority.
 
         Args:
             number: N.
@@ -93,7 +100,7 @@ class ExperienceRing:
         Raises:
             NothingToDraw: there are none.
         """
-        places = self._places(number, generator)
+        places, weights = self._places(number, generator)
         rows, steps = places // self._steps, places % self._steps
         rewards, last, discounts = self._ahead(places, steps)
         first = places + rows  # a row has one observation more than steps
@@ -108,13 +115,20 @@ class ExperienceRing:
             {name: there(leaf.index_select(0, first + last)) for name, leaf in self._observations.items()},
             there(discounts),
             self._columns["versions"].index_select(0, places),
+            places,
+            there(weights),
         )
 
-    def _places(self, number: int, generator: torch.Generator | None) -> Tensor:
-        """[N] of transitions that may be drawn, in the flattened ring."""
+    def _places(self, number: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places [N] of transitions that may be drawn, in the flattened ring, and their weights [N]."""
         end = self._filled * self._steps
         if not self._drawable[:end].any():
             raise NothingToDraw("Every transition in the buffer was truncated, or chosen by another policy.")
+        if self._priorities is not None:
+            return self._priorities.draw(number, generator)
+        return self._any_places(number, end, generator), torch.ones(number)
+
+    def _any_places(self, number: int, end: int, generator: torch.Generator | None) -> Tensor:
         found, missing = list[Tensor](), number
         for _ in range(MOST_ROUNDS):
             places = torch.randint(end, (missing,), generator=generator)
@@ -155,6 +169,9 @@ class ExperienceRing:
         for name, column in columns.items():
             self._in_rows(self._columns[name], self._steps)[rows] = column[:, part].transpose(0, 1).cpu()
         self._in_rows(self._drawable, self._steps)[rows] = drawable[:, part].t()
+        if self._priorities is not None:
+            places = (rows.unsqueeze(-1) * self._steps + torch.arange(self._steps)).flatten()
+            self._priorities.take_in(self._drawable, places)
 
     def _in_rows(self, column: Tensor, steps: int) -> Tensor:
         return column.view(self._room, steps, *column.shape[1:])

@@ -18,6 +18,7 @@ from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.dataset import Transitions
 from sf.learner.experience import Experience
+from sf.learner.priorities import Priorities
 from sf.policy import Evaluation
 
 
@@ -26,6 +27,9 @@ class OffPolicy(Algorithm):
 
     num_steps: int = 1
     """Rewards that are summed before the value of an observation follows."""
+
+    priorities: Priorities | None = None
+    """How likely each transition is drawn; None for all alike."""
 
     def __init__(self, config: LearnerConfig) -> None:
         """See `Algorithm`."""

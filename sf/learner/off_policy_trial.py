@@ -27,7 +27,7 @@ def try_update(algorithm: OffPolicy, policy: ActorCritic, config: LearnerConfig)
     name = f"algorithm={type(algorithm).__name__}"
     thrown_away = copy.deepcopy(policy)
     begin(algorithm, thrown_away)
-    ring = ExperienceRing(64, config.gamma, algorithm.num_steps)
+    ring = ExperienceRing(64, config.gamma, algorithm.num_steps, algorithm.priorities)
     ring.add(batch_of_zeros(thrown_away))
     with blamed_on(name, "explore()"):
         algorithm.explore()

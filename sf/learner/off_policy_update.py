@@ -64,7 +64,7 @@ class OffPolicyUpdate(Training):
         self._terms: tuple[str, ...] = ()
         """The names of what an update returns."""
         self._replay, self._size = replay, config.batch_size or 256
-        self._ring = ExperienceRing(replay.replay_size, config.gamma, algorithm.num_steps)
+        self._ring = ExperienceRing(replay.replay_size, config.gamma, algorithm.num_steps, algorithm.priorities)
         self._owed = 0.0
         """Optimizer steps that the transitions so far have brought and that were not taken."""
         self._summary = metrics.Summary(self._terms)

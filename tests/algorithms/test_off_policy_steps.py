@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,8 @@ def experience(actions: Tensor) -> Experience:
         next_observations={"obs": torch.randn(SIZE, OBS_SIZE)},
         discounts=0.99 * (torch.rand(SIZE) < 0.8),
         versions=torch.zeros(SIZE, dtype=torch.int64),
+        places=torch.arange(SIZE),
+        weights=torch.ones(SIZE),
     )
 
 
@@ -142,6 +145,26 @@ def test_a_frozen_network_gets_no_gradient_and_trains_again_afterwards() -> None
     assert not any(parameter.grad.any() for parameter in algorithm.critics.module.parameters())
     algorithm.critics(inputs, actions).sum().backward()
     assert any(parameter.grad.any() for parameter in algorithm.critics.module.parameters())
+
+
+def test_dqn_weighs_and_renews_priorities() -> None:
+    config = LearnerConfig(learning_rate=RATE, max_grad_norm=0.0, algorithm="dqn")
+    acting = acting_network(DISCRETE, config, exploration="epsilon_greedy")
+    algorithm = begun(DQN(config, priority_alpha=0.5, priority_beta=0.4), acting)
+    algorithm.priorities.take_in(torch.ones(SIZE, dtype=torch.bool), torch.arange(SIZE))
+    minibatch = replace(experience(torch.randint(3, (SIZE,))), weights=torch.rand(SIZE))
+    wanted = algorithm._value_targets(minibatch)
+    params, values = acting.outputs(minibatch.observations)
+    errors = (action_values(params, values).detach()[torch.arange(SIZE), minibatch.actions] - wanted).abs()
+    scalars = algorithm.update(minibatch)
+    huber = torch.where(errors < 1, 0.5 * errors.square(), errors - 0.5)
+    torch.testing.assert_close(scalars["loss"].detach(), (minibatch.weights * huber).mean())
+    torch.testing.assert_close(
+        algorithm.priorities._scaled, (errors.to(torch.float64) + 1e-6).sqrt(), rtol=1e-4, atol=0
+    )
+    algorithm.set_progress(0.5)
+    algorithm.explore()
+    assert algorithm.priorities.beta == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("double", [True, False])
