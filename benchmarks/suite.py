@@ -110,6 +110,9 @@ CANDIDATES = {
     "efficient, 32 x 64": Candidate(("--updates=efficient", "--num_envs_per_worker=32", "--rollout=64")),
     "efficient, 16 x 128": Candidate(("--updates=efficient", "--num_envs_per_worker=16", "--rollout=128")),
     "efficient, two networks": Candidate(("--updates=efficient", "--actor_critic_share_weights=False")),
+    "efficient, two networks, 16 x 128": Candidate(
+        ("--updates=efficient", "--actor_critic_share_weights=False", "--num_envs_per_worker=16", "--rollout=128")
+    ),
     "balanced, KL 0.01": Candidate(("--updates=balanced", "--target_kl=0.01")),
 }
 

@@ -9,6 +9,7 @@ ENVIRONMENTS = {
     "sf/CatchPixels-v0": "sf_envs.catch:CatchPixels",
     "sf/TwoAgentEcho-v0": "sf_envs.echo:TwoAgentEcho",
     "sf/Counter-v0": "sf_envs.counter:Counter",
+    "sf/DeepSea-v0": "sf_envs.deep_sea:DeepSea",
     "sf/Remember-v0": "sf_envs.remember:Remember",
     "sf/Couriers-v0": "sf_envs.couriers:Couriers",
     "multiagent/*": "sf_envs.multiagent:make",

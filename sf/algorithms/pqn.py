@@ -5,21 +5,25 @@ generalized advantage estimation, so batches are prepared as for PPO and `--gae_
 are V(s) and a score for each action, and Q(s, a) = V(s) + score - largest score. So values that were stored while
 acting are those that the targets need, also behind a time limit.
 
-The paper normalizes layers of the network; here the observations are normalized.
+Values and scores are in units of the returns so far, where `--normalize_returns` says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import torch
 from torch import Tensor
 
 from sf.algorithms.epsilon import EpsilonSchedule
 from sf.config import LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
-from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.algorithm import Algorithm, FurtherStep, Losses
+from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.nets.distributions import EpsilonGreedy
-from sf.policy import Evaluation
+from sf.policy import ActorCritic, Evaluation
 
 
 class PQN(Algorithm):
@@ -53,12 +57,30 @@ class PQN(Algorithm):
                     f"action space); found {acting.policy.info.action}. Use --algorithm=ppo."
                 ]
             )
-        self._epsilon = distribution.epsilon
+        self._acting, self._epsilon = acting, distribution.epsilon
         self.set_progress(0.0)
 
     def set_progress(self, fraction: float) -> None:
         """See `Algorithm`; sets the share of random actions."""
         self._epsilon.fill_(self._schedule.at(fraction))
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        """See `Algorithm.prepare`."""
+        self._unit = self._unit_of_values()
+        return super().prepare(batch, policy)
+
+    def after_batch(self, transitions: Transitions, versions: Tensor) -> Iterator[FurtherStep]:
+        """See `Algorithm`; scores follow the unit of values, as the value head does. The best action stays."""
+        head = self._acting.policy.policy_head
+        with torch.no_grad():
+            for variable in (head.weight, head.bias):
+                variable.mul_(self._unit / self._unit_of_values())
+        return iter(())
+
+    def _unit_of_values(self) -> Tensor:
+        """Scalar, what a value of 1 is in units of the reward."""
+        normalizer = self._acting.policy.return_normalizer
+        return torch.ones(()) if normalizer is None else normalizer.std.clone()
 
     def loss(self, evaluation: Evaluation, minibatch: Transitions) -> Losses:
         """See `Algorithm.loss`; half of the mean squared error of the actions that were chosen."""

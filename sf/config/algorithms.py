@@ -69,7 +69,8 @@ PPG: Values = {"actor_critic_share_weights": False}
 
 PQN: Values = {
     "exploration": "epsilon_greedy",
-    "normalize_returns": False,
+    "layer_norm": True,
+    "nonlinearity": "relu",
     "normalize_advantages": False,
     "gae_lambda": 0.65,
     "updates": "balanced",

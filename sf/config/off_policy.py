@@ -55,10 +55,6 @@ def _of_on_policy(config: Config, name: str) -> list[str]:
         problems.append(f"use_rnn=True with algorithm={name}: its networks have no memory. Leave it out.")
     if config.model.actor_critic_share_weights and name == "ppg":
         problems.append("actor_critic_share_weights=True with algorithm=ppg: it has two networks. Leave it out.")
-    if config.model.normalize_returns and name == "pqn":
-        problems.append(
-            "normalize_returns=True with algorithm=pqn: its scores are in units of the reward. Leave it out."
-        )
     return problems
 
 

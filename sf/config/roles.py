@@ -168,6 +168,8 @@ class ModelConfig:
     """Give each vector of a Dict or Tuple layers of its own instead of one network for all of them side by side."""
     nonlinearity: Literal["tanh", "relu", "elu"] = "tanh"
     """Function between layers."""
+    layer_norm: bool = False
+    """Normalize the outputs of each linear layer of the encoders before the nonlinearity; pqn needs it."""
     encoder_conv_architecture: Literal["convnet_simple", "convnet_atari", "resnet_impala", "convnet_microrts"] = (
         "convnet_simple"
     )

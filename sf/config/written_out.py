@@ -24,8 +24,13 @@ def is_written_out(info: EnvInfo, config: ModelConfig) -> bool:
 
 def missing_layers(config: ModelConfig) -> list[str]:
     """Settings of the network that are not written out."""
-    missing = {f"encoder={config.encoder}": config.encoder != ENCODERS.default, "use_rnn=True": config.use_rnn}
-    return [name for name, is_set in (missing | {"encoder_per_key=True": config.encoder_per_key}).items() if is_set]
+    missing = {
+        f"encoder={config.encoder}": config.encoder != ENCODERS.default,
+        "use_rnn=True": config.use_rnn,
+        "encoder_per_key=True": config.encoder_per_key,
+        "layer_norm=True": config.layer_norm,
+    }
+    return [name for name, is_set in missing.items() if is_set]
 
 
 def missing_spaces(info: EnvInfo, config: ModelConfig) -> list[str]:

@@ -19,7 +19,7 @@ REFUSED = (
 )
 """Flags behind the meaning of weights and statistics; other values would make a policy that was never trained."""
 
-_LATER = {("config", "model"): {"encoder_kwargs": "{}", "exploration": "sample"}}
+_LATER = {("config", "model"): {"encoder_kwargs": "{}", "exploration": "sample", "layer_norm": False}}
 """Flags that checkpoints of version 0.2.0 do not have, with the value that they stand for."""
 
 _OTHER_VALUES = (

@@ -53,6 +53,25 @@ class Mlp(nn.Module):
         return x
 
 
+class NormalizedMlp(Mlp):
+    """The same with layer normalization before each nonlinearity (Ba et al. 2016, arXiv:1607.06450)."""
+
+    def __init__(self, num_inputs: int, sizes: Sequence[int], nonlinearity: str) -> None:
+        super().__init__(num_inputs, sizes, nonlinearity)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, num_inputs] to [B, num_features]."""
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = self.activation(norm(layer(x)))
+        return x
+
+
+def make_mlp(num_inputs: int, sizes: Sequence[int], config: ModelConfig) -> Mlp:
+    """Linear layers of these sizes."""
+    return (NormalizedMlp if config.layer_norm else Mlp)(num_inputs, sizes, config.nonlinearity)
+
+
 class ConvNet(nn.Module):
     """Convolutions, each followed by the nonlinearity."""
 
@@ -113,7 +132,7 @@ class ImageEncoder(nn.Module):
         self.convnet = kind(shape[0], config)
         with torch.no_grad():
             size = self.convnet(torch.zeros(1, *shape)).numel()
-        self.mlp = Mlp(size, config.encoder_conv_mlp_layers, config.nonlinearity)
+        self.mlp = make_mlp(size, config.encoder_conv_mlp_layers, config)
         self.num_features = self.mlp.num_features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -134,7 +153,7 @@ class Encoder(nn.Module):
         vectors = tuple(name for name, shape in shapes.items() if len(shape) == 1)
         groups = [(name,) for name in vectors] if config.encoder_per_key else [vectors] if vectors else []
         sizes = [sum(shapes[name][0] for name in group) for group in groups]
-        mlps = [Mlp(size, config.encoder_mlp_layers, config.nonlinearity) for size in sizes]
+        mlps = [make_mlp(size, config.encoder_mlp_layers, config) for size in sizes]
         if config.encoder_per_key:
             self.mlp_per_key = nn.ModuleList(mlps)
         else:

@@ -110,7 +110,6 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
         (("--env=Pendulum-v1", "--algorithm=discrete_sac"), "algorithm=discrete_sac chooses among actions"),
         (("--env=Pendulum-v1", "--algorithm=pqn"), "algorithm=pqn chooses among actions"),
         (("--env=CartPole-v1", "--algorithm=pqn", "--exploration=sample"), "exploration=sample does not go with"),
-        (("--env=CartPole-v1", "--algorithm=pqn", "--normalize_returns=True"), "normalize_returns=True with"),
         (("--env=CartPole-v1", "--algorithm=rnd", "--use_rnn=True"), "use_rnn=True with algorithm=rnd"),
         (("--env=CartPole-v1", "--algorithm=ppg", "--actor_critic_share_weights=True"), "it has two networks"),
         (("--env=CartPole-v1", "--algorithm=appo", "--replay=staleness"), "algorithm=appo learns from each batch"),

@@ -292,6 +292,26 @@ def test_pqn_learns_q_lambda_returns() -> None:
     torch.testing.assert_close(algorithm.loss(evaluation, transitions).total.detach(), expected)
 
 
+def test_pqn_values_of_all_actions_stay_when_the_unit_of_returns_changes() -> None:
+    """The learning rate is 0, so the statistics of returns are all that changes."""
+    flags = learner_config(learning_rate=0.0, max_grad_norm=0.0)
+    policy = make_policy(exploration="epsilon_greedy", normalize_returns=True, normalize_input=False)
+    with torch.no_grad():
+        policy.policy_head.weight.mul_(100.0)  # scores that differ
+    update = Update(policy, flags, algorithm=PQN(flags))
+    observations = {"obs": torch.randn(16, 4)}
+
+    def q() -> Tensor:
+        scores, values, _ = policy.forward(observations, None)
+        return policy.denormalize(values.unsqueeze(-1) + scores - scores.amax(-1, keepdim=True)).detach()
+
+    assert policy.return_normalizer is not None
+    before, unit = q(), policy.return_normalizer.std.item()
+    steps_of(update, act(policy))
+    assert policy.return_normalizer.std.item() != pytest.approx(unit, rel=0.1)
+    torch.testing.assert_close(q(), before, rtol=1e-4, atol=1e-4)
+
+
 def test_pqn_explores_less_and_less() -> None:
     policy = make_policy(exploration="epsilon_greedy", normalize_returns=False)
     algorithm = PQN(config(), epsilon_start=0.9, epsilon_end=0.1, epsilon_fraction=0.5)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from sf_envs.couriers import MOVES, Couriers
+from sf_envs.deep_sea import DeepSea
 from sf_envs.remember import Remember
 
 from sf.envs import find_env, probe
@@ -251,3 +252,28 @@ def test_tables_import_nothing_heavy() -> None:
     code = "import sys, json, sf_envs; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     assert not {"gymnasium", "numpy", "cv2", "ale_py", "mujoco"} & set(loaded)
+
+
+class TestDeepSea:
+    def test_only_a_dive_to_the_right_is_rewarded(self) -> None:
+        env = DeepSea(size=5)
+        for wrong in (None, 0, 3, 4):  # the step that goes to the left, if any
+            env.reset(seed=1)
+            rewards, ended = [], False
+            for step in range(5):
+                right = int(env._goes_right[env.row, env.column])
+                observation, reward, ended, cut, _ = env.step(np.int64(1 - right if step == wrong else right))
+                assert observation.sum() == 1.0
+                assert not cut
+                rewards.append(reward)
+            assert ended
+            assert rewards == [0.0] * 4 + [0.0 if wrong is not None else 1.0]
+
+    def test_actions_mean_the_same_in_all_of_them(self) -> None:
+        first, second = DeepSea()._goes_right, DeepSea()._goes_right
+        assert (first == second).all()
+        assert 0 < first.sum() < first.size
+
+    def test_a_sea_without_depth_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="size=1, but the sea needs 2 rows or more"):
+            DeepSea(size=1)

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
+from sf.config.written_out import missing_layers
 from sf.errors import ConfigError
 from sf.learner.update import Update
-from sf.nets.networks import Encoder
+from sf.nets.networks import Encoder, make_mlp
 from sf.plugins import ENCODERS, plugins_to_send, register_model
 from sf.policy import ActorCritic
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
@@ -317,3 +318,15 @@ def test_each_vector_can_have_layers_of_its_own() -> None:
     assert observations["b"].grad is None or not observations["b"].grad.any()
     together = Encoder(shapes, ModelConfig(encoder_mlp_layers=(8, 6)))
     assert together.num_features == 6 + 512
+
+
+def test_layers_are_normalized_before_the_nonlinearity() -> None:
+    mlp = make_mlp(3, (8, 5), ModelConfig(layer_norm=True, nonlinearity="relu"))
+    x = torch.randn(4, 3)
+    expected = x
+    for layer in mlp.layers:
+        out = layer(expected)
+        centred = out - out.mean(1, keepdim=True)
+        expected = (centred / (out.var(1, correction=0, keepdim=True) + 1e-5).sqrt()).relu()
+    torch.testing.assert_close(mlp(x), expected)
+    assert missing_layers(ModelConfig(layer_norm=True)) == ["layer_norm=True"]  # NumPy does not act with it
