@@ -31,7 +31,7 @@ class OffPolicyUpdate(Training):
     there. The version counts these steps.
     """
 
-    replays = True
+    replays = learns_later = True
 
     def __init__(
         self,

@@ -60,6 +60,8 @@ class Training:
 
     replays = False
     """Whether transitions are kept beyond their batch."""
+    learns_later = False
+    """Whether a batch without an optimizer step is learned from all the same, in steps to come."""
 
     def __init__(
         self,

@@ -289,7 +289,7 @@ class Learner:
         self.record["env_steps"] = self.frames
         self.record["iterations"] += 1
         self.record["skipped_steps"], self.record["left_out"] = self.update.num_skipped, self.update.num_left_out
-        if self.source.release(was_trained_on):
+        if self.source.release(was_trained_on or self.update.learns_later):
             self._wake_workers()
         if self._admission is not None:
             self._admission.batch_is_over(self.update.version, self.source.num_used)

@@ -80,7 +80,8 @@ class Monitor:
         self._config, self._directory, self._expected, self._origin = config, experiment_dir, expected, origin
         self._console = console or Console()
         self._screen: Screen | None = None
-        if console is None and (screen := screen_for(config.run, self._console.line)):
+        self._replays = config.replay.replay == "uniform"
+        if console is None and (screen := screen_for(config.run, self._console.line, self._replays)):
             self._screen = screen
             self._console.print_with(screen.print_above)
         policies = range(config.run.num_policies)
@@ -244,7 +245,7 @@ class Monitor:
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
         asked = wanted_s / max(last.time_s - first.time_s, 1e-9)
-        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores())
+        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores(), self._replays)
         self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}

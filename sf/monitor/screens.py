@@ -38,12 +38,13 @@ def why_not_drawn(columns: int, lines: int, is_terminal: bool, term: str, encodi
     return ""
 
 
-def screen_for(run: RunConfig, tell: Callable[[str], object]) -> Screen | None:
+def screen_for(run: RunConfig, tell: Callable[[str], object], replays: bool = False) -> Screen | None:
     """A screen if it can be drawn. It takes rich, which is needed on a terminal only.
 
     Args:
         run: names and limits.
         tell: receives one sentence where the dashboard is wanted and cannot be drawn.
+        replays: whether the algorithm learns off-policy from a buffer.
     """
     is_terminal, term = sys.stdout.isatty(), os.environ.get("TERM", "dumb")
     if run.dashboard:
@@ -56,7 +57,7 @@ def screen_for(run: RunConfig, tell: Callable[[str], object]) -> Screen | None:
             return None
         from sf.monitor.dashboard import Dashboard
 
-        return Dashboard(run)
+        return Dashboard(run, replays=replays)
     if not is_terminal or term == "dumb":
         return None
     from sf.monitor.progress import ProgressBar

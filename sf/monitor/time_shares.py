@@ -15,6 +15,8 @@ _ADVICE = {
     "inference": "Inference holds the run back: give it larger groups with more --num_envs_per_worker.",
     "learner": "Training holds the run back: lower --num_epochs or take a larger --batch_size.",
 }
+_REPLAY_ADVICE = "Training holds the run back: lower --replay_ratio, or take a smaller --batch_size."
+"""Where a learner draws its minibatches from a buffer, at a fixed rate per frame."""
 ROLES = "rollout", "inference", "learner"
 FULL = 0.85
 """Share of the cores that processes ask for from which on the machine is full."""
@@ -34,13 +36,14 @@ def time_share_table(seconds: Seconds) -> str:
     return "\n".join(f"  {name:<{width}}  {shares_text(seconds[name])}" for name in names)
 
 
-def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
+def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1, replays: bool = False) -> str:
     """One sentence about the role that waits least.
 
     Args:
         seconds: of each process.
         asked: cores that all processes together want, on average; 0 if that is not known.
         cores: that the run may use.
+        replays: whether the algorithm learns off-policy from a buffer.
     """
     is_full = asked >= FULL * cores
     asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
@@ -61,7 +64,7 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1) -> str:
                 f"{100 / cores:.0f} %"
             )
         return f"The environments hold the run back: {workers}. (Busy: {shares}.)"
-    advice = _ADVICE[what]
+    advice = _REPLAY_ADVICE if replays and what == "learner" else _ADVICE[what]
     if what == "learner" and asked >= OVERFULL * cores and _workers_fill_a_core(seconds):
         advice = f"{advice.rstrip('.')}, or try fewer --num_workers, because {asks}."
     return f"{advice} (Busy: {shares}.)"

@@ -19,6 +19,13 @@ from tests.helpers.events import read_flags, read_texts
 from tests.helpers.monitored import SECONDS, Run, Start, episode
 
 
+def test_a_learner_with_a_buffer_is_told_of_its_own_flag() -> None:
+    seconds = {"rollout-0": {"step": 1.0, "wait": 9.0}, "learner-0": {"update": 9.5, "wait": 0.5}}
+    assert bottleneck(seconds, replays=True).startswith("Training holds the run back: lower --replay_ratio")
+    busy = {"rollout-0": {"step": 9.5, "wait": 0.5}, "learner-0": {"update": 1.0, "wait": 9.0}}
+    assert bottleneck(busy, replays=True) == bottleneck(busy)
+
+
 def test_summary_of_the_run(start: Start, tmp_path: Path) -> None:
     run = start()
     run.go(10, lambda: [episode()])
