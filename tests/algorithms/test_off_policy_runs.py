@@ -52,7 +52,8 @@ def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> No
     assert "Policy #0 lag" in done.out
     assert "Warning: the average policy lag" not in done.out  # it is the age of replayed data
     assert summary_of(tmp_path)["frames"] == 640
-    assert "not learned" not in done.out  # what came before the first update lies in the buffer
+    if mode == "serial":  # other runs have collected something when they end
+        assert "not learned" not in done.out  # what came before the first update lies in the buffer
     # From the batch on with which 100 transitions are there: half an update for each of theirs and of later ones.
     # The version counts steps of the policy, which TD3 takes in every second update.
     updates = (640 - 96) // 2
