@@ -176,8 +176,9 @@ class ModelConfig:
     """Convolutions for image observations."""
     encoder_conv_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] = (512,)
     """Sizes of the layers after the convolutions."""
-    actor_critic_share_weights: bool = True
-    """Use one network for actions and values, with two heads."""
+    actor_critic_share_weights: bool | None = None
+    """Use one network for actions and values, with two heads. None: two networks for a Box, one for choices, pictures,
+    recurrent policies and algorithms with critics of their own."""
     use_rnn: bool = False
     """Make the policy recurrent."""
     rnn_type: Literal["gru", "lstm"] = "gru"
@@ -217,11 +218,16 @@ class ModelConfig:
         return -10.0, 5.0 if self.adaptive_stddev else 2.0 + max(0.0, math.log(self.initial_stddev))
 
     @property
+    def shares_weights(self) -> bool:
+        """Whether there is one network for actions and values, which is so where nothing says otherwise."""
+        return self.actor_critic_share_weights is not False
+
+    @property
     def memory_size(self) -> int:
         """Numbers in the recurrent state of one agent; 0 without recurrent layers."""
         if not self.use_rnn:
             return 0
-        networks = 1 if self.actor_critic_share_weights else 2
+        networks = 1 if self.shares_weights else 2
         return networks * self.rnn_num_layers * self.rnn_size * (2 if self.rnn_type == "lstm" else 1)
 
 

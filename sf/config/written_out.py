@@ -52,7 +52,7 @@ def missing_spaces(info: EnvInfo, config: ModelConfig) -> list[str]:
 def layout(info: EnvInfo, config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all variables, in the order in which `ActorCritic.flat` holds them."""
     (leaf,) = info.observations.values()
-    towers = ["encoder"] if config.actor_critic_share_weights else ["encoder", "value_encoder"]
+    towers = ["encoder"] if config.shares_weights else ["encoder", "value_encoder"]
     sizes = [leaf.size, *config.encoder_mlp_layers]
     shapes: dict[str, tuple[int, ...]] = {}
     for tower in towers:

@@ -80,7 +80,7 @@ class ActorCritic(nn.Module):
         self.inputs = Inputs(info.observations, config, pixels)
         self.encoder, num_features = make_encoder(self.inputs.shapes, config)
         self.value_encoder = None
-        if not config.actor_critic_share_weights:
+        if not config.shares_weights:
             self.value_encoder, _ = make_encoder(self.inputs.shapes, config)
         self.memory = self.value_memory = None
         if config.use_rnn:

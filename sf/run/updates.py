@@ -84,7 +84,19 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     learner = replace(config.learner, updates=choice.name)
     bonus = learner.entropy_coeff if info.action.choices else learner.exploration_loss_coeff or 0.0
     learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=bonus)
-    return replace(config, learner=learner)
+    model = config.model
+    if model.actor_critic_share_weights is None:
+        model = replace(model, actor_critic_share_weights=not _profits_from_two_networks(config, info))
+    return replace(config, learner=learner, model=model)
+
+
+def _profits_from_two_networks(config: Config, info: EnvInfo) -> bool:
+    """Whether losses of values would bend the features that numbers are chosen from; a measured rule.
+
+    It does not look at the clock, because a resumed run must have the same network.
+    """
+    is_on_policy = config.replay.replay != "uniform"
+    return is_on_policy and not info.action.choices and _is_plain(info, config.model)
 
 
 def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:
@@ -126,5 +138,5 @@ def _num_weights(info: EnvInfo, model: ModelConfig) -> int:
     """Of a network of plain layers, without its heads."""
     inputs = sum(leaf.size for name, leaf in info.observations.items() if name != ACTION_MASK)
     sizes = [inputs, *model.encoder_mlp_layers]
-    towers = 1 if model.actor_critic_share_weights else 2
+    towers = 1 if model.shares_weights else 2
     return towers * sum(math.prod(pair) for pair in itertools.pairwise(sizes))

@@ -113,6 +113,29 @@ def test_a_deviation_has_no_entropy_bonus() -> None:
     assert resolve(config({"exploration_loss_coeff": 0.1}), GOALS, 2).learner.entropy_coeff == 0.1
 
 
+@pytest.mark.parametrize(
+    ("info", "step", "changes", "shares"),
+    [
+        (GOALS, None, {}, False),
+        (GOALS, SLOW, {}, False),
+        (GOALS, CHEAP, {}, False),
+        (GOALS, USUAL, {"encoder": "mine"}, True),
+        (env_info(), None, {}, True),
+        (MIXED, None, {}, True),
+        (GOALS, None, {"use_rnn": True}, True),
+        (GOALS, None, {"actor_critic_share_weights": True}, True),
+        (env_info(), None, {"actor_critic_share_weights": False}, False),
+    ],
+)
+def test_numbers_have_two_networks(info: EnvInfo, step: StepTime | None, changes: dict[str, Any], shares: bool) -> None:
+    resolved = resolve(config(model=ModelConfig(**changes)), info, 2, step)
+    assert resolved.model.actor_critic_share_weights is shares
+
+
+def test_algorithms_with_critics_of_their_own_have_one_network() -> None:
+    assert resolve(config(replay=ReplayConfig(replay="uniform")), GOALS, 2).model.shares_weights
+
+
 @pytest.mark.parametrize("envs", [1, 4, 15, 16, 64, 100])
 @pytest.mark.parametrize("name", UPDATES)
 @pytest.mark.parametrize("use_rnn", [False, True])
