@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sf.api import TrainResult, train
+    from sf.api.evaluating import evaluate
+    from sf.api.training import TrainResult, train
     from sf.envs import register_env
     from sf.envs.masks import MaskFromInfo
     from sf.learner.algorithm import Algorithm, Losses
@@ -26,6 +27,7 @@ __all__ = [
     "MaskFromInfo",
     "TrainResult",
     "__version__",
+    "evaluate",
     "load_policy",
     "register_env",
     "register_model",
@@ -38,11 +40,12 @@ _HOMES = {
     "Losses": "sf.learner.algorithm",
     "MaskFromInfo": "sf.envs.masks",
     "PPO": "sf.learner.ppo",
-    "TrainResult": "sf.api",
+    "TrainResult": "sf.api.training",
+    "evaluate": "sf.api.evaluating",
     "load_policy": "sf.policy",
     "register_env": "sf.envs",
     "register_model": "sf.plugins",
-    "train": "sf.api",
+    "train": "sf.api.training",
     "vector_env": "sf.vector.env",
 }
 

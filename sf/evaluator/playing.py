@@ -83,7 +83,7 @@ class Play:
             action_bounds: how Box actions are kept in their bounds.
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
             host: the process in which they live; None where no watchdog looks and nothing stops it.
-            is_shared: whether a training in this process has to find the global generators as they were.
+            is_shared: whether others in this process have to find the global generators as they were.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -201,14 +201,15 @@ def play(
     seed: int,
     action_bounds: ActionBounds = "scale",
     look: Callable[[Tally, int], object] = lambda _, __: None,
+    is_shared: bool = False,
 ) -> list[Episodes]:
     """The episodes of each policy in one evaluation.
 
     Args:
-        policies, source, info, num_episodes, seed, action_bounds: as for `Play`.
+        policies, source, info, num_episodes, seed, action_bounds, is_shared: as for `Play`.
         look: is given the tally and the steps of each environment after every step.
     """
-    playing = Play(policies, source, info, num_episodes, seed, action_bounds)
+    playing = Play(policies, source, info, num_episodes, seed, action_bounds, is_shared=is_shared)
     steps = 0
     try:
         playing.start()

@@ -37,6 +37,7 @@ def evaluate(
     seed: int,
     num_workers: int,
     tell: Callable[[str], object] | None = None,
+    is_shared: bool = False,
 ) -> list[Episodes]:
     """The episodes of each policy; this process plays the first share.
 
@@ -51,6 +52,7 @@ def evaluate(
         seed: of environments and actions.
         num_workers: number of processes.
         tell: receives sentences about the progress while the evaluation lasts; None for none.
+        is_shared: whether the program in this process has to find the global generators as they were.
 
     Raises:
         EnvError: an environment cannot be made or fails, or a process dies.
@@ -70,7 +72,7 @@ def evaluate(
                 share = candidate, replace(source, worker=index), info, shares[index], seeds[index]
                 name = f"eval-{index} on {source.env_id}"
                 children.append(DisposableChild(name, _play_share, *share, plugins, so_far, index))
-            results = [_play(loaded, source, info, shares[0], seeds[0], so_far, 0)]
+            results = [_play(loaded, source, info, shares[0], seeds[0], so_far, 0, is_shared)]
             results += [child.result() for child in children]
     finally:
         for child in children:
@@ -102,7 +104,14 @@ def _play_share(
 
 
 def _play(
-    loaded: LoadedPolicies, source: EnvSource, info: EnvInfo, num_episodes: int, seed: int, so_far: SoFar, worker: int
+    loaded: LoadedPolicies,
+    source: EnvSource,
+    info: EnvInfo,
+    num_episodes: int,
+    seed: int,
+    so_far: SoFar,
+    worker: int,
+    is_shared: bool = False,
 ) -> list[Episodes]:
     look = so_far.writer(worker).look
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look)
+    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look, is_shared)

@@ -1,0 +1,1 @@
+"""Training and evaluation from a program."""
