@@ -26,10 +26,11 @@ from sf import __version__
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError, ExperimentError
 from sf.evaluator.summary import Summary
-from sf.report.runs import RunFiles, json_object
+from sf.report.runs import RunFiles
 from sf.report.summary import checked
 from sf.storage import checkpoint, sealed
 from sf.storage.experiment import MARKER, errors_told
+from sf.storage.objects import json_object
 
 FORMAT = 1
 CARD, FILM, CONFIG, SCORES = "README.md", "replay.mp4", "config.json", "scores.json"

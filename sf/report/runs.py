@@ -17,6 +17,7 @@ from sf.report.summary import checked, is_number
 from sf.report.sweeps import PRUNED, was_pruned
 from sf.shared.arena import Array
 from sf.storage.experiment import MARKER, NOT_COMPARED, hint_at, listed
+from sf.storage.objects import json_object
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
 OUTPUT_FLAGS = (
@@ -258,15 +259,6 @@ def point_of(line: str | bytes) -> dict[str, Any] | None:
     if not (isinstance(point, dict) and all(is_number(point.get(name)) for name in needed)):
         return None
     return point if isinstance(point["policy_id"], int) and point["policy_id"] >= 0 else None
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """Contents of a file; nothing if it is missing or damaged."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _starts(path: Path) -> Iterator[float]:

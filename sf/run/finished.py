@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from sf.config import Config
 from sf.errors import ExitCode
 from sf.storage import sealed
 from sf.storage.names import STATE, TENSORS, frames_of, newest_in
+from sf.storage.objects import json_object
 
 CONFIG, SUMMARY = "config.json", "summary.json"
 
@@ -24,9 +23,9 @@ def note_on_finished(config: Config) -> str | None:
     if run.restart_behavior != "resume" or run.train_for_env_steps is None:
         return None
     directory = run.experiment_dir.absolute()
-    earlier = _json(directory / CONFIG).get("run")
+    earlier = json_object(directory / CONFIG).get("run")
     is_same = isinstance(earlier, dict) and earlier.get("env") == run.env
-    if not is_same or _json(directory / SUMMARY).get("exit_code") != ExitCode.FINISHED:
+    if not is_same or json_object(directory / SUMMARY).get("exit_code") != ExitCode.FINISHED:
         return None
     frames = [_frames(directory / f"checkpoint_p{policy_id}") for policy_id in range(run.num_policies)]
     known = [number for number in frames if number is not None]
@@ -48,12 +47,3 @@ def _frames(directory: Path) -> int | None:
     except (OSError, sealed.DamagedError, sealed.UnknownFormatError):
         return None
     return frames_of(newest)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The object in a file; an empty one if there is none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -29,6 +29,7 @@ from typing import Any, Literal
 from sf.errors import CheckpointError, ExperimentError
 from sf.machine.limits import as_refusal
 from sf.storage import sealed
+from sf.storage.objects import json_object
 
 MARKER = ".sf-experiment"
 CONSOLE_LOG = "console.log"
@@ -132,7 +133,7 @@ class Experiment:
             What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
         """
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
-        changes = _changes(_json(path), config)
+        changes = _changes(json_object(path), config)
         with errors_told(self.path):
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
@@ -217,19 +218,11 @@ def _lock(descriptor: int, path: Path) -> None:
         ) from None
 
 
-def _json(path: Path) -> Any:
-    """The JSON of a file; None if there is none, or if another program has written something else into it."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _changes(before: Any, now: dict[str, Any]) -> list[str]:
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Of the fields of all roles; a field that only one of them has comes from another version of sf."""
     changes = []
     for role, flags in now.items():
-        earlier = before.get(role) if isinstance(before, dict) else None
+        earlier = before.get(role)
         if not isinstance(earlier, dict):
             continue
         for name, value in flags.items():

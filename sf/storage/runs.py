@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from sf.errors import ExitCode, ExperimentError
 from sf.storage.experiment import MARKER, errors_told
+from sf.storage.objects import json_object, parsed_object
 
 State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
 STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
@@ -87,7 +87,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _read(path: Path) -> Run:
-    config, summary = _json(path / "config.json"), _json(path / "summary.json")
+    config, summary = json_object(path / "config.json"), json_object(path / "summary.json")
     run = config.get("run")
     env = run.get("env", "?") if isinstance(run, dict) else "?"
     point = _newest_point(path / "metrics.jsonl")
@@ -125,7 +125,7 @@ def _newest_point(metrics: Path) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     for line in reversed(lines):
-        point = _parsed(line)
+        point = parsed_object(line)
         if point.get("policy_id") == 0:
             found = {name: point[name] for name in ("frames", "reward/reward") if name in point} | found
         if len(found) == 2:
@@ -150,18 +150,3 @@ def _size(path: Path) -> tuple[int, float]:
 def _number(value: Any) -> Any:
     """None for what is no number."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return _parsed(path.read_bytes())
-    except OSError:
-        return {}
-
-
-def _parsed(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -7,7 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from sf.report.runs import METRICS, json_object, point_of
+from sf.report.runs import METRICS, point_of
+from sf.storage.objects import json_object
 
 SENT = ".sent.json"
 """In the directory of a run: by tracker the id of the run there, and the time of the newest point that it has."""

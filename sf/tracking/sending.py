@@ -6,7 +6,7 @@ import select
 from pathlib import Path
 from typing import IO, Any
 
-from sf.report.runs import json_object
+from sf.storage.objects import json_object
 from sf.tracking.clients import Client, Label, Tracker, begin
 from sf.tracking.points import Points
 
