@@ -6,7 +6,7 @@ A flag that is in neither list says how the run goes on and nothing of what was 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sf.storage.differences import data_differences
@@ -44,13 +44,27 @@ TOLD = {
 """Flags that the policy can adapt to, and the consequence until then."""
 
 
-def refused_changes(before: object, now: object) -> list[str]:
-    """A line for each difference of two descriptions for which a run cannot go on from a checkpoint."""
-    return [
+def refused_changes(before: object, now: object, without_effect: Collection[str] = ()) -> list[str]:
+    """A line for each difference of two descriptions for which a run cannot go on from a checkpoint.
+
+    Flags without effect on the policy, see `sf.config.effects`, are not compared.
+    """
+    lines = [
         difference
         for names in REFUSED
         for difference in data_differences(_part(now, names), _with_later(before, names), ".".join(names))
     ]
+    return [line for line in lines if flag_of(line) not in without_effect]
+
+
+def flag_of(line: str) -> str:
+    """The flag that a line of `refused_changes` is about."""
+    return line.partition(":")[0].rpartition(".")[2]
+
+
+def value_in(description: object, line: str) -> Any:
+    """The value that a description has for what a line of `refused_changes` is about."""
+    return _part(description, tuple(line.partition(":")[0].split(".")))
 
 
 def _with_later(before: object, names: tuple[str, ...]) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,14 +13,17 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from sf.config import Config
+from sf.config.effects import without_effect
+from sf.config.given import given_flags
 from sf.console import Console
 from sf.errors import CheckpointError, ResourceError
-from sf.learner.changes import algorithm_named_in, notes_on_changes, refused_changes
+from sf.learner.changes import algorithm_named_in, flag_of, notes_on_changes, refused_changes, value_in
 from sf.learner.training import Training
 from sf.shared.messages import CheckpointSaved, SaveRequest
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import Owner
+from sf.storage.given import read_given, way_back
 
 RANDOM_STATE = "random.torch"
 ALGORITHM = "algorithm."
@@ -44,6 +47,7 @@ class Saver:
         self.description = json.loads(
             json.dumps({"config": config.to_json(), "env": info.to_json(), "world_size": world_size})
         )
+        self._given, self._without_effect = given_flags(config), without_effect(config.model, info)
         self.best_reward = -math.inf
         self.collect_resume_point: Callable[[], Mapping[str, torch.Tensor]] = dict
         """Tensors for the newest checkpoints that say where the whole run is, see `sf.run.resume_point`."""
@@ -82,10 +86,10 @@ class Saver:
                     "ZERO."
                 )
             return 0
-        if differences := refused_changes(newest.data, self.description):
+        if differences := refused_changes(newest.data, self.description, self._without_effect):
             raise CheckpointError(
                 f"{newest.path} was made with another environment, model or normalization:\n  "
-                + "\n  ".join(differences)
+                + "\n  ".join(self._with_advice(differences, newest.data))
                 + "\nUse the same flags, or start anew with --restart_behavior=restart or another --experiment."
             )
         self.has_resumed, tensors = True, dict(newest.tensors)
@@ -105,6 +109,13 @@ class Saver:
         if note_on_algorithm:
             Console().line(note_on_algorithm)
         return newest.env_steps
+
+    def _with_advice(self, differences: Sequence[str], before: object) -> Iterator[str]:
+        """Each of them, with the flag that brings the earlier value back where a default is in its place now."""
+        earlier = read_given(self._owner.path)  # of the earlier start: this one has written nothing yet
+        for line in differences:
+            note = way_back(flag_of(line), value_in(before, line), self._given, earlier)
+            yield f"{line} ({note})" if note else line
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """The state of the update and of its algorithm, not copied."""

@@ -16,25 +16,12 @@ from sf.errors import ExperimentError
 from sf.report.summary import checked, is_number
 from sf.report.sweeps import PRUNED, was_pruned
 from sf.shared.arena import Array
-from sf.storage.experiment import MARKER, NOT_COMPARED, hint_at, listed
+from sf.storage.compared import NOT_COMPARED, OUTPUT_FLAGS, PATIENCE_FLAGS
+from sf.storage.experiment import MARKER, hint_at, listed
+from sf.storage.given import read_given
 from sf.storage.objects import json_object
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
-OUTPUT_FLAGS = (
-    "dashboard",
-    "with_wandb",
-    "with_trackio",
-    "wandb_project",
-    "wandb_user",
-    "wandb_group",
-    "wandb_tags",
-    "experiment_summaries_interval",
-    "keep_checkpoints",
-    "save_every_sec",
-    "save_best_every_sec",
-    "save_milestones_sec",
-)
-"""What a run shows, sends and keeps; training is the same with any value."""
 SET_ASIDE = ".before-"
 """In the name of a directory: an earlier run of that name, which is not looked for."""
 
@@ -67,6 +54,8 @@ class RunFiles:
     """Unix times."""
     was_pruned: bool = False
     """By the sweep that it is part of."""
+    chosen: frozenset[str] = frozenset()
+    """Flags that the run has filled in."""
 
     @property
     def name(self) -> str:
@@ -80,9 +69,11 @@ class RunFiles:
 
     @property
     def compared(self) -> dict[str, Any]:
-        """The flags without the seed and what says nothing of the training."""
-        left_out = {*NOT_COMPARED, *OUTPUT_FLAGS}
-        return {name: value for name, value in self.flags.items() if name not in left_out}
+        """The flags without the seed and what says nothing of the training; None for a value that the run chose."""
+        left_out = {*NOT_COMPARED, *OUTPUT_FLAGS, *PATIENCE_FLAGS}
+        return {
+            name: None if name in self.chosen else value for name, value in self.flags.items() if name not in left_out
+        }
 
     @property
     def of_policy(self) -> dict[str, Any]:
@@ -243,7 +234,8 @@ def read_run(path: Path) -> list[RunFiles]:
     num_damaged, config, summary = len(lines) - len(points), json_object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
     found = checked(json_object(summary)) if summary.is_file() else None
-    shared = num_damaged, roles, found, list(_starts(path)), was_pruned(path.resolve())
+    chosen = read_given(path).chosen
+    shared = num_damaged, roles, found, list(_starts(path)), was_pruned(path.resolve()), chosen
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]

@@ -36,7 +36,7 @@ from sf.errors import ConfigError, ResourceError
 from sf.machine.rank import Rank
 from sf.processes.disposable import DisposableChild, in_disposable_child
 from sf.processes.signals import Signals
-from sf.storage.experiment import NOT_COMPARED
+from sf.storage.compared import NOT_COMPARED
 
 WAIT_FOR_OTHERS_S = 600.0
 """Longest wait of the other ranks for rank 0, and of rank 0 for them."""

@@ -19,6 +19,7 @@ from multiprocessing import connection
 from typing import NamedTuple
 
 from sf.config import Config, check, trajectories_per_dataset
+from sf.config.effects import without_effect
 from sf.console import Console, forget_unlogged, logged, speak_for, spoke_s
 from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
 from sf.evaluator.last import evaluate_last
@@ -40,7 +41,9 @@ from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
+from sf.storage.compared import Start
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
+from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
 from sf.tracking.beside import trackers_beside
 
@@ -110,6 +113,7 @@ def train_prepared(
         with contextlib.ExitStack() as beside:
             beside.callback(experiment.close)
             origin = origin_of()
+            start = Start(given_at(config, given), without_effect(config.model, info))
             beside.enter_context(logged(experiment.path / CONSOLE_LOG, origin.command))
             if experiment.set_aside:
                 Console().line(experiment.set_aside)
@@ -121,9 +125,8 @@ def train_prepared(
                 if change is not None:
                     specs = change(shared, specs)
                 try:
-                    return run(
-                        config, shared, specs, experiment, signals, fork_server, callbacks, seconds_before, origin
-                    )
+                    of_run = seconds_before, origin, start
+                    return run(config, shared, specs, experiment, signals, fork_server, callbacks, *of_run)
                 except LearnerLost as lost:
                     may_begin_again = config.faults.restart_learner and not signals.received
                     delay_s = restarts.delay_s(time.monotonic(), shared.has_trained) if may_begin_again else None
@@ -155,10 +158,12 @@ def run(
     callbacks: Callbacks | None = None,
     seconds_before: float = 0.0,
     origin: Origin | None = None,
+    start: Start | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out.
 
-    The time that a lost learner has already taken counts as `seconds_before`; `origin` is that of the run.
+    The time that a lost learner has already taken counts as `seconds_before`; `origin` is that of the run, and `start`
+    is noted in its directory when nothing refuses it any more.
     """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     rest = _for_the_rest(config, seconds_before)
@@ -183,7 +188,7 @@ def run(
 
         def on_ready() -> None:
             shared.began_s[0] = time.monotonic() - seconds_before
-            _note_start(experiment, config)
+            _note_start(experiment, config, start or Start())
 
         reason = _watch(roles, session, signals, on_ready)
         session.request_best()
@@ -226,9 +231,9 @@ def _collect_leftovers(experiment: Experiment) -> None:
         collect_all_leftovers(experiment.path)
 
 
-def _note_start(experiment: Experiment, config: Config) -> None:
+def _note_start(experiment: Experiment, config: Config, start: Start) -> None:
     """Writes the configuration, and says what a run that is continued does differently."""
-    if changes := experiment.write_config(config.to_json()):
+    if changes := experiment.write_config(config.to_json(), start):
         Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")
 
 

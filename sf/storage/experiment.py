@@ -4,6 +4,7 @@
   .sf-experiment      marks the directory as ours; only such directories are ever overwritten. Its lock is held for
                           the life of a run; it has a line for each start
   config.json         the resolved configuration
+  given.json          the flags that were given, and those that the run filled in
   checkpoint_p<i>/    checkpoints of policy i
   .summary/<i>/       TensorBoard files of policy i
   metrics.jsonl       the same scalars as lines
@@ -29,14 +30,14 @@ from typing import Any, Literal
 from sf.errors import CheckpointError, ExperimentError
 from sf.machine.limits import as_refusal
 from sf.storage import sealed
+from sf.storage.compared import Start, changes
+from sf.storage.given import read_given
 from sf.storage.objects import json_object
 
 MARKER = ".sf-experiment"
 CONSOLE_LOG = "console.log"
 MOST_NAMED = 5
 """Runs that an error message lists."""
-NOT_COMPARED = "experiment", "train_dir", "restart_behavior", "seed"
-"""Fields that say nothing of the training: where it is written, and the seed, which is drawn if none is given."""
 
 
 class Experiment:
@@ -126,19 +127,24 @@ class Experiment:
             for policy_id in range(num_policies):
                 self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 
-    def write_config(self, config: dict[str, Any]) -> list[str]:
+    def write_config(self, config: dict[str, Any], start: Start) -> list[str]:
         """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
+
+        Args:
+            config: role to flag to value.
+            start: the flags that were given, and those that are not compared.
 
         Returns:
             What differs from the configuration of the earlier run, if there was one, such as ``gamma=0.9 (was 0.99)``.
         """
         path, temporary = self.path / "config.json", self.path / ".config.json.tmp"
-        changes = _changes(json_object(path), config)
+        differing = changes(json_object(path), config, read_given(self.path), start)
         with errors_told(self.path):
+            start.given.write(self.path)
             temporary.write_text(json.dumps(config, indent=2) + "\n")
             temporary.rename(path)
             (self.path / "summary.json").unlink(missing_ok=True)
-        return changes
+        return differing
 
     def close(self) -> None:
         """Gives the lock back."""
@@ -216,19 +222,6 @@ def _lock(descriptor: int, path: Path) -> None:
             f"The experiment {path} cannot be locked: {error.strerror or error}. Choose a --train_dir on a file system "
             "that can."
         ) from None
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Of the fields of all roles; a field that only one of them has comes from another version of sf."""
-    changes = []
-    for role, flags in now.items():
-        earlier = before.get(role)
-        if not isinstance(earlier, dict):
-            continue
-        for name, value in flags.items():
-            if name in earlier and earlier[name] != value and name not in NOT_COMPARED:
-                changes.append(f"{name}={value!r} (was {earlier[name]!r})")
-    return changes
 
 
 def _lines(descriptor: int) -> list[str]:

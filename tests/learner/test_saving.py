@@ -16,6 +16,7 @@ from sf.learner.changes import TOLD
 from sf.shared.messages import SaveRequest
 from sf.storage import checkpoint
 from sf.storage.experiment import Experiment
+from sf.storage.given import Given
 from tests.helpers.checkpoints import flip_bit
 from tests.helpers.lab import make_lab
 
@@ -117,7 +118,6 @@ def test_resume_tells_each_consequence_once(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("role", "values", "difference"),
     [
-        ("rollout", {"action_bounds": "clip"}, "config.rollout.action_bounds: expected 'clip', found 'scale'"),
         ("learner", {"normalize_rewards": True}, "config.learner.normalize_rewards: expected True, found False"),
         ("model", {"normalize_returns": False}, "config.model.normalize_returns: expected False, found True"),
         ("model", {"normalize_input": False}, "config.model.normalize_input: expected False, found True"),
@@ -136,6 +136,41 @@ def test_resume_refuses_what_changes_the_meaning_of_weights(
     )
     with pytest.raises(CheckpointError, match=re.escape(expected)):
         lab.build("learner-0", config=changed(lab.config, role, **values))
+
+
+PENDULUM: dict[str, Any] = {"env": "Pendulum-v1", "encoder_mlp_layers": (8,)}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "advice"),
+    [
+        (Given({"env": "Pendulum-v1", "preset": "none", "algorithm": "ppo"}), "the default has changed since"),
+        (Given({"env": "Pendulum-v1", "preset": "mujoco", "algorithm": "ppo"}), "it is not given now"),
+        (Given({"action_bounds": "clip"}), "it is not given now"),
+        (None, "it is the default now"),
+    ],
+)
+def test_a_refused_resume_says_how_a_default_has_its_earlier_value_again(
+    tmp_path: Path, earlier: Given | None, advice: str
+) -> None:
+    lab = make_lab(tmp_path, **PENDULUM)
+    before = changed(lab.config, "rollout", action_bounds="clip")
+    saver = lab.build("learner-0", config=before).saver
+    saver.save(0, PERIODIC, 0)
+    if earlier is not None:
+        earlier.write(saver.directory.parent)
+    told = f"config.rollout.action_bounds: expected 'scale', found 'clip' ({advice}; add --action_bounds=clip)\n"
+    with pytest.raises(CheckpointError, match=re.escape(told)):
+        lab.build("learner-0")
+    with pytest.raises(CheckpointError, match=r"expected 'tanh', found 'clip'\n"):
+        lab.build("learner-0", config=changed(lab.config, "rollout", action_bounds="tanh"))
+
+
+def test_a_resume_does_not_compare_what_has_no_effect_on_the_policy(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path)
+    lab.build("learner-0").saver.save(0, PERIODIC, 0)
+    config = changed(changed(lab.config, "rollout", action_bounds="clip"), "model", rnn_size=7)
+    assert lab.build("learner-0", config=config).saver.has_resumed
 
 
 def test_resumed_learner_replaces_its_best_policy_by_a_better_one_only(tmp_path: Path) -> None:

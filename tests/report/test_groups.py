@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sf.report.figures import MOST_GROUPS, make_figures, score_figures
 from sf.report.groups import Group, differences, foremost, make_groups, rescaled, variants
 from sf.report.reproduction import changed_flags, command
 from sf.report.runs import read_run
+from sf.storage.given import Given
 from tests.helpers.reported import rising, write_run
 
 
@@ -31,6 +33,22 @@ def test_seeds_are_one_group_and_other_flags_are_not(tmp_path: Path) -> None:
     assert alone.label == "slow"
     assert groups_of(slow[0])[0].label == "slow-seed1"
     assert groups_of(write_run(tmp_path / "first-seed"))[0].label == "first-seed", "a run alone keeps its name"
+
+
+def test_values_that_runs_chose_themselves_do_not_split_a_group(tmp_path: Path) -> None:
+    def with_workers(name: str, number: int, chosen: tuple[str, ...]) -> Path:
+        path = write_run(tmp_path / name)
+        config = json.loads((path / "config.json").read_text())
+        config["rollout"]["num_workers"] = number
+        config["faults"]["max_restarts"] = number
+        (path / "config.json").write_text(json.dumps(config))
+        Given({}, frozenset(chosen)).write(path)
+        return path
+
+    chosen = [with_workers(f"run-{number}", number, ("num_workers",)) for number in (2, 3)]
+    (group,) = groups_of(*chosen)
+    assert len(group.runs) == 2
+    assert sorted(len(group.runs) for group in groups_of(*chosen, with_workers("given", 3, ()))) == [1, 2]
 
 
 OUTPUT: dict[str, Any] = {

@@ -17,7 +17,8 @@ import pytest
 from sf.cli.report import main
 from sf.cli.train import parse_config
 from sf.errors import ExitCode
-from sf.report.runs import OUTPUT_FLAGS, read_run
+from sf.report.runs import read_run
+from sf.storage.compared import OUTPUT_FLAGS
 from tests.helpers.commands import run
 from tests.helpers.reported import write_run
 
