@@ -2,8 +2,9 @@
 
     info["metrics"] = {"keys": 3, "fuel": 0.2}
 
-`info["is_success"]`, as Gymnasium-Robotics has it, is the metric ``success``, and the dict
-`info["episode_extra_stats"]` of Sample Factory is read in the same way.
+Those of other steps are brought down to one number before, see `sf.envs.step_metrics`. `info["is_success"]`, as
+Gymnasium-Robotics has it, is the metric ``success``, and the dict `info["episode_extra_stats"]` of Sample Factory is
+read in the same way.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from sf.console import Console
+from sf.envs.numbers import number_of
 from sf.envs.statistics import EXTRA_STATS, METRICS, SUCCESS
 from sf.shared.records import NAME_BYTES
 
@@ -58,16 +58,3 @@ class EpisodeMetrics:
         if what not in self._told and len(self._told) < 100:
             self._told.add(what)
             self._console.line(f"Warning: {what} It is left out of the metrics.")
-
-
-def number_of(value: Any) -> float | None:
-    """A number, a boolean or an array of one of them as a float, None as nan; None for anything else."""
-    if value is None:
-        return math.nan
-    try:
-        if isinstance(value, (bool, int, float)):
-            return float(value)
-        array = np.asarray(value)
-        return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None
-    except Exception:  # of the conversion of some object
-        return None

@@ -22,7 +22,8 @@ from sf.envs.actions import action_converter
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
 from sf.envs.history import History
 from sf.envs.observations import FinalObservations, ObservationWriter, RangeCheck
-from sf.envs.statistics import EPISODE, EPISODE_CONTINUES, kept
+from sf.envs.statistics import EPISODE, EPISODE_CONTINUES, METRICS, kept
+from sf.envs.step_metrics import StepMetrics
 from sf.errors import EnvCrashed, EnvError, SfError, text_of
 from sf.processes.failures import shortened
 from sf.processes.process import NEVER_STOPPED, Stopped
@@ -144,6 +145,7 @@ class _Batch:
         except BaseException:
             self.close()  # those that were made may hold what the next attempt needs
             raise
+        self.metrics = StepMetrics()
         self.write, self.ranges = ObservationWriter(info), RangeCheck(info)
         self.finals = FinalObservations(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size
@@ -168,6 +170,7 @@ class _Batch:
 
     def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
         """Resets one environment and writes what is seen."""
+        self.metrics.forget(range(index * self.info.num_agents, (index + 1) * self.info.num_agents))
         try:
             self.write_seen(observations, index, self.reset_one(index, seed)[0])
         except Exception as error:
@@ -296,6 +299,8 @@ class SingleAgentBatch(_Batch):
                     check_tuple(result, "step")
                 observation, reward, terminated, truncated, info = result
                 received.append(reward if isinstance(reward, float) else number(reward))
+                if info.__class__ is dict and METRICS in info:
+                    self.metrics.add(row, info[METRICS])
                 if (terminated is not False and terminated is not FALSE) or (
                     truncated is not False and truncated is not FALSE
                 ):
@@ -333,8 +338,14 @@ class SingleAgentBatch(_Batch):
             self.fail("reset", row, error)
         if continues:  # a game can end within the reset after a lost life
             info |= {key: reset_info[key] for key in (EPISODE, EPISODE_CONTINUES) if key in reset_info}
+        if not info.get(EPISODE_CONTINUES):
+            self.metrics.finish(row, info)
         ended.append(Ended(row, terminated, truncated, info))
         return observation
+
+    def replayed(self, index: int, result: Any) -> None:
+        if isinstance(info := result[4], Mapping):
+            self.metrics.add(index, info.get(METRICS))
 
 
 class MultiAgentBatch(_Batch):
@@ -373,6 +384,7 @@ class MultiAgentBatch(_Batch):
                 if gone:
                     reward = self._without_late(index, reward)
                 received.extend([one if isinstance(one, float) else number(one) for one in reward])
+                self._add_metrics(index, infos)
                 terminated = self._flags("terminated", terminated, gone)
                 truncated = self._flags("truncated", truncated, gone)
                 if True in terminated or True in truncated:
@@ -403,9 +415,12 @@ class MultiAgentBatch(_Batch):
             info, row = infos[agent], index * num_agents + agent
             if not isinstance(info, Mapping):
                 raise EnvError(f"info is {info!r} ({type(info).__name__}), expected a dict.")
-            ended.append(Ended(row, terminated[agent], truncated[agent], kept(info), is_last))
+            info = kept(info)
+            ended.append(Ended(row, terminated[agent], truncated[agent], info, is_last))
             if info.get(EPISODE_CONTINUES):
                 self.history = None  # a reset with a seed of its own would begin another game
+            else:
+                self.metrics.finish(row, info)
             if not terminated[agent]:
                 self.keep_final(row, seen[agent])
         if is_last:
@@ -427,6 +442,14 @@ class MultiAgentBatch(_Batch):
         for flags in result[2:4]:
             self.gone[index].update(agent for agent, is_over in enumerate(flags) if is_over)
         self.next_fillers = self._rows_of_gone()
+        self._add_metrics(index, result[4])
+
+    def _add_metrics(self, index: int, infos: Any) -> None:
+        """Of the agents that take steps; other infos than a list are refused at the end of an episode."""
+        first, gone = index * self.info.num_agents, self.gone[index]
+        for agent, info in enumerate(infos) if isinstance(infos, (list, tuple)) else ():
+            if info.__class__ is dict and METRICS in info and agent not in gone:
+                self.metrics.add(first + agent, info[METRICS])
 
     def env_action(self, action: Array) -> Any:
         return list(self.to_env_actions(action))

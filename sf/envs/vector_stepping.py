@@ -23,7 +23,8 @@ from sf.envs.actions import vector_action_converter
 from sf.envs.blame import blamed_on
 from sf.envs.contract import any_array, check_tuple, is_row, leaf_array, leaf_value, vector_flags, vector_leaf_array
 from sf.envs.observations import EntryCheck, FinalObservations, RangeCheck, blank_observation
-from sf.envs.statistics import FINAL_KEYS, kept
+from sf.envs.statistics import EPISODE_CONTINUES, FINAL_KEYS, METRICS, kept
+from sf.envs.step_metrics import StepMetrics
 from sf.envs.stepping import NO_ROWS, Ended, Host
 from sf.envs.vectorization import OtherSpaces
 from sf.errors import EnvError, text_of
@@ -73,6 +74,7 @@ class VectorBatch:
         self.to_env_actions = vector_action_converter(self.env.single_action_space, action_bounds)
         self.check_entries, self.ranges, self.finals = EntryCheck(info), RangeCheck(info), FinalObservations(info)
         self.blanks = blank_observation(info)
+        self.metrics = StepMetrics()
         self.last_rewards = np.zeros(len(seeds))
         self.fillers = NO_ROWS
         """Rows whose last step was no step but the reset after the end of an episode."""
@@ -81,6 +83,7 @@ class VectorBatch:
     def reset(self, observations: dict[str, Array]) -> None:
         observation = self._reset(seed=self.seed)
         self.fillers = self.next_fillers = NO_ROWS
+        self.metrics.forget(range(len(self.last_rewards)))
         self._write(observations, observation)
 
     def restart(self, index: int, observations: dict[str, Array]) -> None:
@@ -102,6 +105,8 @@ class VectorBatch:
         over = terminated | truncated
         over[self.fillers] = False
         rows = np.flatnonzero(over)
+        if isinstance(infos, Mapping) and METRICS in infos:
+            self._add_metrics(infos, over)
         if len(rows) == 0:
             self.next_fillers = NO_ROWS
             self._write(observations, observation)
@@ -117,6 +122,14 @@ class VectorBatch:
             observation = self._reset(options={"reset_mask": over})
         self._write(observations, observation, self.next_fillers)
         return ended
+
+    def _add_metrics(self, infos: Mapping[Any, Any], over: Array) -> None:
+        """Of the rows that go on; where an episode has ended, they come with the info of its end."""
+        own = {name: infos[name] for name in (METRICS, f"_{METRICS}") if name in infos}
+        left_out = {*np.flatnonzero(over).tolist(), *self.fillers.tolist()}
+        for row in range(len(over)):
+            if row not in left_out:
+                self.metrics.add(row, _of_row(own, row).get(METRICS))
 
     def close(self) -> None:
         try:
@@ -147,7 +160,11 @@ class VectorBatch:
         if not isinstance(infos, Mapping):
             raise EnvError(f"{self.info.env_id} returned infos of type {type(infos).__name__}, expected one dict.")
         info = _of_row(infos, row)
-        return kept({**info, **info.pop("final_info", {})} if self.resets_in_same_step else info)
+        info = kept({**info, **info.pop("final_info", {})} if self.resets_in_same_step else info)
+        self.metrics.add(row, info.get(METRICS))
+        if not info.get(EPISODE_CONTINUES):
+            self.metrics.finish(row, info)
+        return info
 
     def _expect_next_step(self, infos: Mapping[str, Any]) -> None:
         """Refuses the key of a final observation where the observation of the step should be the final one."""

@@ -30,7 +30,7 @@ RUN = (
     Curve(
         "env/*",
         "",
-        'numbers of the environment\'s own, from `info["metrics"]` of the last step of an episode, over those of the '
+        'numbers of the environment\'s own, from `info["metrics"]`, over those of the '
         "last `stats_avg` episodes that have it; see [metrics](../metrics.md#numbers-of-your-own)",
     ),
     Curve("stats/avg_request_count", "groups", "served by one forward pass"),
