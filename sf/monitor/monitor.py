@@ -42,6 +42,7 @@ from sf.monitor.snapshot import Snapshot
 from sf.monitor.standstill import Standstill
 from sf.monitor.stats import InferenceStats, memory_scalars
 from sf.monitor.time_shares import TURNS, Seconds, bottleneck, time_share_table
+from sf.monitor.user_curves import UserCurves
 from sf.monitor.view import Screen, View
 from sf.shared.cadence import Thinning, Timer
 from sf.shared.ledger import Ledger
@@ -115,6 +116,8 @@ class Monitor:
         num_rows, size = workers * envs * num_agents, max(REWARD_EPISODES, config.run.stop_at_reward_episodes)
         self.settled = SettledEpisodes(len(policies), num_rows, size)
         """For decisions."""
+        self.user_curves = UserCurves(self._console.line)
+        """For callbacks."""
         self._goal_waits = GoalWaits(config.run)
         self._endless = EndlessEpisodes(workers * envs, num_agents)
         self._has_nothing_left = False
@@ -334,7 +337,7 @@ class Monitor:
         frames, scalars = self._said.pop(policy_id, (policy.frames, {}))
         scalars |= self._rates(policy_id, snapshot)
         scalars |= self.episodes.scalars(policy_id) | self._inference[policy_id].scalars()
-        scalars |= memory_scalars(self._pids(), policy_id)
+        scalars |= memory_scalars(self._pids(), policy_id) | self.user_curves.take(policy_id)
         lag, self._lag_written[policy_id] = policy.lag_counted.since(self._lag_written[policy_id]), policy.lag_counted
         scalars |= lag.scalars()
         scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}

@@ -33,6 +33,12 @@ RUN = (
         'numbers of the environment\'s own, from `info["metrics"]`, over those of the '
         "last `stats_avg` episodes that have it; see [metrics](../metrics.md#numbers-of-your-own)",
     ),
+    Curve(
+        "user/*",
+        "",
+        "numbers that a [callback](../policy.md#training-from-a-program) has returned: their mean since the previous "
+        "point",
+    ),
     Curve("stats/avg_request_count", "groups", "served by one forward pass"),
     Curve(
         "stats/step_policy stats/wait_policy",

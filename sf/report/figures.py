@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,18 +113,22 @@ def curves(groups: Sequence[Group], tag: str, y: str, by: str = "frames") -> Plo
 
 def learning_figures(groups: Sequence[Group]) -> list[Figure]:
     """What says how learning goes, and the numbers of the environment's own."""
-    own = {name for group in groups for run in group.runs for name in run.tags("env/")}
-    metrics = sorted(name for name in own if not (name.endswith(("_min", "_max")) and name[:-4] in own))
     return [
-        *(
-            Figure(f"env-{number}", f"env/{name}", "Mean of the last episodes.", curves(groups, f"env/{name}", name))
-            for number, name in enumerate(metrics, 1)
-        ),
+        *_figures_of(groups, "env/", "Mean of the last episodes."),
+        *_figures_of(groups, "user/", "Returned by a callback."),
         *(
             Figure(tag.replace("/", "-"), title, about, curves(groups, tag, y))
             for tag, (title, about, y) in LEARNING.items()
         ),
     ]
+
+
+def _figures_of(groups: Sequence[Group], prefix: str, about: str) -> Iterator[Figure]:
+    """A figure for each tag that begins so, without those of the least and the largest values."""
+    own = {name for group in groups for run in group.runs for name in run.tags(prefix)}
+    names = sorted(name for name in own if not (name.endswith(("_min", "_max")) and name[:-4] in own))
+    for number, name in enumerate(names, 1):
+        yield Figure(f"{prefix[:-1]}-{number}", prefix + name, about, curves(groups, prefix + name, name))
 
 
 def score_figures(groups: Sequence[Group]) -> list[Figure]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Callbacks:
     """Functions that are called in the main process, never from a handler or a thread.
 
     At most ten times a second, or after each iteration of a serial run with `stop_at_reward`. One that returns True
-    stops the run in order. An exception in one ends the run and is raised by `train`.
+    stops the run in order. One that returns a dict of numbers by name writes the curves ``user/<name>`` of the policy
+    that it was told about. An exception in one ends the run and is raised by `train`.
     """
 
     on_iteration: Callable[[Iteration], object] | None = None
@@ -44,6 +45,8 @@ class Callbacks:
     on_checkpoint: Callable[[CheckpointSaved], object] | None = None
     """For each checkpoint that is complete on disk."""
     wants_stop: bool = False
+    numbers: list[tuple[int, Mapping[Any, Any]]] = field(default_factory=list)
+    """Policy id and numbers that were returned and not taken yet."""
 
     def __post_init__(self) -> None:
         for name in ("on_iteration", "on_episode", "on_checkpoint"):
@@ -60,7 +63,14 @@ class Callbacks:
         if not saved.error:
             self._call(self.on_checkpoint, saved)
 
-    def _call(self, function: Callable[..., object] | None, news: object) -> None:
+    def take_numbers(self) -> list[tuple[int, Mapping[Any, Any]]]:
+        """Policy id and numbers that were returned since the last call."""
+        taken, self.numbers = self.numbers, []
+        return taken
+
+    def _call(self, function: Callable[..., object] | None, news: Iteration | Episode | CheckpointSaved) -> None:
         if function is not None:
             answer = function(news)
+            if isinstance(answer, Mapping):
+                self.numbers.append((news.policy_id, answer))
             self.wants_stop |= isinstance(answer, (bool, np.bool_)) and bool(answer)

@@ -288,6 +288,8 @@ class Session:
                 self.callbacks.iteration(
                     Iteration(policy_id, iterations, policy.frames, policy.version, mean, policy.lag)
                 )
+        for policy_id, numbers in self.callbacks.take_numbers():
+            self.monitor.user_curves.add(policy_id, numbers)
 
     def _save_intervals(self) -> dict[SaveKind, float]:
         run = self.config.run
