@@ -39,6 +39,8 @@ class Episodes:
     """Episodes that `max_episode_steps` has cut."""
     metrics: list[dict[str, float]] = field(default_factory=list)
     """Numbers of the environment's own of each of them."""
+    agents: list[int] = field(default_factory=list)
+    """The agent of its environment that each of them belongs to."""
 
     def mean(self, score: str) -> float:
         """Of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
@@ -273,6 +275,7 @@ class Tally:
             episodes.rewards.append(score[0])
             episodes.lengths.append(score[1])
             episodes.metrics.append(score[3])
+            episodes.agents.append(end.row % self._rows_per_env)
             episodes.num_cut += end.truncated and not end.terminated and score[1] >= self._longest
             if end.is_last:
                 over.add(env)

@@ -84,6 +84,7 @@ def evaluate(
             all_episodes.lengths += episodes.lengths
             all_episodes.num_cut += episodes.num_cut
             all_episodes.metrics += episodes.metrics
+            all_episodes.agents += episodes.agents
     return together
 
 

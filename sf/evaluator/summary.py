@@ -37,6 +37,8 @@ class Summary:
     """Episodes that `--max_episode_steps` has cut."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """Numbers of the environment's own by name."""
+    agents: Mapping[int, float] = field(default_factory=dict)
+    """Mean return of each agent, where several share an environment."""
 
 
 class Metric(NamedTuple):
@@ -65,7 +67,18 @@ def summarize(episodes: Episodes) -> Summary:
         float(np.mean(episodes.lengths)),
         episodes.num_cut,
         metrics_of(episodes.metrics),
+        returns_of_agents(episodes),
     )
+
+
+def returns_of_agents(episodes: Episodes) -> dict[int, float]:
+    """Agent to its mean return; empty where an environment has one agent."""
+    agents = np.array(episodes.agents)
+    found = np.unique(agents).tolist()
+    if found in ([], [0]):
+        return {}
+    rewards = np.array(episodes.rewards)
+    return {agent: float(rewards[agents == agent].mean()) for agent in found}
 
 
 def metrics_of(episodes: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
@@ -103,6 +116,8 @@ def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence
     quantiles = ", ".join(
         f"{quantile:.0%} {rounded(x)}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True)
     )
+    means = ", ".join(f"agent {agent} {rounded(mean)}" for agent, mean in summary.agents.items())
+    by_agent = [f"mean of each agent: {means}"] if means else []
     cut = [cut_note(summary.num_cut, longest)] if summary.num_cut else []
     return (
         f"{summary.num_episodes} episodes of {env_id}: reward {rounded(summary.mean)} +- {rounded(summary.std)} "
@@ -114,6 +129,7 @@ def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence
             f"{rounded(one.high)}" + (f" (in {one.num_episodes} episodes)" * (one.num_episodes < summary.num_episodes))
             for name, one in summary.metrics.items()
         ),
+        *by_agent,
         *cut,
     )
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from sf.monitor.by_agent import returns_by_agent, scalars_by_agent
 from sf.shared.records import Episode
 
 REWARD_EPISODES = 100
@@ -16,15 +17,16 @@ REWARD_EPISODES = 100
 class EpisodeWindows:
     """Means over the newest episodes of each policy, from the first episode on."""
 
-    def __init__(self, num_policies: int, stats_avg: int, largest: int = REWARD_EPISODES) -> None:
+    def __init__(self, num_policies: int, stats_avg: int, largest: int = REWARD_EPISODES, num_agents: int = 1) -> None:
         """Keeps nothing yet.
 
         Args:
             num_policies: each has a window.
             stats_avg: episodes behind the averaged curves.
             largest: most episodes that `mean_rewards` is asked for.
+            num_agents: in one environment.
         """
-        self._stats_avg = stats_avg
+        self._stats_avg, self._num_agents = stats_avg, num_agents
         size = max(stats_avg, REWARD_EPISODES, largest)
         self._episodes: list[deque[Episode]] = [deque(maxlen=size) for _ in range(num_policies)]
         self.counts = [0] * num_policies
@@ -53,6 +55,10 @@ class EpisodeWindows:
             if episodes
         }
 
+    def returns_by_agent(self, policy_id: int, num_episodes: int = REWARD_EPISODES) -> dict[int, float]:
+        """Agent to its mean return among the last episodes of a policy; empty for one agent."""
+        return returns_by_agent(list(self._episodes[policy_id])[-num_episodes:], self._num_agents)
+
     def names(self, policy_id: int) -> list[str]:
         """Of the metrics that any of its newest episodes has."""
         return sorted({name for episode in self._episodes[policy_id] for name in episode.metrics})
@@ -67,6 +73,7 @@ class EpisodeWindows:
             | _spread("len/len", [float(episode.length) for episode in episodes])
             | _spread("policy_stats/avg_true_objective", [episode.true_objective for episode in episodes])
             | _metrics(episodes)
+            | scalars_by_agent(episodes, self._num_agents)
         )
 
 

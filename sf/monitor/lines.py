@@ -21,6 +21,7 @@ REFRESHES_PER_LINE = 10
 FPS_WINDOWS = (2, 12, 60)
 """Reports that the three rates of the report line look back: 10, 60 and 300 seconds."""
 THROUGHPUT_REPORTS = 10
+NO_WORDS: Mapping[int, str] = {}
 
 
 def report_line(
@@ -44,9 +45,11 @@ def report_line(
     )
 
 
-def reward_line(rewards: Mapping[int, float]) -> str:
-    """The mean return of each policy that has finished an episode."""
-    return f"Avg episode reward: {[(policy, rounded(reward)) for policy, reward in sorted(rewards.items())]}"
+def reward_line(rewards: Mapping[int, float], by_agent: Mapping[int, str] = NO_WORDS) -> str:
+    """The mean return of each policy that has finished an episode, and words about its agents where there are some."""
+    agents = [f". Policy #{policy} {words}" for policy, words in sorted(by_agent.items()) if words]
+    means = [(policy, rounded(reward)) for policy, reward in sorted(rewards.items())]
+    return f"Avg episode reward: {means}{''.join(agents)}"
 
 
 def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:
@@ -80,6 +83,7 @@ def outcome_line(
     seconds: float,
     why: str,
     has_nothing_left: bool = False,
+    by_agent: Mapping[int, str] = NO_WORDS,
 ) -> str:
     """The last line: what was reached, at what price, and why the run ended.
 
@@ -91,6 +95,7 @@ def outcome_line(
         seconds: of wall time since this start.
         why: such as "stop_at_reward reached".
         has_nothing_left: everything was learned before this start.
+        by_agent: policy to words about the returns of each agent, where several share an environment.
     """
     first_line = why.partition("\n")[0].rstrip(".")
     if has_nothing_left:
@@ -99,6 +104,7 @@ def outcome_line(
     reached = [
         f"a mean return of {rounded(mean)} over {episodes} episode{'s' if episodes > 1 else ''}"
         + (f" with policy {policy}" if several else "")
+        + (f" ({by_agent[policy]})" if by_agent.get(policy) else "")
         for policy, (mean, episodes) in sorted(rewards.items())
     ]
     before = "" if new_frames == frames else f", {new_frames:,} of them since this start,"

@@ -16,6 +16,7 @@ from sf.console import Console, output_may_be_lost, rounded
 from sf.machine.cores import asked_s, usable_cores
 from sf.machine.origin import Origin
 from sf.monitor.beginning import EndlessEpisodes, nothing_learned, progress_of_first_batch
+from sf.monitor.by_agent import in_words
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
@@ -86,7 +87,9 @@ class Monitor:
             self._screen = screen
             self._console.print_with(screen.print_above)
         policies = range(config.run.num_policies)
-        self.episodes = EpisodeWindows(len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes)
+        self.episodes = EpisodeWindows(
+            len(policies), config.run.stats_avg, config.run.stop_at_reward_episodes, num_agents
+        )
         self._fps, self._throughput = FpsWindows(), [Throughput() for _ in policies]
         self._lag_written = [LagCounted() for _ in policies]
         """As of the last point of the curves."""
@@ -272,9 +275,14 @@ class Monitor:
             settled = {policy: self.settled.mean_score(policy, wanted) for policy in means}
             means |= {policy: (mean, wanted) for policy, mean in settled.items() if mean is not None}
         new_frames = sum(policy.new_frames for policy in last.policies)
-        return outcome_line(
-            means, last.frames, new_frames, last.time_s - first.time_s, exit_reason, self._has_nothing_left
-        )
+        seconds, has_nothing_left = last.time_s - first.time_s, self._has_nothing_left
+        by_agent = self._by_agent(wanted)
+        return outcome_line(means, last.frames, new_frames, seconds, exit_reason, has_nothing_left, by_agent)
+
+    def _by_agent(self, num_episodes: int = REWARD_EPISODES) -> dict[int, str]:
+        """Policy to words about its agents; empty words where an environment has one agent."""
+        policies = range(self._config.run.num_policies)
+        return {policy: in_words(self.episodes.returns_by_agent(policy, num_episodes)) for policy in policies}
 
     def close(self) -> None:
         """Gives the terminal back; `finish` does it too."""
@@ -298,7 +306,7 @@ class Monitor:
             if has_learned and not math.isnan(fps[0]):  # before, there are no rates and no lag
                 self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
                 if rewards := self.episodes.mean_rewards():
-                    self._console.line(reward_line(rewards))
+                    self._console.line(reward_line(rewards, self._by_agent()))
         if warning := self._high_lag.warning():
             self._console.line(warning)
         assert self._first is not None

@@ -34,6 +34,12 @@ RUN = (
         "last `stats_avg` episodes that have it; see [metrics](../metrics.md#numbers-of-your-own)",
     ),
     Curve(
+        "agents/*",
+        "return",
+        "`agents/0/reward` and so on: mean return of each agent of an environment with 2 to 16 of them, over its "
+        "episodes among the last `stats_avg` of the policy; `agents/0/env/NAME` for numbers of the environment's own",
+    ),
+    Curve(
         "user/*",
         "",
         "numbers that a [callback](../policy.md#training-from-a-program) has returned: their mean since the previous "

@@ -116,6 +116,7 @@ def learning_figures(groups: Sequence[Group]) -> list[Figure]:
     return [
         *_figures_of(groups, "env/", "Mean of the last episodes."),
         *_figures_of(groups, "user/", "Returned by a callback."),
+        *_figures_of(groups, "agents/", "Mean of the last episodes of the agent."),
         *(
             Figure(tag.replace("/", "-"), title, about, curves(groups, tag, y))
             for tag, (title, about, y) in LEARNING.items()

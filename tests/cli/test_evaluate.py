@@ -101,7 +101,7 @@ class TestCounting:
         tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
         for rows in ([], [0], [], []):
             tally.add(np.ones(1, np.float32), [end(row) for row in rows])
-        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2], metrics=[{}])], False)
+        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2], metrics=[{}], agents=[0])], False)
 
     def test_two_policies_play_two_agents(self) -> None:
         register_env("Two", TwoToys)
