@@ -29,6 +29,8 @@ class Group:
     runs: Sequence[RunFiles]
     index: int
     """That of its colour."""
+    flags: str = ""
+    """Those that differ between the groups, with its values."""
 
     @property
     def env(self) -> str:
@@ -63,13 +65,14 @@ def make_groups(runs: Sequence[RunFiles]) -> list[Group]:
         key = json.dumps([run.policy_id, run.compared or str(run.path)], sort_keys=True)
         members.setdefault(key, []).append(run)
     differing = differences([group[0].compared for group in members.values()])
-    labels: list[str] = []
+    labels, flags = list[str](), list[str]()
     for index, group in enumerate(members.values()):
-        label = _label(group, {name: values[index] for name, values in differing.items()})
+        flags.append(", ".join(f"{name}={shown(values[index])}" for name, values in differing.items()))
+        label = _label(group, flags[-1])
         if group[0].flags.get("num_policies", 1) > 1:
             label += f", policy {group[0].policy_id}"
         labels.append(label if label not in labels else f"{label} ({index + 1})")
-    groups = [Group(label, group, 0) for label, group in zip(labels, members.values(), strict=True)]
+    groups = [Group(label, group, 0, own) for label, group, own in zip(labels, members.values(), flags, strict=True)]
     groups.sort(key=lambda group: (group.env, -(group.score.iqm if group.score else -np.inf)))
     return [replace(group, index=index) for index, group in enumerate(groups)]
 
@@ -115,11 +118,10 @@ def shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _label(group: Sequence[RunFiles], own: Mapping[str, Any]) -> str:
-    """What sets a group apart, or the name that its runs have in common where that is shorter."""
-    text = ", ".join(f"{name}={shown(value)}" for name, value in own.items())
-    if text and len(text) <= LONGEST_LABEL:
-        return text
+def _label(group: Sequence[RunFiles], flags: str) -> str:
+    """The flags that set a group apart, or the name that its runs have in common where that is shorter."""
+    if flags and len(flags) <= LONGEST_LABEL:
+        return flags
     first, last = min(run.name for run in group), max(run.name for run in group)
     name = "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
     if len(group) > 1:

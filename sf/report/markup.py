@@ -11,9 +11,12 @@ def section(title: str, body: str, *classes: str) -> str:
     return f'<section class="{" ".join(classes)}"><h2>{html.escape(title)}</h2>{body}</section>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """A table of texts, or "None." without rows; the columns with numbers are set to the right."""
-    marks = [' class="number"' if column in numbers else "" for column in range(len(head))]
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = (), flags: Collection[int] = ()
+) -> str:
+    """A table of texts, or "None." without rows; columns with numbers are set to the right, those with flags break."""
+    kinds = {column: "number" for column in numbers} | {column: "flags" for column in flags}
+    marks = [f' class="{kinds[column]}"' if column in kinds else "" for column in range(len(head))]
     lines = ["".join(f"<td{m}>{html.escape(text)}</td>" for m, text in zip(marks, row, strict=True)) for row in rows]
     if not lines:
         return "<p>None.</p>"

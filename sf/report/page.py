@@ -18,6 +18,7 @@ from sf.errors import UsageError
 from sf.report.figures import BY_TIME, Figure
 from sf.report.groups import Group
 from sf.report.sections import configuration, faults, reproduction, video
+from sf.report.states import state_bars
 from sf.report.verdict import title_of, verdict
 
 WIDE = "reward", "scores"
@@ -28,8 +29,14 @@ REASONS = {
 }
 
 
-def make_page(groups: Sequence[Group], figures: Sequence[Figure], now: datetime) -> str:
+def make_page(groups: Sequence[Group], figures: Sequence[Figure], now: datetime, renewed_s: int | None = None) -> str:
     """The HTML.
+
+    Args:
+        groups: of the runs.
+        figures: plots.
+        now: when the runs were read.
+        renewed_s: seconds after which a browser loads the page again; None if it stays as it is.
 
     Raises:
         UsageError: plotly is not installed.
@@ -41,11 +48,12 @@ def make_page(groups: Sequence[Group], figures: Sequence[Figure], now: datetime)
     told = f'<section class="wide soft">Not shown are {missing}.</section>' if missing else ""
     cards = [*plots, told, f'<div class="stack">{faults(runs)}{video(runs)}</div>']
     cards += [configuration(groups), reproduction(runs)]
-    title = html.escape(title_of(groups))
+    title, top = html.escape(title_of(groups)), state_bars(runs, now) + verdict(groups)
     data = json.dumps({figure.name: figure.plot for figure in figures}, separators=(",", ":"))
     return Template((files("sf.report") / "page.html").read_text(encoding="utf-8")).substitute(
         title=title,
-        body=f'<h1>{title}</h1>\n{verdict(groups)}\n<div class="grid">\n{"".join(cards)}\n</div>',
+        renewal="" if renewed_s is None else f'<meta http-equiv="refresh" content="{renewed_s}">\n',
+        body=f'<h1>{title}</h1>\n{top}\n<div class="grid">\n{"".join(cards)}\n</div>',
         footer=f"Made by sf {__version__} on {now:%Y-%m-%d %H:%M}. Long curves are thinned to means of neighbours.",
         plots=data.replace("<", "\\u003c"),
         plotly=_library(),

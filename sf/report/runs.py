@@ -20,6 +20,7 @@ from sf.storage.compared import NOT_COMPARED, OUTPUT_FLAGS, PATIENCE_FLAGS
 from sf.storage.experiment import MARKER, hint_at, listed
 from sf.storage.given import read_given
 from sf.storage.objects import json_object
+from sf.storage.runs import State, state_of
 
 METRICS, REWARD = "metrics.jsonl", "reward/reward"
 SET_ASIDE = ".before-"
@@ -56,6 +57,7 @@ class RunFiles:
     """By the sweep that it is part of."""
     chosen: frozenset[str] = frozenset()
     """Flags that the run has filled in."""
+    state: State = "ended"
 
     @property
     def name(self) -> str:
@@ -145,7 +147,9 @@ class RunFiles:
         """Why the run ended."""
         if self.was_pruned:
             return PRUNED
-        return str((self.summary or {}).get("exit_reason", "not ended, or killed"))
+        if self.summary is None:
+            return "goes on" if self.state == "running" else "killed"
+        return str(self.summary.get("exit_reason", "unknown"))
 
     @property
     def faults(self) -> dict[str, float]:
@@ -234,8 +238,8 @@ def read_run(path: Path) -> list[RunFiles]:
     num_damaged, config, summary = len(lines) - len(points), json_object(path / "config.json"), path / "summary.json"
     roles = {role: fields for role, fields in config.items() if isinstance(fields, dict)}
     found = checked(json_object(summary)) if summary.is_file() else None
-    chosen = read_given(path).chosen
-    shared = num_damaged, roles, found, list(_starts(path)), was_pruned(path.resolve()), chosen
+    chosen, state = read_given(path).chosen, state_of(path, True, found or {})
+    shared = num_damaged, roles, found, list(_starts(path)), was_pruned(path.resolve()), chosen, state
     policies = sorted({point["policy_id"] for point in points})
     own = {policy: [point for point in points if point["policy_id"] == policy] for policy in policies}
     return [RunFiles(path.resolve(), policy, own[policy], *shared) for policy in policies]

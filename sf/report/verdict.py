@@ -25,11 +25,16 @@ def verdict(groups: Sequence[Group]) -> str:
         return _tiles(groups[0])
     sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in _sentences(groups))
     one_env = len({group.env for group in groups}) == 1
-    rows = [(group.label if one_env else f"{group.label} ({group.env})", *_row(group)) for group in groups]
+    rows = [[group.label if one_env else f"{group.label} ({group.env})", *_row(group)] for group in groups]
+    head, flags = list(COLUMNS), tuple[int, ...]()
+    if any(group.flags and group.flags not in group.label for group in groups):  # the labels do not say them
+        flags = (len(head),)
+        head.append("Flags that differ")
+        rows = [[*row, group.flags] for row, group in zip(rows, groups, strict=True)]
     about = "Scores are interquartile means over the runs of a group, frames and times their means."
     if len(groups) > MOST_GROUPS:
         about += f" Curves show the best {MOST_GROUPS} groups."
-    body = f'<p class="soft">{about}</p>{table(COLUMNS, rows, range(1, 7))}'
+    body = f'<p class="soft">{about}</p>{table(head, rows, range(1, 7), flags)}'
     return f"{sentences}{section('Scores', body, 'first')}"
 
 

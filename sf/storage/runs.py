@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,19 +99,26 @@ def _read(path: Path) -> Run:
         env=str(env),
         frames=_number(summary.get("frames")) or _number(point.get("frames")) or 0,
         score=_number(policies[0].get("reward")) or _number(point.get("reward/reward")),
-        state=_state(path, bool(config or point or any(path.glob("checkpoint*"))), summary),
+        state=state_of(path, bool(config or point or any(path.glob("checkpoint*"))), summary),
         num_bytes=num_bytes,
         changed_s=changed_s,
     )
 
 
-def _state(path: Path, has_begun: bool, summary: dict[str, Any]) -> State:
+def state_of(path: Path, has_begun: bool, summary: Mapping[str, Any]) -> State:
+    """How a run stands.
+
+    Args:
+        path: its directory.
+        has_begun: whether it has left anything.
+        summary: contents of its summary.json; empty without one.
+    """
     with suppress(ExperimentError), _locked(path) as is_ours:  # another user's cannot be opened
         if not is_ours:
             return "running"
     if not summary:
         return "killed" if has_begun else "empty"
-    code = summary.get("exit_code")
+    code = summary.get("exit_code", ExitCode.FINISHED)  # that of an early version has none
     return "ended" if code == ExitCode.FINISHED else "stopped" if code in STOPPED else "failed"
 
 

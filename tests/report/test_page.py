@@ -157,7 +157,7 @@ def test_faults_of_a_run_with_two_policies_are_told_once(tmp_path: Path) -> None
 def test_run_that_has_not_ended_says_what_is_missing(tmp_path: Path) -> None:
     text = read(write_run(tmp_path / "run", ended=False)).text
     assert "Not shown are where the time went: this comes with the end of a run." in text
-    assert "End not ended, or killed" in text
+    assert "End killed" in text
 
 
 def test_run_without_any_reward_or_step_has_a_page(tmp_path: Path) -> None:

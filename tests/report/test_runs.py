@@ -109,7 +109,7 @@ def test_run_that_goes_on_is_read_from_its_curves(tmp_path: Path) -> None:
     ]
     (run,) = read_run(write_run(tmp_path / "run", points, ended=False))
     assert (run.score, run.frames, run.wall_time_s, run.fps) == (4.0, 2000, 9.0, 1000.0)
-    assert run.end == "not ended, or killed"
+    assert run.end == "killed"
     assert run.faults == {"restarts": 2.0}
     assert run.total("lag/histogram").tolist() == [2, 4, 6, 8]
 

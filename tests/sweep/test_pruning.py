@@ -185,7 +185,7 @@ def test_pruned_trials_are_ended_marked_and_not_run_again(tmp_path: Path, monkey
     with (record.path / "results.csv").open() as file:
         assert sum(row["state"] == "pruned" for row in csv.DictReader(file)) == 2
     assert [read_run(record.path / f"trial003-seed{seed}")[0].end for seed in (1, 2)] == [
-        "not ended, or killed",
+        "killed",
         "pruned by its sweep",
     ]
     record.close()
