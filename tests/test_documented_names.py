@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from sf.cli.arguments import _flags, _problems
+from sf.cli.arguments import _problems, flags_of
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.export import ExportConfig
@@ -59,7 +59,7 @@ def problem(flag: str) -> str:
     words = shlex.split(re.sub("=(N|x|NAME)$", "", flag))
     told = []
     for config in COMMANDS:
-        flags = dict(_flags(config))
+        flags = dict(flags_of(config))
         told.append("; ".join(_problems(flags, rewritten(flags, words))))
     found = "" in told or any(" needs a value: " in one for one in told)  # the second of a flag without a value
     return "" if found else told[0]

@@ -7,6 +7,7 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import sf
 from sf.cli.reference import pages
 from sf.errors import ExitCode
 from sf.monitor import tags
@@ -60,6 +61,17 @@ def test_curves_of_runs_are_those_of_the_page(tmp_path: Path) -> None:
     seen |= written_by(
         tmp_path / "own", "--env=tests.envs.test_metrics:Keys-v0", "--serial_mode=True", "--train_for_env_steps=2000"
     )
+    duel = "--env=tests.environments.duel:duel", "--serial_mode=True", "--train_for_env_steps=2000"
+    seen |= written_by(tmp_path / "duel", *duel)
+    result = sf.train(
+        "CartPole-v1",
+        train_dir=str(tmp_path),
+        serial_mode=True,
+        num_envs_per_worker=4,
+        train_for_env_steps=2000,
+        on_iteration=lambda iteration: {"own": iteration.frames},
+    )
+    seen |= result.metrics.keys()
     for tag in seen:
         assert any(fnmatchcase(tag, pattern) for pattern in documented()), f"{tag} is not documented"
     for pattern in documented():

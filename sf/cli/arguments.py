@@ -65,8 +65,8 @@ def parse(
         sys.exit(ExitCode.FINISHED)
     topic, others = _topic_and_others(arguments, usual)
     wants_help = len(others) < len(arguments)
-    others = rewritten(dict(_flags(cls)), others, runs)
-    problems = list(_problems(dict(_flags(cls)), others))
+    others = rewritten(dict(flags_of(cls)), others, runs)
+    problems = list(_problems(dict(flags_of(cls)), others))
     examples = (required,) if isinstance(required, str) else required
     names = [example.partition("=")[0] for example in examples]
     if required and not (problems or wants_help or any(argument.partition("=")[0] in names for argument in others)):
@@ -111,11 +111,11 @@ def _topic_and_others(arguments: Sequence[str], usual: Sequence[str]) -> tuple[s
     return (topic if usual and topic != "all" else None), others
 
 
-def _flags(cls: type[DataclassInstance]) -> Iterator[tuple[str, Any]]:
+def flags_of(cls: type[DataclassInstance]) -> Iterator[tuple[str, Any]]:
     """Name and type of every flag."""
     for name, hint in typed_fields(cls).items():
         if is_dataclass(hint):
-            yield from _flags(hint)  # type: ignore[arg-type]  # is_dataclass does not tell classes from instances
+            yield from flags_of(hint)  # type: ignore[arg-type]  # is_dataclass does not tell classes from instances
         else:
             yield name, hint
 

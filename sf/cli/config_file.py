@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sf.cli.arguments import _flags as flags_of
+from sf.cli.arguments import flags_of
 from sf.cli.habits import foreign, rewritten
 from sf.config import Config
 from sf.config.as_flags import as_flags

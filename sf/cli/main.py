@@ -21,6 +21,7 @@ COMMANDS = {
     "track": ("sf.cli.track", "send the curves of a run to a tracker"),
     "hub": ("sf.cli.hub", "publish a run, and take over a published one"),
     "bench": ("sf.cli.bench", "measure this machine"),
+    "completion": ("sf.cli.completion", "completion for bash and zsh"),
 }
 
 
@@ -41,7 +42,7 @@ def _tell(words: Sequence[str]) -> int:
 
         print(f"sf {importlib.metadata.version('sf-rl')}")
         return ExitCode.FINISHED
-    lines = [f"  sf {name:<8}{what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  sf {name:<11}{what}" for name, (_, what) in COMMANDS.items()]
     usage = "\n".join(["usage: sf COMMAND [--flag=value ...]", "", *lines, "", "Flags: sf COMMAND --help"])
     if words and words[0] not in ("-h", "--help"):
         raise UsageError(f"There is no command {words[0]!r}.\n{usage}")

@@ -68,31 +68,22 @@ def flags_page() -> str:
 
 def commands_page() -> str:
     """The flags of all other commands."""
-    from sf.cli import bench, enjoy, evaluate, export, hub, plan, report, runs, sweep, track
-    from sf.config.plan import PlanConfig
+    from sf.cli import bench
+    from sf.cli.all_commands import commands
 
-    commands: tuple[tuple[str, str, type[DataclassInstance]], ...] = (
-        ("sf-eval", evaluate.DESCRIPTION, evaluate.EvaluationConfig),
-        ("sf-enjoy", enjoy.DESCRIPTION, enjoy.EnjoyConfig),
-        ("sf-export", export.DESCRIPTION, export.ExportConfig),
-        ("sf-report RUN [RUN...]", report.DESCRIPTION, report.ReportConfig),
-        ("sf ls [RUN...]", runs.DESCRIPTION, runs.RunsConfig),
-        ("sf-track", track.DESCRIPTION, track.TrackConfig),
-        ("sf-hub push", hub.COMMANDS["push"], hub.PushConfig),
-        ("sf-hub pull", hub.COMMANDS["pull"], hub.PullConfig),
-        ("sf-plan FILE", plan.DESCRIPTION, PlanConfig),
-        ("sf-sweep FILE", sweep.DESCRIPTION, sweep.SweepConfig),
-    )
     parts = [
         "# Flags of the other commands",
         "Every command shows its flags with `--help`. `sf eval` is `sf-eval`, and so for each of them; `sf` lists "
         "them. The name or the directory of a run needs no flag: `sf-eval cartpole`.",
     ]
-    for name, description, config in commands:
-        what, _, example = description.partition(" Example: ")
-        parts += [f"## {name}", what, f"    {example}", str(config.__doc__), flag_table(config)]
+    for command in commands():
+        what, _, example = command.description.partition(" Example: ")
+        about = str(command.config.__doc__)
+        parts += [f"## {command.usage}", what, f"    {example}", about, flag_table(command.config)]
     rows = [(f"`sf-bench {name}`", text) for name, text in bench.COMMANDS.items()]
     parts += ["## sf-bench", "Each takes the [flags of `sf-train`](flags.md).", table(("Command", "Effect"), rows)]
+    what = "Prints a script with which the shell completes commands, flags, their values, environments and runs; see"
+    parts += ["## sf completion bash|zsh", f"{what} [configuration](../configuration.md#completion)."]
     return _joined(parts)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sf.cli import train
-from sf.cli.arguments import _flags, parse
+from sf.cli.arguments import flags_of, parse
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.habits import OURS, foreign
@@ -57,7 +57,7 @@ def test_habits_that_are_taken(words: list[str], role: str, name: str, value: An
 
 @pytest.mark.parametrize("name", OURS)
 def test_flags_of_others_are_answered_with_ours(name: str) -> None:
-    flags = dict(_flags(Config))
+    flags = dict(flags_of(Config))
     assert name not in flags
     assert OURS[name] in {"", *flags}
     with pytest.raises(UsageError, match=r"is called|nothing of the kind") as refused:
@@ -201,7 +201,7 @@ def test_the_help_is_short_and_says_where_the_rest_is(capsys: pytest.CaptureFixt
     assert "--ppo_clip_ratio=0.2" in learner
     assert "--ppo_clip_ratio" not in short
     assert "--dashboard" not in learner
-    assert all(f"--{name}" in everything for name in dict(_flags(Config)))
+    assert all(f"--{name}" in everything for name in dict(flags_of(Config)))
     assert "--seed=None" in short
     preset = shown(capsys, "--help", "--preset=classic")
     assert "--train_for_env_steps=500000" in preset
