@@ -30,6 +30,7 @@ from sf.processes.disposable import in_disposable_child
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.processes.telling import told_if_slow
+from sf.run.earlier import with_earlier_network
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
@@ -99,7 +100,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         console.plain(f"Accelerators: {', '.join(_found_accelerators())}.")
     starts: int | None = None
     if rank.is_first:
-        resolved = decide(config, look, rank.share_of(usable_cores()))
+        resolved = decide(with_earlier_network(config), look, rank.share_of(usable_cores()))
         rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)

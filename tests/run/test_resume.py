@@ -97,6 +97,19 @@ def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_pa
     assert parts == told(tmp_path / "whole", (512, False))
 
 
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_resumed_run_has_as_many_networks_as_it_began_with(tmp_path: Path, shares: bool) -> None:
+    """Whatever the default is now."""
+    flags = "--env=Pendulum-v1", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
+    first = run(tmp_path, *flags, "--train_for_env_steps=300", f"--actor_critic_share_weights={shares}")
+    assert first.code == 0, first.err
+    again = run(tmp_path, *flags, "--train_for_env_steps=600")
+    assert again.code == 0, again.err
+    assert "Resumed from" in again.out
+    config = json.loads((tmp_path / "train_dir/default_experiment/config.json").read_text())
+    assert config["model"]["actor_critic_share_weights"] is shares
+
+
 def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
     flags = "--env=tests.environments.toys:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000").code == 0
