@@ -13,7 +13,7 @@ from sf.errors import UsageError
 
 if TYPE_CHECKING:
     from sf.evaluator.candidates import Candidate
-    from sf.evaluator.summary import Summary
+    from sf.evaluator.summary import ReturnSummary
     from sf.policy import Policy
 
 
@@ -29,7 +29,7 @@ def evaluate(
     env_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     num_workers: int | None = None,
-) -> Summary:
+) -> ReturnSummary:
     """Play whole episodes with a policy; returns the numbers of ``sf-eval`` with the same arguments.
 
     From 512 episodes on, processes are started that import the main script again. A script that plays so many calls

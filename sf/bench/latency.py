@@ -43,7 +43,7 @@ class Percentiles(NamedTuple):
         return Percentiles(p50, p90, p99, p100, len(durations_ns))
 
 
-class Stopwatch:
+class StepStopwatch:
     """Times a run that it is attached to."""
 
     def attach(self, shared: Shared, specs: list[RoleSpec]) -> list[RoleSpec]:

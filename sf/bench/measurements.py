@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import replace
 from typing import Any
 
-from sf.bench.latency import Stopwatch, percentile_lines
+from sf.bench.latency import StepStopwatch, percentile_lines
 from sf.bench.roofline import Block, cores_of, cost_lines, costs, measure
 from sf.bench.usage import Meter, shares_of, usage_lines
 from sf.bench.verdict import Mode, verdict
@@ -57,7 +57,7 @@ def latency(config: Config) -> list[str]:
     """How long requests and new weights take."""
     if config.run.serial_mode:
         raise UsageError("sf-bench latency measures between processes. Leave out --serial_mode=True, which has one.")
-    stopwatch = Stopwatch()
+    stopwatch = StepStopwatch()
     window = Window(stopwatch, config.run)
     _run(prepare(config), window)
     first, _ = window.ends()

@@ -22,7 +22,7 @@ import numpy as np
 from sf.config import Config
 from sf.envs import EnvSource
 from sf.envs.stepping import EnvBatch
-from sf.inference.actors import Actor, Answers
+from sf.inference.actors import ActingCopy, Answers
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
@@ -158,7 +158,7 @@ def one_of_each(specs: Sequence[RoleSpec]) -> tuple[Learner, RolloutWorker, Infe
 class Player:
     """Plays in the first slot, again and again."""
 
-    def __init__(self, envs: EnvBatch, actor: Actor, slots: Slots):
+    def __init__(self, envs: EnvBatch, actor: ActingCopy, slots: Slots):
         self.envs, self.slots, self.slot = envs, slots, slots.topology.slots_of_group(0)[0]
         self.actor = actor
         self.rows, self.batch_rows = slots.topology.rows, inference_batch(slots.topology)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sf.envs import EnvSource
     from sf.evaluator.candidates import Candidate, LoadedPolicies
     from sf.evaluator.playing import Episodes
-    from sf.evaluator.summary import Summary
+    from sf.evaluator.summary import ReturnSummary
 
 DESCRIPTION = "Play episodes with saved policies. Example: sf-eval --experiment=cartpole --num_episodes=1000"
 
@@ -95,7 +95,7 @@ def _evaluate(arguments: Sequence[str]) -> int:
     return ExitCode.FINISHED
 
 
-def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[Player]:
+def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[PlayedPolicy]:
     """All candidates, loaded."""
     import torch
 
@@ -113,7 +113,7 @@ def _ready(config: EvaluationConfig, directories: Sequence[Path]) -> list[Player
 
 
 @dataclass(frozen=True)
-class Player:
+class PlayedPolicy:
     """A candidate and where it plays."""
 
     candidate: Candidate
@@ -121,16 +121,18 @@ class Player:
     source: EnvSource
 
 
-def _prepare(config: EvaluationConfig, candidate: Candidate) -> Player:
+def _prepare(config: EvaluationConfig, candidate: Candidate) -> PlayedPolicy:
     from sf.evaluator.candidates import load_candidate
     from sf.evaluator.playing import LONGEST_EPISODE
 
     loaded = load_candidate(candidate)
     limit = config.max_episode_steps
-    return Player(candidate, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE))
+    return PlayedPolicy(
+        candidate, loaded, environment(config.env, config.env_kwargs, loaded.run, limit, LONGEST_EPISODE)
+    )
 
 
-def _play(config: EvaluationConfig, player: Player) -> list[Episodes]:
+def _play(config: EvaluationConfig, player: PlayedPolicy) -> list[Episodes]:
     """All episodes of one candidate, reported as soon as they are over."""
     from sf.evaluator.shares import default_num_workers, evaluate
     from sf.evaluator.summary import lines
@@ -152,7 +154,7 @@ def _tell_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _summary(episodes: Episodes) -> Summary:
+def _summary(episodes: Episodes) -> ReturnSummary:
     from sf.evaluator.summary import summarize
 
     return summarize(episodes)
@@ -182,7 +184,7 @@ def _write_csv(path: Path, played: Sequence[tuple[str, Sequence[Episodes]]]) -> 
                     writer.writerow((name, policy_id, index, reward, length, *own))
 
 
-def as_json(summaries: Sequence[tuple[str, Summary]]) -> str:
+def as_json(summaries: Sequence[tuple[str, ReturnSummary]]) -> str:
     """The numbers of each policy; what is not finite is null, which JSON has no number for."""
     policies = {name: _finite(asdict(summary)) for name, summary in summaries}
     return json.dumps({"policies": policies}, indent=2)

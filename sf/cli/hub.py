@@ -120,7 +120,7 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
     from sf.evaluator.playing import LONGEST_EPISODE
     from sf.hub import scoring
     from sf.hub.card import card
-    from sf.hub.folder import CARD, Scores, read_run, write_folder
+    from sf.hub.folder import CARD, PublishedScores, read_run, write_folder
 
     trust(config.encoder)
     torch.set_num_threads(1)
@@ -135,7 +135,7 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
         summaries = scoring.read_scores(Path(config.scores), len(loaded.policies))
     named = {"env": config.env, "encoder": config.encoder}
     trusted = {name: value for name, value in named.items() if value is not None}
-    scores = Scores(config.checkpoint, source.env_id, trusted, played, summaries)
+    scores = PublishedScores(config.checkpoint, source.env_id, trusted, played, summaries)
     write_folder(folder, run, list(candidate.paths), scores)
     if no_film := scoring.film(loaded, source, config.seed, folder):
         print(f"Without a film: {no_film}")

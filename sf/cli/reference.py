@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from sf.errors import SfError
-    from sf.monitor.tags import Curve
+    from sf.monitor.tags import TagRow
 
 GENERATED = "<!-- Written by `make docs` from the code; changes belong there. -->"
 TRAINING = """
@@ -159,7 +159,7 @@ def values_in_words(hint: Any) -> str:
     return in_words(plain) if allowed is None else f"{in_words(plain)}, {allowed}"
 
 
-def curve_table(curves: Iterable[Curve], prefix: str = "") -> str:
+def curve_table(curves: Iterable[TagRow], prefix: str = "") -> str:
     """One row for each meaning."""
     rows = [
         (", ".join(f"`{prefix}{tag}`" for tag in curve.tags.split()), curve.unit, curve.meaning) for curve in curves

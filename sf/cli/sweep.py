@@ -19,7 +19,7 @@ from sf.errors import ExitCode, ExperimentError, UsageError
 if TYPE_CHECKING:
     from sf.config import Config
     from sf.sweep.description import Description
-    from sf.sweep.record import Record
+    from sf.sweep.record import SweepRecord
 
 DESCRIPTION = "Train with many combinations of flags. Example: sf-sweep examples/sweep.toml --search=random"
 
@@ -56,9 +56,9 @@ def _sweep(arguments: Sequence[str]) -> int:
     flags = ["--show=True" if argument == "--show" else argument for argument in others]
     config = parse(SweepConfig, flags, f"sf-sweep {file}", DESCRIPTION, ())
     description = read_description(Path(file), checked)
-    from sf.sweep.record import Record
+    from sf.sweep.record import SweepRecord
 
-    record = Record(description, read_only=config.show)
+    record = SweepRecord(description, read_only=config.show)
     try:
         code = ExitCode.FINISHED if config.show else _conduct(config, description, record, file)
     finally:
@@ -82,7 +82,7 @@ def checked(flags: Mapping[str, Any]) -> Config:
     return config
 
 
-def _conduct(config: SweepConfig, description: Description, record: Record, file: str) -> int:
+def _conduct(config: SweepConfig, description: Description, record: SweepRecord, file: str) -> int:
     """Runs what is left of the sweep; returns 0, or the exit code of a sweep that shows nothing."""
     from sf.processes.signals import noted_signals
     from sf.sweep.backends import local, slurm
@@ -120,7 +120,7 @@ def _stopped(config: SweepConfig, file: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _show(description: Description, record: Record) -> int:
+def _show(description: Description, record: SweepRecord) -> int:
     """The table, the picture and the best command line.
 
     Raises:

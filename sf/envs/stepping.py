@@ -110,7 +110,7 @@ def make_env_batch(
         EnvError: an environment cannot be made or has other spaces than `info`.
         Stopped: the run ends.
     """
-    kind = SingleAgentBatch if info.num_agents == 1 else MultiAgentBatch
+    kind = SingleAgentBatch if info.num_agents == 1 else AgentsBatch
     return kind(source, info, seeds, final_observations, has_final_observation, action_bounds, host or Host())
 
 
@@ -348,7 +348,7 @@ class SingleAgentBatch(_Batch):
             self.metrics.add(index, info.get(METRICS))
 
 
-class MultiAgentBatch(_Batch):
+class AgentsBatch(_Batch):
     """Environments with several agents; agent a of environment i is row i * num_agents + a.
 
     The episode of an environment is over when all of its agents have ended. Values for an agent that has ended before

@@ -29,9 +29,9 @@ class SoFar:
         """[workers, counts of the process, then count and sum of the returns of each policy]."""
         return self._arena["so_far"]
 
-    def writer(self, worker: int) -> Writer:
+    def writer(self, worker: int) -> RowWriter:
         """Of one process."""
-        return Writer(self._rows[worker])
+        return RowWriter(self._rows[worker])
 
     def told(self, env_id: str, wanted: int, seconds: float) -> str:
         """A sentence for the user.
@@ -54,7 +54,7 @@ class SoFar:
         )
 
 
-class Writer:
+class RowWriter:
     """Keeps the row of one process."""
 
     def __init__(self, row: Array) -> None:

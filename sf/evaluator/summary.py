@@ -19,7 +19,7 @@ RESAMPLES_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
-class Summary:
+class ReturnSummary:
     """Of returns, and the mean length."""
 
     num_episodes: int
@@ -51,11 +51,11 @@ class Metric(NamedTuple):
     num_episodes: int
 
 
-def summarize(episodes: Episodes) -> Summary:
+def summarize(episodes: Episodes) -> ReturnSummary:
     """Needs at least one episode."""
     rewards = np.array(episodes.rewards)
     low, high = bootstrap_interval(rewards)
-    return Summary(
+    return ReturnSummary(
         len(rewards),
         float(rewards.mean()),
         float(rewards.std()),
@@ -111,7 +111,7 @@ def cut_note(num_cut: int, longest: int | None) -> str:
     return f"{episodes} cut after {longest:,} steps (--max_episode_steps)"
 
 
-def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence[str]:
+def lines(summary: ReturnSummary, env_id: str, longest: int | None = None) -> Sequence[str]:
     """The lines of the command on one policy; episodes were cut at `longest` steps."""
     quantiles = ", ".join(
         f"{quantile:.0%} {rounded(x)}" for quantile, x in zip(QUANTILES, summary.quantiles, strict=True)
@@ -134,7 +134,7 @@ def lines(summary: Summary, env_id: str, longest: int | None = None) -> Sequence
     )
 
 
-def table(rows: Sequence[tuple[str, Summary]]) -> str:
+def table(rows: Sequence[tuple[str, ReturnSummary]]) -> str:
     """Several policies side by side, the best one first."""
     head = ("policy", "mean", "low", "high", "std", "min", "median", "max", "length")
     cells: list[tuple[str, ...]] = [head]

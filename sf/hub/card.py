@@ -8,14 +8,14 @@ import shlex
 from sf import __version__
 from sf.config.as_flags import as_flags
 from sf.console import rounded
-from sf.evaluator.summary import CONFIDENCE, Summary
-from sf.hub.folder import FILM, Scores
+from sf.evaluator.summary import CONFIDENCE, ReturnSummary
+from sf.hub.folder import FILM, PublishedScores
 from sf.monitor.run_summary import versions
 from sf.report.reproduction import command
 from sf.report.runs import RunFiles
 
 
-def card(run: RunFiles, scores: Scores, repo: str, no_film: str = "") -> str:
+def card(run: RunFiles, scores: PublishedScores, repo: str, no_film: str = "") -> str:
     """The text of README.md.
 
     Args:
@@ -38,7 +38,7 @@ def card(run: RunFiles, scores: Scores, repo: str, no_film: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _metadata(run: RunFiles, scores: Scores) -> str:
+def _metadata(run: RunFiles, scores: PublishedScores) -> str:
     """YAML for the Hub; texts are written as JSON, which is YAML as well."""
     algorithm = str(run.flags["algorithm"])
     tags = [scores.env, "reinforcement-learning", "deep-reinforcement-learning", "sf", algorithm]
@@ -67,7 +67,7 @@ def _text(text: str) -> str:
     return json.dumps(text)
 
 
-def _playing(scores: Scores, repo: str) -> str:
+def _playing(scores: PublishedScores, repo: str) -> str:
     name = repo.partition("/")[2]
     flags: dict[str, object] = {"experiment": name}
     flags |= {"checkpoint": scores.which} if scores.which != "latest" else {}
@@ -90,14 +90,14 @@ def _line(program: str, flags: dict[str, object]) -> str:
     return f"{program} {shlex.join(word for name, value in flags.items() for word in as_flags(name, value))}"
 
 
-def _table(scores: Scores) -> str:
+def _table(scores: PublishedScores) -> str:
     head = ("policy", "mean", f"{CONFIDENCE:.0%} interval", "std", "min", "median", "max", "length", "episodes")
     rows = [head, ("---",) * len(head)]
     rows += [_row(policy_id, summary) for policy_id, summary in enumerate(scores.policies)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _row(policy_id: int, one: Summary) -> tuple[str, ...]:
+def _row(policy_id: int, one: ReturnSummary) -> tuple[str, ...]:
     numbers = (one.std, one.minimum, one.quantiles[2], one.maximum, one.mean_length)
     interval = f"{rounded(one.low, 2)} to {rounded(one.high, 2)}"
     rest = (*(rounded(number, 2) for number in numbers), str(one.num_episodes))

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from sf import __version__
 from sf.config import Config, check
 from sf.errors import CheckpointError, ConfigError, ExperimentError
-from sf.evaluator.summary import Summary
+from sf.evaluator.summary import ReturnSummary
 from sf.report.runs import RunFiles
 from sf.report.summary import checked
 from sf.storage import checkpoint, sealed
@@ -45,7 +45,7 @@ MOST_STARTS = 10_000
 
 
 @dataclass(frozen=True)
-class Scores:
+class PublishedScores:
     """The scores of a published run and how they were found."""
 
     which: Literal["latest", "best"]
@@ -55,7 +55,7 @@ class Scores:
     """Flags that name modules of the environment and of the encoder; no file gets to import them."""
     played: dict[str, int]
     """Flags of `sf-eval` that repeat the evaluation; nothing for scores from a file."""
-    policies: list[Summary]
+    policies: list[ReturnSummary]
 
 
 def read_run(directory: Path) -> RunFiles:
@@ -77,7 +77,7 @@ def read_run(directory: Path) -> RunFiles:
     return RunFiles(directory.resolve(), 0, (), 0, config.to_json(), end, ())
 
 
-def write_folder(folder: Path, run: RunFiles, checkpoints: Sequence[Path], scores: Scores) -> None:
+def write_folder(folder: Path, run: RunFiles, checkpoints: Sequence[Path], scores: PublishedScores) -> None:
     """Writes all but the card and the film into an empty folder, without the names of directories of this machine.
 
     Args:

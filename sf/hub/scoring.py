@@ -12,7 +12,7 @@ from sf.errors import SfError, UsageError
 from sf.evaluator.candidates import Candidate, LoadedPolicies
 from sf.evaluator.playing import Episodes
 from sf.evaluator.shares import default_num_workers, evaluate
-from sf.evaluator.summary import Summary, summarize
+from sf.evaluator.summary import ReturnSummary, summarize
 from sf.evaluator.watching import watch
 from sf.hub.folder import FILM
 
@@ -22,7 +22,7 @@ LONGEST_FILM = 1000
 
 def play(
     candidate: Candidate, loaded: LoadedPolicies, source: EnvSource, num_episodes: int, seed: int
-) -> tuple[list[Summary], dict[str, int]]:
+) -> tuple[list[ReturnSummary], dict[str, int]]:
     """The scores of each policy, and the flags with which `sf-eval` finds the same ones.
 
     Raises:
@@ -35,7 +35,7 @@ def play(
     return [summarize(episodes) for episodes in played], flags
 
 
-def read_scores(path: Path, num_policies: int) -> list[Summary]:
+def read_scores(path: Path, num_policies: int) -> list[ReturnSummary]:
     """The scores of each policy in a file of ``sf-eval --csv``.
 
     Raises:

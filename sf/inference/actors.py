@@ -36,7 +36,7 @@ class Answers(NamedTuple):
     """[B, S], or `NO_MEMORY`."""
 
 
-class Actor(Protocol):
+class ActingCopy(Protocol):
     """A copy of the policy."""
 
     def expect_weights(self, weights: PublishedWeights) -> None:
@@ -86,11 +86,11 @@ class SmallActor:
         """Nothing to prepare."""
 
     def take_weights(self, weights: Array) -> None:
-        """See `Actor`."""
+        """See `ActingCopy`."""
         self._weights[:] = weights
 
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
-        """See `Actor`."""
+        """See `ActingCopy`."""
         (parts,) = observations.values()
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         noise = self._noise if stream is None else self._noise_of(stream)
@@ -101,11 +101,11 @@ class SmallActor:
         """Nothing is taken on an accelerator."""
 
     def state(self) -> dict[str, Any]:
-        """See `Actor`; streams of their own are for runs with several processes, which do not go on bit for bit."""
+        """See `ActingCopy`; streams of their own are for runs of several processes, which go on with other numbers."""
         return {"random": self.random.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See `Actor`."""
+        """See `ActingCopy`."""
         self.random.bit_generator.state = state["random"]
 
     def _noise_of(self, stream: int) -> Callable[[int], Array]:

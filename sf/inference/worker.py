@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.config import Config
-from sf.inference.actors import Actor, Answers, SmallActor
+from sf.inference.actors import ActingCopy, Answers, SmallActor
 from sf.inference.bells import InferenceBells
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
@@ -75,7 +75,7 @@ class InferenceWorker:
         self.topology, self.bells = topology, bells
         place = policy_id * topology.inference_per_policy + index
         entropy = [context.sampling_seed, policy_id, index, incarnation]
-        self.actor: Actor
+        self.actor: ActingCopy
         if topology.workers_act:
             self.actor = SmallActor(info, config.model, entropy)
         else:

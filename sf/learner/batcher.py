@@ -20,7 +20,7 @@ from torch import Tensor
 from sf.learner.batch import Batch
 from sf.nets.device import CPU
 from sf.shared.arena import Array
-from sf.shared.fields import StoredField, Training
+from sf.shared.fields import StoredField, TrainingUse
 from sf.shared.slots import Slots
 
 
@@ -72,13 +72,13 @@ class Batcher:
         """Room for one dataset of the fields with steps."""
         self._by_trajectory: dict[str, Tensor] = {}
         """Room for one dataset of the other fields."""
-        self._on_host = {name for name, field in slots.fields.items() if field.training is Training.ON_HOST}
+        self._on_host = {name for name, field in slots.fields.items() if field.training is TrainingUse.ON_HOST}
         # Sources and destinations of `_gather`, by the axes of the field.
         self._of_steps: list[tuple[Array, Array]] = []
         self._of_steps_to_device: list[tuple[Array, Tensor]] = []
         self._of_trajectories: list[tuple[Array, Array]] = []
         for name, field in slots.fields.items():
-            if field.training is not Training.UNUSED:
+            if field.training is not TrainingUse.UNUSED:
                 self._add(name, field)
         self._transfers = None if device == CPU else torch.get_device_module(device).Event()
 
@@ -88,12 +88,12 @@ class Batcher:
         shape = (*field.axes.in_batch(self.slots.topology.rollout, self.trajectories), *field.shape)
         dtype = torch.from_numpy(array).dtype
         rooms = self._by_step if has_time else self._by_trajectory
-        if self.device != CPU and field.training is Training.STRAIGHT_TO_DEVICE:
+        if self.device != CPU and field.training is TrainingUse.STRAIGHT_TO_DEVICE:
             assert has_time, f"{name} has no steps, so it is not large"
             rooms[name] = there = torch.empty(shape, dtype=dtype, device=self.device)
             self._of_steps_to_device.append((array, there))
             return
-        is_pinned = self.device.type == "cuda" and field.training is Training.ON_DEVICE
+        is_pinned = self.device.type == "cuda" and field.training is TrainingUse.ON_DEVICE
         rooms[name] = room = torch.empty(shape, dtype=dtype, pin_memory=is_pinned)
         # Arrays take slices sooner than tensors: 90 for 540 us per 4,096 transitions.
         (self._of_steps if has_time else self._of_trajectories).append((array, room.numpy()))

@@ -51,7 +51,7 @@ class RankLost(PeerLost):
     ends_run = True
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """The methods of a process group that are used; the stubs of torch lack them."""
 
     def allreduce(self, tensors: list[Tensor]) -> Work:
@@ -79,7 +79,7 @@ def open_store(rank: Rank) -> Store:
     return PrefixStore(f"sf/start{rank.start}" if rank.start else "sf", store)
 
 
-def meet(rank: Rank, store: Store, look: Callable[[], None]) -> Group:
+def meet(rank: Rank, store: Store, look: Callable[[], None]) -> ProcessGroup:
     """Waits for the same learner of all ranks and connects to them; `look` is called again and again, and may raise.
 
     Raises:
@@ -100,7 +100,7 @@ def meet(rank: Rank, store: Store, look: Callable[[], None]) -> Group:
     options._timeout, options._threads = NO_LIMIT, 1
     all_here = rank.local_world_size == rank.world_size
     options._devices = [gloo.create_device(hostname=LOOPBACK) if all_here else gloo.create_default_device()]
-    return cast(Group, gloo(PrefixStore("gloo", store), rank.rank, rank.world_size, options))
+    return cast(ProcessGroup, gloo(PrefixStore("gloo", store), rank.rank, rank.world_size, options))
 
 
 class Pulse:

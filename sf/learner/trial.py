@@ -22,7 +22,7 @@ from sf.learner.ppo import PPO
 from sf.plugin_settings import settings_for
 from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
-from sf.shared.fields import Training
+from sf.shared.fields import TrainingUse
 from sf.shared.slots import OBSERVATIONS, slot_fields
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
@@ -188,7 +188,7 @@ def batch_of_zeros(policy: ActorCritic) -> Batch:
     by_step: dict[str, Tensor] = {}
     by_trajectory: dict[str, Tensor] = {}
     for name, field in slot_fields(policy.info, policy.state_size).items():
-        device = torch.device("cpu") if field.training is Training.ON_HOST else policy.flat.device
+        device = torch.device("cpu") if field.training is TrainingUse.ON_HOST else policy.flat.device
         shape = (*field.axes.in_batch(NUM_STEPS, NUM_TRAJECTORIES), *field.shape)
         column = torch.zeros(shape, dtype=getattr(torch, field.dtype), device=device)
         leaf = policy.info.observations.get(name.removeprefix(OBSERVATIONS))

@@ -1,6 +1,7 @@
 """Algorithms as dataflows: policies from functions, workers that sample, and execution plans of operators.
 
-The concepts and names are those of RLlib 1.x; workers are the rollout processes of `sf`. See docs/plans.md.
+The concepts and names are those of RLlib 1.x, also where a class has another name within `sf`. Workers are the rollout
+processes of `sf`. See docs/plans.md.
 """
 
 from sf.plans.actor_critic import KLCoefficient, ValueNetwork, build_actor_critic
@@ -11,10 +12,11 @@ from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady, Operator
 from sf.plans.metrics import MetricsContext, SharedMetrics
 from sf.plans.models import LSTMModel, TorchModel
 from sf.plans.parallel_iterator import ParallelIterator, from_items, from_iterators, from_range
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy as Policy
 from sf.plans.postprocessing import compute_advantages
 from sf.plans.program import PolicySpec
-from sf.plans.q_learning import QModel, TargetNetwork, build_q_policy, huber, turns_of
+from sf.plans.q_learning import QModel, build_q_policy, huber, turns_of
+from sf.plans.q_learning import TargetUpdates as TargetNetwork
 from sf.plans.replay_ops import LocalReplayBuffer, Replay, StoreToReplayBuffer, UpdatePriorities
 from sf.plans.reporting import StandardMetricsReporting
 from sf.plans.rollout_ops import ConcatBatches, ParallelRollouts, SelectExperiences, StandardizeFields
@@ -30,7 +32,8 @@ from sf.plans.train_ops import (
     UpdateTargetNetwork,
 )
 from sf.plans.trainer import Trainer, build_trainer
-from sf.plans.worker import RemoteWorker, RolloutWorker
+from sf.plans.worker import PlanWorker as RolloutWorker
+from sf.plans.worker import RemoteWorker
 from sf.plans.worker_set import WorkerSet
 
 __all__ = [

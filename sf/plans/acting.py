@@ -34,7 +34,7 @@ from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.trajectories import Trajectories
-from sf.plans.worker import RolloutWorker
+from sf.plans.worker import PlanWorker
 from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
@@ -63,7 +63,7 @@ class PlanActor:
         columns: Mapping[str, Column],
         orders: Mailbox,
         calls: Mailbox,
-        worker: RolloutWorker | None = None,
+        worker: PlanWorker | None = None,
         incarnation: int = 0,
     ) -> None:
         """Builds the policies, whose weights come with the first publication, or takes those of a worker.

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from sf.errors import UsageError
-from sf.plans.policy import Policy, dummy_batch
+from sf.plans.policy import PlanPolicy, dummy_batch
 from sf.plans.program import Column
 from sf.shared.arena import Array
-from sf.shared.fields import Axes, StoredField, Training, Writer
+from sf.shared.fields import Axes, StoredField, TrainingUse, Writer
 from sf.shared.slots import NO_POLICY, Slots
 from sf.spaces import EnvInfo
 
@@ -46,7 +46,7 @@ def observation_leaf(info: EnvInfo) -> str:
     return next(iter(info.observations))
 
 
-def columns_of(policies: Mapping[str, Policy]) -> dict[str, Column]:
+def columns_of(policies: Mapping[str, PlanPolicy]) -> dict[str, Column]:
     """Every column that any of the policies has after its postprocessing, without those of the slots.
 
     Raises:
@@ -153,7 +153,7 @@ def stored_fields(columns: Mapping[str, Column]) -> dict[str, StoredField]:
     for name, column in columns.items():
         fill = 0 if column.may_be_whole else None  # poison is no whole number
         found[PREFIX + name] = StoredField(
-            Axes.STEPS, column.dtype, Writer.INFERENCE, Training.UNUSED, column.shape, fill
+            Axes.STEPS, column.dtype, Writer.INFERENCE, TrainingUse.UNUSED, column.shape, fill
         )
     return found
 

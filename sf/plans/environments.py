@@ -45,7 +45,7 @@ def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> Loo
     else:
         whole = next((name for name in CONFIGS if name in parameters_of(env)), None)
         source = EnvSource(env_name(env), dict(env_config) if whole is None else {whole: dict(env_config)}, env)
-    factory, vector_factory = (make and ByValue(make) for make in (source.factory, source.vector_factory))
+    factory, vector_factory = (make and EnvByValue(make) for make in (source.factory, source.vector_factory))
     kwargs = Arguments(source.kwargs)
     source = replace(source, kwargs=kwargs, factory=factory, vector_factory=vector_factory, registration=None)
     return Look(source, probe(source))
@@ -56,7 +56,7 @@ def env_name(env: str | Callable[..., Any]) -> str:
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
 
 
-class ByValue:
+class EnvByValue:
     """A function or class that is sent as it is, and not as the name of something to import."""
 
     def __init__(self, make: Callable[..., Any]) -> None:

@@ -19,7 +19,7 @@ from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import read_fragment
 from sf.plans.flat_weights import num_words, write_weights
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Answer, Items, Orders, OrdersTaken
+from sf.plans.mailbox import Items, OrderResult, Orders, OrdersTaken
 from sf.plans.wiring import Wired
 from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
@@ -63,7 +63,7 @@ class Fragments:
         """What workers have made of fragments, by slot and how often that was handed out."""
         self._last_taken: dict[int, tuple[int, int]] = {}
         """The same of the last fragment of each worker."""
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, OrderResult] = {}
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls):
             mailbox.allocate()
@@ -232,7 +232,7 @@ class Fragments:
         for message in messages:
             if isinstance(message, OrdersTaken):
                 self._noted[message.worker] = message.number
-            elif isinstance(message, Answer):
+            elif isinstance(message, OrderResult):
                 self._answers[message.worker] = message
             elif isinstance(message, Items):
                 self._items[message.slot, message.filling] = message

@@ -26,7 +26,7 @@ HEAD_WORDS = 4
 
 
 @dataclass(frozen=True)
-class Answer:
+class OrderResult:
     """From a worker: the pickled result of a call, or the text of the exception that it raised."""
 
     worker: int

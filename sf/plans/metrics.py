@@ -12,7 +12,7 @@ MOST_SAMPLES = 100
 """Newest measurements, of which a timer shows the mean."""
 
 
-class Timer:
+class BlockTimer:
     """Mean duration and throughput of a block: ``with timer: ...``."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Timer:
         self._units: list[float] = []
         self._began_s = 0.0
 
-    def __enter__(self) -> Timer:
+    def __enter__(self) -> BlockTimer:
         self._began_s = time.perf_counter()
         return self
 
@@ -57,7 +57,7 @@ class MetricsContext:
     def __init__(self) -> None:
         """Has counted nothing."""
         self.counters: defaultdict[str, int] = defaultdict(int)
-        self.timers: defaultdict[str, Timer] = defaultdict(Timer)
+        self.timers: defaultdict[str, BlockTimer] = defaultdict(BlockTimer)
         self.info: dict[str, Any] = {}
         self.current_actor: Any = None
 

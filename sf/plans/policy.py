@@ -17,7 +17,7 @@ Actions = tuple[Array, list[Array], dict[str, Array]]
 """Actions [n, ...], recurrent states [n, ...] each, and extra columns [n, ...] by name."""
 
 
-class Policy:
+class PlanPolicy:
     """Chooses actions and learns from batches."""
 
     def __init__(self, observation_space: Any, action_space: Any, config: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Policy:
     @property
     def postprocesses(self) -> bool:
         """Whether `postprocess_trajectory` does anything."""
-        return type(self).postprocess_trajectory is not Policy.postprocess_trajectory
+        return type(self).postprocess_trajectory is not PlanPolicy.postprocess_trajectory
 
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Mapping[Any, Any] | None = None, episode: Any = None
@@ -115,7 +115,7 @@ class Policy:
         """Told the steps of the plan so far, as ``timestep``, before it learns."""
 
 
-def dummy_batch(policy: Policy, rows: int = 4) -> SampleBatch:
+def dummy_batch(policy: PlanPolicy, rows: int = 4) -> SampleBatch:
     """A trajectory of zeros, with the actions and extra columns that the policy gives for them."""
     obs = np.zeros((rows, *policy.observation_space.shape), policy.observation_space.dtype)
     actions = np.zeros((rows, *policy.action_space.shape), policy.action_space.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from sf.errors import UsageError
 from sf.plans.columns import POLICY, columns_for
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy
 from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
 from sf.plans.step_lags import StepLags
 from sf.shared.arena import Array
@@ -23,7 +23,7 @@ NO_INFO: Mapping[str, Any] = MappingProxyType({})
 class PolicyMap:
     """Copies of the policies of a plan, by name, and what one does with all of them."""
 
-    def __init__(self, policies: Mapping[str, Policy], policies_to_train: Sequence[str] | None = None) -> None:
+    def __init__(self, policies: Mapping[str, PlanPolicy], policies_to_train: Sequence[str] | None = None) -> None:
         """Keeps them; all are trained unless some are named.
 
         Raises:
@@ -39,7 +39,7 @@ class PolicyMap:
         self.lags = StepLags()
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
-        """One of them, a `Policy`.
+        """One of them, a `PlanPolicy`.
 
         Raises:
             UsageError: there is none of this name.
@@ -48,7 +48,7 @@ class PolicyMap:
             raise UsageError(f"There is no policy {policy_id!r}, only {', '.join(self.policy_map)}.")
         return self.policy_map[policy_id]
 
-    def foreach_policy(self, func: Callable[[Policy, str], T]) -> list[T]:
+    def foreach_policy(self, func: Callable[[PlanPolicy, str], T]) -> list[T]:
         """The function of each policy and its name."""
         return [func(policy, name) for name, policy in self.policy_map.items()]
 

@@ -43,7 +43,7 @@ class QModel(TorchModel):
         return values
 
 
-class TargetNetwork:
+class TargetUpdates:
     """`update_target`, and a share of random actions that falls with the steps of the plan.
 
     Settings: ``epsilon_steps`` until the share is ``last_epsilon``.
@@ -70,7 +70,7 @@ def build_q_policy(name: str, *, loss_fn: Callable[..., Any], config: Mapping[st
         hooks: further ones of `build_torch_policy`.
     """
     return build_torch_policy(
-        name, loss_fn=loss_fn, get_default_config=lambda: dict(config), mixins=[TargetNetwork], stats_fn=errors,
+        name, loss_fn=loss_fn, get_default_config=lambda: dict(config), mixins=[TargetUpdates], stats_fn=errors,
         **{"make_model": make_q_model, "action_sampler_fn": mostly_best, "optimizer_fn": adam, **hooks},
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ class Buffer(Protocol):
         """Rows that were drawn; None while there are too few."""
 
 
-class Shares:
+class DrawWeights:
     """Numbers to draw in proportion to, with the sum and the minimum of each block of them.
 
     A draw of n looks at all blocks and into n of them, and not at every number.
@@ -91,7 +91,7 @@ class RowBuffer:
         """
         self.capacity, self._random, self._alpha, self._least = capacity, random_numbers, alpha, least
         self._columns: dict[str, Array] = {}
-        self._shares, self._largest = Shares(capacity, random_numbers), 1.0
+        self._shares, self._largest = DrawWeights(capacity, random_numbers), 1.0
         self._next = self.num_rows = 0
 
     def add(self, batch: SampleBatch) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sf.errors import UsageError
 from sf.plans.distributions import ActionDistribution, as_actions, distribution_for
 from sf.plans.models import TorchModel
-from sf.plans.policy import Actions, Policy, dummy_batch
+from sf.plans.policy import Actions, PlanPolicy, dummy_batch
 from sf.plans.sample_batch import SampleBatch
 from sf.shared.arena import Array
 
@@ -103,7 +103,7 @@ def _class_of(hooks: Hooks) -> type[TorchPolicy]:
     return type(hooks.name, (*hooks.mixins, TorchPolicy), own)
 
 
-class TorchPolicy(Policy):
+class TorchPolicy(PlanPolicy):
     """A policy with a network of torch, made by `build_torch_policy`."""
 
     hooks: Hooks
@@ -145,7 +145,7 @@ class TorchPolicy(Policy):
         info_batch: Sequence[Mapping[str, Any]] | None = None,
         episodes: Sequence[Any] | None = None,
     ) -> Actions:
-        """See `Policy`; extra columns are ``action_logp``, ``action_dist_inputs`` and those of the hook."""
+        """See `PlanPolicy`; extra columns are ``action_logp``, ``action_dist_inputs`` and those of the hook."""
         with torch.inference_mode():
             columns = {"obs": torch.as_tensor(obs_batch)}
             if prev_action_batch is not None:
@@ -173,14 +173,14 @@ class TorchPolicy(Policy):
 
     @property
     def postprocesses(self) -> bool:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         is_own = type(self).postprocess_trajectory is TorchPolicy.postprocess_trajectory
         return self.hooks.postprocess_fn is not None if is_own else True
 
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Mapping[Any, Any] | None = None, episode: Any = None
     ) -> SampleBatch:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         if not self.hooks.postprocess_fn:
             return sample_batch
         batch: SampleBatch = self.hooks.postprocess_fn(self, sample_batch, other_agent_batches, episode)
@@ -189,13 +189,13 @@ class TorchPolicy(Policy):
         return batch
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         gradients, info = self.compute_gradients(samples)
         self.apply_gradients(gradients)
         return info | dict(self._call("extra_learn_fetches_fn") or {})
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[list[Any], dict[str, Any]]:
-        """See `Policy`; gradients are tensors in the order of the parameters, None for those without one."""
+        """See `PlanPolicy`; gradients are tensors in the order of the parameters, None for those without one."""
         if self.hooks.compute_gradients_fn:
             gradients, info = self.hooks.compute_gradients_fn(self, postprocessed_batch)
             return gradients, info
@@ -208,7 +208,7 @@ class TorchPolicy(Policy):
         return gradients, self._statistics(batch) | info
 
     def apply_gradients(self, gradients: Sequence[Any]) -> None:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         if self.hooks.apply_gradients_fn:
             self.hooks.apply_gradients_fn(self, gradients)
             return
@@ -217,30 +217,30 @@ class TorchPolicy(Policy):
         self.optimizer.step()
 
     def get_initial_state(self) -> list[Array]:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         states: list[Array] = self.model.get_initial_state() if hasattr(self.model, "get_initial_state") else []
         return states
 
     def get_weights(self) -> dict[str, Array]:
-        """See `Policy`: copies of everything that the model saves."""
+        """See `PlanPolicy`: copies of everything that the model saves."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.model.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         self.model.load_state_dict({name: torch.as_tensor(array) for name, array in weights.items()})
 
     def get_state(self) -> dict[str, Any]:
-        """See `Policy`: with the optimizer."""
+        """See `PlanPolicy`: with the optimizer."""
         return super().get_state() | {"optimizer": self.optimizer.state_dict(), "timestep": self.global_timestep}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         super().set_state(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.global_timestep = state["timestep"]
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """See `Policy`."""
+        """See `PlanPolicy`."""
         self.global_timestep = global_vars["timestep"]
 
     def _call(self, hook: str, *arguments: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from sf.errors import CheckpointError, ConfigError, UsageError
 from sf.plans.local_iterator import NOT_READY, LocalIterator, NotReady
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy
 from sf.plans.program import default_mapping
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.saved_state import load, save
@@ -40,10 +40,10 @@ class Trainer:
     """Owns configuration, workers, plan and metrics; made by `build_trainer`."""
 
     name = "Trainer"
-    default_policy: type[Policy] | None = None
+    default_policy: type[PlanPolicy] | None = None
     default_config: Mapping[str, Any] = {}
     validate_config: Callable[[dict[str, Any]], None] | None = None
-    get_policy_class: Callable[[Mapping[str, Any]], type[Policy]] | None = None
+    get_policy_class: Callable[[Mapping[str, Any]], type[PlanPolicy]] | None = None
     execution_plan: ExecutionPlan
     before_init: Callable[[Any], None] | None = None
     after_init: Callable[[Any], None] | None = None
@@ -118,7 +118,7 @@ class Trainer:
         return self.workers.local_worker().get_policy(policy_id)
 
     def compute_single_action(self, obs: Any, policy_id: str = "default_policy") -> Any:
-        """See `Policy.compute_single_action`."""
+        """See `PlanPolicy.compute_single_action`."""
         return self.get_policy(policy_id).compute_single_action(obs)
 
     def save(self, checkpoint_dir: str | Path, keep: int | None = None) -> str:
@@ -198,7 +198,7 @@ class Trainer:
             )
         return plan
 
-    def _policy_class(self) -> type[Policy]:
+    def _policy_class(self) -> type[PlanPolicy]:
         cls = type(self)
         chosen = cls.get_policy_class(self.config) if cls.get_policy_class is not None else None
         policy = chosen or cls.default_policy
@@ -211,10 +211,10 @@ def build_trainer(
     name: str,
     *,
     execution_plan: ExecutionPlan,
-    default_policy: type[Policy] | None = None,
+    default_policy: type[PlanPolicy] | None = None,
     default_config: Mapping[str, Any] | None = None,
     validate_config: Callable[[dict[str, Any]], None] | None = None,
-    get_policy_class: Callable[[Mapping[str, Any]], type[Policy]] | None = None,
+    get_policy_class: Callable[[Mapping[str, Any]], type[PlanPolicy]] | None = None,
     before_init: Callable[[Any], None] | None = None,
     after_init: Callable[[Any], None] | None = None,
     mixins: tuple[type, ...] = (),

@@ -22,7 +22,7 @@ from sf.plans.columns import (
     own_name,
 )  # fmt: skip
 from sf.plans.episode import PlanEpisode, postprocessed
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy
 from sf.plans.postprocessing import Cuts
 from sf.plans.program import Column
 from sf.plans.sample_batch import SampleBatch
@@ -64,7 +64,7 @@ class Trajectories:
         """Those that may go on."""
 
     def postprocess(
-        self, slot: int, policies: Sequence[Policy], agents: GroupOfAgents, finals: Finals, compute: Compute
+        self, slot: int, policies: Sequence[PlanPolicy], agents: GroupOfAgents, finals: Finals, compute: Compute
     ) -> None:
         """All trajectories of a fragment: at once, or one episode of one agent after the other.
 
@@ -97,7 +97,7 @@ class Trajectories:
         states = [state[rows] for state in agents.states[policy]]
         return compute(policy, last, states, agents.last_actions[rows], agents.last_rewards[rows])[2]
 
-    def _cuts(self, slot: int, number: int, policy: Policy, finals: Finals, compute: Compute) -> Cuts:
+    def _cuts(self, slot: int, number: int, policy: PlanPolicy, finals: Finals, compute: Compute) -> Cuts:
         """Steps that a time limit has ended while this policy acted."""
         slots = self._slots
         times = np.concatenate([np.full(np.count_nonzero(cut), t) for t, cut, _ in finals] or [NOTHING])
@@ -121,7 +121,7 @@ class Trajectories:
             place: (cuts.columns, index) for index, place in enumerate(places)
         }
 
-    def _at_once(self, slot: int, number: int, policy: Policy, after: Mapping[str, Array], cuts: Cuts) -> bool:
+    def _at_once(self, slot: int, number: int, policy: PlanPolicy, after: Mapping[str, Array], cuts: Cuts) -> bool:
         """All trajectories of a fragment together, if the policy can do that and no other one has acted."""
         at_once = getattr(policy, "postprocess_fragment", None)
         if at_once is None or len(self._names) > 1:
@@ -138,7 +138,7 @@ class Trajectories:
             self._store(number, name, given[name], values, slot)
         return True
 
-    def _one_by_one(self, slot: int, policies: Sequence[Policy], followed: Mapping[int, Any]) -> None:
+    def _one_by_one(self, slot: int, policies: Sequence[PlanPolicy], followed: Mapping[int, Any]) -> None:
         """The agents of an episode see the steps of each other, before they were postprocessed."""
         has_others = self._topology.agents_per_env > 1
         episodes: dict[int, list[Part]] = {}

@@ -15,7 +15,7 @@ from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
 from sf.plans.generators import OneThread, OwnGenerators
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.shared.records import Episode
@@ -89,7 +89,7 @@ class TeamEpisode(NamedTuple):
     """The environment among all of the plan."""
 
 
-class Sampler:
+class FragmentSampler:
     """The batches of one worker, out of its fragments."""
 
     def __init__(self, fragments: Fragments, worker: int, policies: PolicyMap, settings: Mapping[str, Any]) -> None:
@@ -133,12 +133,12 @@ class Sampler:
                 return batch
 
 
-class RolloutWorker(PolicyMap):
+class PlanWorker(PolicyMap):
     """The local worker: evaluates the policies in this process, and learns."""
 
     def __init__(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, PlanPolicy],
         make_fragments: Callable[[], Fragments],
         settings: Mapping[str, Any],
         policies_to_train: Sequence[str] | None = None,
@@ -148,12 +148,12 @@ class RolloutWorker(PolicyMap):
         Args:
             policies: by name.
             make_fragments: makes the environments, with one worker; called with the first sample.
-            settings: see `Sampler`.
+            settings: see `FragmentSampler`.
             policies_to_train: names; None for all.
         """
         super().__init__(policies, policies_to_train)
         self._make_fragments, self._settings = make_fragments, settings
-        self._sampler: Sampler | None = None
+        self._sampler: FragmentSampler | None = None
         self._generators = OwnGenerators()
         """Generators for sampling: those of the program stay as they are."""
 
@@ -161,7 +161,7 @@ class RolloutWorker(PolicyMap):
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
         with self._generators, OneThread():
             if self._sampler is None:
-                self._sampler = Sampler(self._make_fragments(), 0, self, self._settings)
+                self._sampler = FragmentSampler(self._make_fragments(), 0, self, self._settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
             self._sampler.ask()
             return self._sampler.wait()
@@ -181,7 +181,7 @@ class RolloutWorker(PolicyMap):
             sampler.fragments.close()
 
 
-def episodes_of(samplers: Sequence[Sampler]) -> list[Episode | TeamEpisode]:
+def episodes_of(samplers: Sequence[FragmentSampler]) -> list[Episode | TeamEpisode]:
     """Those of all workers that have ended since the last call."""
     if samplers and samplers[0].team is None:
         return list(samplers[0].fragments.new_episodes())
@@ -191,7 +191,7 @@ def episodes_of(samplers: Sequence[Sampler]) -> list[Episode | TeamEpisode]:
 class RemoteWorker:
     """One of the worker processes."""
 
-    def __init__(self, sampler: Sampler, workers: Any) -> None:
+    def __init__(self, sampler: FragmentSampler, workers: Any) -> None:
         """Keeps a sampler of remote fragments, and a `WorkerSet`."""
         self.sampler, self.index, self.workers = sampler, sampler.worker, workers
         self.remote = Remote(sampler)
@@ -221,7 +221,7 @@ class RemoteWorker:
 class Remote:
     """Methods of a remote worker that return futures."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: FragmentSampler) -> None:
         self._sampler = sampler
 
     def sample(self) -> FutureBatch:
@@ -233,7 +233,7 @@ class Remote:
 class FutureBatch:
     """A batch that is being sampled; those of one worker are taken in the order in which they were asked for."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: FragmentSampler) -> None:
         self._sampler = sampler
         self._batch: Batch | None = None
 

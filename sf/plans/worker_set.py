@@ -14,12 +14,12 @@ from sf.plans.environments import look_at
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
 from sf.plans.generators import seed_generators
 from sf.plans.local_iterator import END, Transform
-from sf.plans.policy import Policy
+from sf.plans.policy import PlanPolicy
 from sf.plans.program import PolicySpec, Program, default_mapping
 from sf.plans.sample_batch import DEFAULT_POLICY
 from sf.plans.spaces import action_space, observation_space
 from sf.plans.wiring import Wired, temporary_experiment, wire_alone, wire_workers
-from sf.plans.worker import PARTS, WHOLE, RemoteWorker, RolloutWorker, Sampler, episodes_of
+from sf.plans.worker import PARTS, WHOLE, FragmentSampler, PlanWorker, RemoteWorker, episodes_of
 from sf.processes.signals import Signals
 from sf.storage.experiment import Experiment
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 """Settings of workers, in the names of RLlib where it has them."""
 NEAR = 0.88
 """How like a setting an unknown name must be to be refused; other names may be those of a policy."""
-Policies = type[Policy] | Mapping[str, PolicySpec | tuple[Any, ...]]
+Policies = type[PlanPolicy] | Mapping[str, PolicySpec | tuple[Any, ...]]
 
 
 class WorkerSet:
@@ -81,7 +81,7 @@ class WorkerSet:
         if self.config["seed"] is not None:
             seed_generators(self.config["seed"])
         built = {name: spec.build() for name, spec in self._specs.items()}
-        self._local = RolloutWorker(built, self._local_fragments, self.config, policies_to_train)
+        self._local = PlanWorker(built, self._local_fragments, self.config, policies_to_train)
         self._experiment, self._signals = experiment, signals
         self._fragments: RemoteFragments | None = None
         self._remote: list[RemoteWorker] = []
@@ -110,11 +110,11 @@ class WorkerSet:
             self._fragments = RemoteFragments(self._wired(), self._signals)
             self._publish(self._fragments, None)
             self._fragments.start()
-            samplers = [Sampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
+            samplers = [FragmentSampler(self._fragments, i, self._local, self.config) for i in range(self.num_workers)]
             self._remote = [RemoteWorker(sampler, self) for sampler in samplers]
         return self._fragments
 
-    def local_worker(self) -> RolloutWorker:
+    def local_worker(self) -> PlanWorker:
         """The one that learns."""
         return self._local
 
@@ -147,7 +147,7 @@ class WorkerSet:
             found += self.fragments.call(range(self.num_workers), func)
         return found
 
-    def foreach_policy(self, func: Callable[[Policy, str], T]) -> list[T]:
+    def foreach_policy(self, func: Callable[[PlanPolicy, str], T]) -> list[T]:
         """What the function returns for each policy of each worker, and its name."""
         each: list[list[T]] = self.foreach_worker(lambda worker: worker.foreach_policy(func))
         return [result for results in each for result in results]

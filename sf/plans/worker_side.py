@@ -10,17 +10,17 @@ import numpy as np
 
 from sf.plans.fragments import LocalFragments
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
-from sf.plans.mailbox import Answer
+from sf.plans.mailbox import OrderResult
 from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Program
 from sf.plans.wiring import wire_alone
-from sf.plans.worker import RolloutWorker
+from sf.plans.worker import PlanWorker
 
 SAMPLING = 0x73616D70
 """The last word of the entropy of environments that functions sample from."""
 
 
-class WorkerSide(RolloutWorker):
+class WorkerSide(PlanWorker):
     """What functions of a plan see of the worker that they run in: its `sample` has environments of its own."""
 
     def __init__(self, program: Program, index: int, seed: int) -> None:
@@ -64,9 +64,9 @@ class FragmentTransforms:
         return items
 
 
-def answer_of(function: Callable[[Any], Any], worker: PolicyMap, index: int, number: int) -> Answer:
+def answer_of(function: Callable[[Any], Any], worker: PolicyMap, index: int, number: int) -> OrderResult:
     """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
     try:
-        return Answer(index, number, cloudpickle.dumps(function(worker)))
+        return OrderResult(index, number, cloudpickle.dumps(function(worker)))
     except Exception as error:
-        return Answer(index, number, b"", f"{type(error).__name__}: {error}")
+        return OrderResult(index, number, b"", f"{type(error).__name__}: {error}")

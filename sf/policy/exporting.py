@@ -54,7 +54,7 @@ def export_policy(policy: Policy, path: str | Path, to: Format) -> Path:
         raise ExportError(f"There is no export format {to!r}. Choose one of {', '.join(get_args(Format))}.")
     path = Path(path)
     with _quiet(), torch.no_grad():
-        content = _WRITERS[to](Program(inner.eval()))
+        content = _WRITERS[to](TensorProgram(inner.eval()))
     try:
         _write_whole(path.resolve(), content)
     except OSError as error:
@@ -78,7 +78,7 @@ def _write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-class Program(nn.Module):
+class TensorProgram(nn.Module):
     """A policy from tensors to tensors, without a contract to check."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
@@ -130,7 +130,7 @@ class Program(nn.Module):
             ) from error
 
 
-def _to_onnx(program: Program) -> bytes:
+def _to_onnx(program: TensorProgram) -> bytes:
     try:
         import onnx
         import onnxscript  # noqa: F401  # torch imports it
@@ -155,7 +155,7 @@ def _to_onnx(program: Program) -> bytes:
     return serialized
 
 
-def _to_torchscript(program: Program) -> bytes:
+def _to_torchscript(program: TensorProgram) -> bytes:
     program.export()  # which refuses what a trace would silently freeze
     buffer = io.BytesIO()
     try:
@@ -166,7 +166,7 @@ def _to_torchscript(program: Program) -> bytes:
     return buffer.getvalue()
 
 
-def _to_torch_export(program: Program) -> bytes:
+def _to_torch_export(program: TensorProgram) -> bytes:
     buffer = io.BytesIO()
     torch.export.save(program.export(), buffer)
     return buffer.getvalue()
@@ -186,7 +186,7 @@ def _packed(structure: Nest, tensors: Sequence[Tensor]) -> Nest:
     return map_leaves(lambda _: next(remaining), structure)
 
 
-def _described(program: Program) -> dict[str, Any]:
+def _described(program: TensorProgram) -> dict[str, Any]:
     return {name: spec.to_json() for name, spec in program.input_specs.items()}
 
 

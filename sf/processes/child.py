@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from sf.machine.limits import ensure_file_size
 from sf.processes.failures import Failure, how_it_ended
-from sf.processes.process import Job, Ready
+from sf.processes.process import ChildJob, Ready
 from sf.processes.simulators import Simulators, starting
 
 STATUS_GRACE_S = 1.0
@@ -75,7 +75,7 @@ COMMANDS = {f"sf-{name}" for name in ("train", "eval", "enjoy", "plan", "bench",
 class Packed:
     """A job as a file, and the descriptors in it; a context. Plays the started child while it packs."""
 
-    def __init__(self, job: Job, is_forked: bool = False, imports_script: bool = True) -> None:
+    def __init__(self, job: ChildJob, is_forked: bool = False, imports_script: bool = True) -> None:
         """Packs.
 
         Args:
@@ -118,7 +118,7 @@ class Packed:
         os.close(self.file)
 
 
-def spawned(job: Job, imports_script: bool = True) -> Begun:
+def spawned(job: ChildJob, imports_script: bool = True) -> Begun:
     """Starts a program of its own, which is Python again."""
     with Packed(job, imports_script=imports_script) as packed:
         tracker = resource_tracker.getfd()
@@ -139,7 +139,7 @@ class Child:
         simulators: Simulators,
         incarnation: int = 0,
         leads_group: bool = False,
-        begin: Callable[[Job], Begun] = spawned,
+        begin: Callable[[ChildJob], Begun] = spawned,
     ) -> None:
         """Starts it.
 
@@ -161,7 +161,7 @@ class Child:
         self.reports, child_end = multiprocessing.Pipe(duplex=False)
         self._begun: Begun | None = None
         self.pidfd = -1
-        job = Job(name, function, arguments, child_end, self._mark, leads_group)
+        job = ChildJob(name, function, arguments, child_end, self._mark, leads_group)
         try:
             with starting(self._mark), child_end:
                 self._begun = begin(job)

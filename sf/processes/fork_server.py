@@ -27,7 +27,7 @@ from sf.machine.limits import as_refusal
 from sf.machine.memory import huge_pages
 from sf.processes.child import KILL_GRACE_S, Begun, Child, Packed, spawned
 from sf.processes.failures import as_exception, how_it_ended
-from sf.processes.process import Job, Ready, stop_signals_blocked
+from sf.processes.process import ChildJob, Ready, stop_signals_blocked
 from sf.processes.simulators import Simulators
 
 NAME = "fork-server"
@@ -102,7 +102,7 @@ class ForkServer:
         if not child.is_ready and time.monotonic() > self._deadline_s:
             raise WorkerCrashed(f"The {NAME} did not load torch within {INIT_S:g} s. Try python -c 'import torch'.")
 
-    def begin(self, job: Job) -> Begun:
+    def begin(self, job: ChildJob) -> Begun:
         """Has the server, which is ready, fork a process for a job.
 
         Raises:
@@ -165,7 +165,7 @@ class ForkServer:
             self.child = None
 
 
-def _spawned(job: Job, imports_script: bool = True) -> Begun:
+def _spawned(job: ChildJob, imports_script: bool = True) -> Begun:
     """Starts a program of its own that works on large tensors, or whose forks do."""
     with huge_pages():
         return spawned(job, imports_script)

@@ -71,7 +71,7 @@ class Ready:
     """The role is built and enters its loop."""
 
 
-class Job(SpawnProcess):
+class ChildJob(SpawnProcess):
     """The order to a child. The standard library unpickles it in the new process and calls `_bootstrap`."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Job(SpawnProcess):
         child_main(self)
 
 
-def child_main(job: Job) -> NoReturn:
+def child_main(job: ChildJob) -> NoReturn:
     """The main function of every child."""
     end_with_parent(job.parent_pid)
     if job.leads_group:

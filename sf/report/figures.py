@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sf.report.groups import Group, foremost, rescaled, variants
+from sf.report.groups import RunGroup, foremost, rescaled, variants
 from sf.report.lag_figures import lag_effects, lag_histogram, lag_over_time, lag_sources
 from sf.report.plots import Plot, band, bars, faint, intervals, line, plot
 from sf.report.runs import REWARD
@@ -46,7 +46,7 @@ class Figure:
     plot: Plot
 
 
-def make_figures(groups: Sequence[Group]) -> list[Figure]:
+def make_figures(groups: Sequence[RunGroup]) -> list[Figure]:
     """All plots that the runs have the numbers for, in the order of the page."""
     best, one = foremost(groups, MOST_GROUPS), len(groups) == 1
     spread = "Band: lowest to highest of these episodes." if one else ""
@@ -73,7 +73,7 @@ def make_figures(groups: Sequence[Group]) -> list[Figure]:
     return [figure for figure in figures if figure.plot["data"]]
 
 
-def reward_figures(groups: Sequence[Group], about: str) -> list[Figure]:
+def reward_figures(groups: Sequence[RunGroup], about: str) -> list[Figure]:
     """For each environment over frames, and over wall time."""
     figures = []
     for number, env in enumerate(envs := list(dict.fromkeys(group.env for group in groups)), 1):
@@ -86,7 +86,7 @@ def reward_figures(groups: Sequence[Group], about: str) -> list[Figure]:
     return figures
 
 
-def curves(groups: Sequence[Group], tag: str, y: str, by: str = "frames") -> Plot:
+def curves(groups: Sequence[RunGroup], tag: str, y: str, by: str = "frames") -> Plot:
     """A tag over frames or wall time: one line for each group, with a band."""
     longest = max(run.wall_time_s for group in groups for run in group.runs)
     unit = next((unit for unit, seconds in UNITS.items() if longest > 2 * seconds), "seconds")
@@ -111,7 +111,7 @@ def curves(groups: Sequence[Group], tag: str, y: str, by: str = "frames") -> Plo
     return plot(traces, title, y, showlegend=len(groups) > 1, yaxis={"rangemode": "tozero"} if tag != REWARD else {})
 
 
-def learning_figures(groups: Sequence[Group]) -> list[Figure]:
+def learning_figures(groups: Sequence[RunGroup]) -> list[Figure]:
     """What says how learning goes, and the numbers of the environment's own."""
     return [
         *_figures_of(groups, "env/", "Mean of the last episodes."),
@@ -124,7 +124,7 @@ def learning_figures(groups: Sequence[Group]) -> list[Figure]:
     ]
 
 
-def _figures_of(groups: Sequence[Group], prefix: str, about: str) -> Iterator[Figure]:
+def _figures_of(groups: Sequence[RunGroup], prefix: str, about: str) -> Iterator[Figure]:
     """A figure for each tag that begins so, without those of the least and the largest values."""
     own = {name for group in groups for run in group.runs for name in run.tags(prefix)}
     names = sorted(name for name in own if not (name.endswith(("_min", "_max")) and name[:-4] in own))
@@ -132,7 +132,7 @@ def _figures_of(groups: Sequence[Group], prefix: str, about: str) -> Iterator[Fi
         yield Figure(f"{prefix[:-1]}-{number}", prefix + name, about, curves(groups, prefix + name, name))
 
 
-def score_figures(groups: Sequence[Group]) -> list[Figure]:
+def score_figures(groups: Sequence[RunGroup]) -> list[Figure]:
     """Groups of each environment against each other, then configurations over all environments."""
     about = "Large dot: interquartile mean. Line: its 95 % stratified bootstrap interval. Small dots: runs."
     figures: list[Figure] = []
@@ -152,7 +152,7 @@ def score_figures(groups: Sequence[Group]) -> list[Figure]:
     return figures
 
 
-def time_shares(groups: Sequence[Group]) -> Plot:
+def time_shares(groups: Sequence[RunGroup]) -> Plot:
     """Shares of the activities in the time of each role, over the runs that have ended."""
     rows: dict[str, dict[str, float]] = {}
     for group in groups:

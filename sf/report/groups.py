@@ -22,7 +22,7 @@ NOT_SET = "(none)"
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs with the same configuration, and one policy of each."""
 
     label: str
@@ -57,7 +57,7 @@ class Group:
         return float(values.mean()) if len(values) else None
 
 
-def make_groups(runs: Sequence[RunFiles]) -> list[Group]:
+def make_groups(runs: Sequence[RunFiles]) -> list[RunGroup]:
     """The groups, the best score first; environments by name."""
     members: dict[str, list[RunFiles]] = {}
     for run in runs:
@@ -72,12 +72,12 @@ def make_groups(runs: Sequence[RunFiles]) -> list[Group]:
         if group[0].flags.get("num_policies", 1) > 1:
             label += f", policy {group[0].policy_id}"
         labels.append(label if label not in labels else f"{label} ({index + 1})")
-    groups = [Group(label, group, 0, own) for label, group, own in zip(labels, members.values(), flags, strict=True)]
+    groups = [RunGroup(label, group, 0, own) for label, group, own in zip(labels, members.values(), flags, strict=True)]
     groups.sort(key=lambda group: (group.env, -(group.score.iqm if group.score else -np.inf)))
     return [replace(group, index=index) for index, group in enumerate(groups)]
 
 
-def foremost(groups: Sequence[Group], most: int) -> list[Group]:
+def foremost(groups: Sequence[RunGroup], most: int) -> list[RunGroup]:
     """So many groups at most, the best ones of every environment."""
     places = {group.label: sum(other.env == group.env for other in groups[: group.index]) for group in groups}
     return sorted(sorted(groups, key=lambda group: places[group.label])[:most], key=lambda group: group.index)
@@ -90,9 +90,9 @@ def differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
-def variants(groups: Sequence[Group]) -> dict[str, dict[str, Group]]:
+def variants(groups: Sequence[RunGroup]) -> dict[str, dict[str, RunGroup]]:
     """Label to environment to group, for configurations that were run in several environments."""
-    found: dict[str, dict[str, Group]] = {}
+    found: dict[str, dict[str, RunGroup]] = {}
     for group in groups:
         run = group.runs[0]
         key = json.dumps([run.policy_id, {**run.compared, "env": ""}], sort_keys=True)
@@ -103,7 +103,7 @@ def variants(groups: Sequence[Group]) -> dict[str, dict[str, Group]]:
     return {label or "all runs": by_env for label, by_env in zip(labels, several, strict=True)}
 
 
-def rescaled(by_env: Mapping[str, Group], groups: Sequence[Group]) -> list[Array]:
+def rescaled(by_env: Mapping[str, RunGroup], groups: Sequence[RunGroup]) -> list[Array]:
     """Scores of each environment [n], so that the lowest run of any group there has 0 and the highest one 1."""
     strata = []
     for env, group in by_env.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sf.report.groups import Group
+from sf.report.groups import RunGroup
 from sf.report.plots import GREY, Plot, band, bars, colour, line, numbers, plot
 from sf.report.statistics import together
 from sf.shared.arena import Array
@@ -19,7 +19,7 @@ LAG = "policy lag, optimizer steps"
 FROM_0 = {"rangemode": "tozero"}
 
 
-def lag_over_time(groups: Sequence[Group]) -> Plot:
+def lag_over_time(groups: Sequence[RunGroup]) -> Plot:
     """Mean lag of minibatches; of one group with its range, from the lowest minimum to the highest maximum."""
     traces: list[Plot] = []
     for group in groups:
@@ -42,7 +42,7 @@ def lag_over_time(groups: Sequence[Group]) -> Plot:
     return plot(traces, "frames", LAG, yaxis=FROM_0)
 
 
-def lag_histogram(groups: Sequence[Group]) -> Plot:
+def lag_histogram(groups: Sequence[RunGroup]) -> Plot:
     """Share of the transitions of all runs of a group by their lag."""
     shares = [(group, counts / counts.sum()) for group in groups if (counts := _lags(group)).any()]
     shown = [int(np.searchsorted(share.cumsum(), SHOWN_SHARE)) + 1 for _, share in shares]
@@ -60,7 +60,7 @@ def lag_histogram(groups: Sequence[Group]) -> Plot:
     return plot(traces, LAG, "% of transitions", bargap=0.05, **layout)
 
 
-def lag_sources(groups: Sequence[Group]) -> Plot:
+def lag_sources(groups: Sequence[RunGroup]) -> Plot:
     """Mean lag by source: over frames for one group, a bar for each of several ones."""
     means = {source: [group.mean(f"lag/{source}") for group in groups] for source in SOURCES}
     if not any(mean for each in means.values() for mean in each):
@@ -75,7 +75,7 @@ def lag_sources(groups: Sequence[Group]) -> Plot:
     return plot(traces, "frames", "mean policy lag", yaxis=FROM_0)
 
 
-def lag_effects(groups: Sequence[Group]) -> Plot:
+def lag_effects(groups: Sequence[RunGroup]) -> Plot:
     """Means over optimizer steps by lag; of several groups the effective sample size alone."""
     kinds = EFFECTS if len(groups) == 1 else {"ESS": EFFECTS["ESS"]}
     tags = {bucket for group in groups for run in group.runs for bucket in run.tags("train/ESS_at_lag/")}
@@ -93,7 +93,7 @@ def lag_effects(groups: Sequence[Group]) -> Plot:
     return plot(traces if buckets else [], LAG, y, xaxis=axis, yaxis=FROM_0)
 
 
-def _lags(group: Group) -> Array:
+def _lags(group: RunGroup) -> Array:
     """Counts of lag 0, 1, 2, ... over all runs."""
     totals = [run.total("lag/histogram") for run in group.runs]
     counts = np.zeros(max(map(len, totals)), np.int64)

@@ -16,7 +16,7 @@ from string import Template
 from sf import __version__
 from sf.errors import UsageError
 from sf.report.figures import BY_TIME, Figure
-from sf.report.groups import Group
+from sf.report.groups import RunGroup
 from sf.report.sections import configuration, faults, reproduction, video
 from sf.report.states import state_bars
 from sf.report.verdict import title_of, verdict
@@ -29,7 +29,9 @@ REASONS = {
 }
 
 
-def make_page(groups: Sequence[Group], figures: Sequence[Figure], now: datetime, renewed_s: int | None = None) -> str:
+def make_page(
+    groups: Sequence[RunGroup], figures: Sequence[Figure], now: datetime, renewed_s: int | None = None
+) -> str:
     """The HTML.
 
     Args:

@@ -6,7 +6,7 @@ import base64
 import html
 from collections.abc import Sequence
 
-from sf.report.groups import Group, differences, shown
+from sf.report.groups import RunGroup, differences, shown
 from sf.report.markup import section, table
 from sf.report.reproduction import changed_flags, command
 from sf.report.runs import RunFiles
@@ -38,7 +38,7 @@ def _one_each(runs: Sequence[RunFiles]) -> list[RunFiles]:
     return [run for run in runs if run.policy_id == min(other.policy_id for other in runs if other.path == run.path)]
 
 
-def configuration(groups: Sequence[Group]) -> str:
+def configuration(groups: Sequence[RunGroup]) -> str:
     """Differences between groups, or of one group from the defaults."""
     if len(groups) > 1:
         values = differences([group.runs[0].compared for group in groups])

@@ -7,19 +7,19 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from sf.report.figures import MOST_GROUPS
-from sf.report.groups import Group
+from sf.report.groups import RunGroup
 from sf.report.markup import duration, mean_of, rounded, section, table
 from sf.report.runs import REWARD
 
 COLUMNS = "Group", "Runs", "Score", "95 % interval", "Frames", "Wall time", "Frames/s", "End"
 
 
-def title_of(groups: Sequence[Group]) -> str:
+def title_of(groups: Sequence[RunGroup]) -> str:
     envs = ", ".join(dict.fromkeys(group.env for group in groups))
     return f"{envs}: {groups[0].label}" if len(groups) == 1 else f"{envs}: {len(groups)} configurations"
 
 
-def verdict(groups: Sequence[Group]) -> str:
+def verdict(groups: Sequence[RunGroup]) -> str:
     """HTML: tiles for one group; for several ones a sentence for each environment, and a table."""
     if len(groups) == 1:
         return _tiles(groups[0])
@@ -38,7 +38,7 @@ def verdict(groups: Sequence[Group]) -> str:
     return f"{sentences}{section('Scores', body, 'first')}"
 
 
-def _tiles(group: Group) -> str:
+def _tiles(group: RunGroup) -> str:
     """The verdict about one group."""
     one = len(group.runs) == 1
     _, score, _, frames, wall_time, fps, end = _row(group)
@@ -58,7 +58,7 @@ def _tiles(group: Group) -> str:
     return f'<div class="tiles">{"".join(boxes)}</div>'
 
 
-def _row(group: Group) -> tuple[str, ...]:
+def _row(group: RunGroup) -> tuple[str, ...]:
     """The columns behind the name."""
     return (
         str(len(group.runs)),
@@ -71,11 +71,11 @@ def _row(group: Group) -> tuple[str, ...]:
     )
 
 
-def _interval(group: Group) -> str:
+def _interval(group: RunGroup) -> str:
     return f"{rounded(group.score.low)} to {rounded(group.score.high)}" if group.score and len(group.scores) > 1 else ""
 
 
-def _about_score(group: Group) -> str:
+def _about_score(group: RunGroup) -> str:
     if group.score is None:
         return "no episode has ended"
     if len(group.runs) > 1:
@@ -85,7 +85,7 @@ def _about_score(group: Group) -> str:
     return text if lowest is None or highest is None else f"{text}, from {rounded(lowest)} to {rounded(highest)}"
 
 
-def _sentences(groups: Sequence[Group]) -> Iterator[str]:
+def _sentences(groups: Sequence[RunGroup]) -> Iterator[str]:
     """The best group of each environment, and whether the next one can be told from it."""
     for env in dict.fromkeys(group.env for group in groups):
         best = [group for group in groups if group.env == env and group.score][:2]

@@ -16,7 +16,7 @@ import numpy as np
 from sf.config import Config
 from sf.envs.history import History
 from sf.envs.scores import Scores
-from sf.envs.stepping import Ended, EnvBatch, MultiAgentBatch, SingleAgentBatch
+from sf.envs.stepping import AgentsBatch, Ended, EnvBatch, SingleAgentBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.shared.arena import Array
@@ -257,7 +257,7 @@ class Group:
         history.load_state(state["history"], str(self.slots.actions.dtype))
         before = self._observations(self.slot, self.t) if self.slot is not None else self._last_observations()
         seen = {key: array.copy() for key, array in before.items()}
-        assert isinstance(self.envs, (SingleAgentBatch, MultiAgentBatch))
+        assert isinstance(self.envs, (SingleAgentBatch, AgentsBatch))
         self.envs.replay(history, seen)
         for key, array in seen.items():
             if not np.array_equal(array, before[key], equal_nan=array.dtype.kind == "f"):

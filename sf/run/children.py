@@ -22,7 +22,7 @@ from sf.machine.memory import MemoryKills
 from sf.processes.child import Begun, Child, spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.hangs import HangWatch
-from sf.processes.process import STACKS_SIGNAL, STOPPING, Job, run_role
+from sf.processes.process import STACKS_SIGNAL, STOPPING, ChildJob, run_role
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators
 from sf.run.place import End, Place, how_it_hangs, may_be_luck, was_killed
@@ -51,7 +51,7 @@ class Processes:
     """All child processes of one run. Used from the main thread only: a child ends with the thread that made it."""
 
     def __init__(
-        self, shared: Shared, faults: FaultConfig, fork_server: ForkServer, begin: Callable[[Job], Begun] = spawned
+        self, shared: Shared, faults: FaultConfig, fork_server: ForkServer, begin: Callable[[ChildJob], Begun] = spawned
     ):
         """Starts nothing yet.
 

@@ -42,7 +42,7 @@ class ManyLook(NamedTuple):
     """Whether their metadata name no mode, and nothing has shown one with which they can train."""
 
 
-class _Recorder:
+class _StepRecorder:
     """Keeps the last result of a vector environment as it was returned."""
 
     def __init__(self, env: Any) -> None:
@@ -134,7 +134,7 @@ class _Trial:
     def __init__(self, batch: VectorBatch, info: EnvInfo, num_envs: int) -> None:
         """Begins their first episodes."""
         self._batch, self._info, self._num_envs = batch, info, num_envs
-        self._recorder = batch.env = _Recorder(batch.env)
+        self._recorder = batch.env = _StepRecorder(batch.env)
         self._observations, self._rewards = _rooms(info, num_envs), np.zeros(num_envs, np.float32)
         self._random = np.random.default_rng(SEED)
         batch.reset(self._observations)

@@ -41,7 +41,7 @@ from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
-from sf.storage.compared import Start
+from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
@@ -113,7 +113,7 @@ def train_prepared(
         with contextlib.ExitStack() as beside:
             beside.callback(experiment.close)
             origin = origin_of()
-            start = Start(given_at(config, given), without_effect(config.model, info))
+            start = EarlierStart(given_at(config, given), without_effect(config.model, info))
             beside.enter_context(logged(experiment.path / CONSOLE_LOG, origin.command))
             if experiment.set_aside:
                 Console().line(experiment.set_aside)
@@ -158,7 +158,7 @@ def run(
     callbacks: Callbacks | None = None,
     seconds_before: float = 0.0,
     origin: Origin | None = None,
-    start: Start | None = None,
+    start: EarlierStart | None = None,
 ) -> Outcome:
     """Runs wired roles until there is a reason to stop; normal end, error and signal share this way out.
 
@@ -188,7 +188,7 @@ def run(
 
         def on_ready() -> None:
             shared.began_s[0] = time.monotonic() - seconds_before
-            _note_start(experiment, config, start or Start())
+            _note_start(experiment, config, start or EarlierStart())
 
         reason = _watch(roles, session, signals, on_ready)
         session.request_best()
@@ -231,7 +231,7 @@ def _collect_leftovers(experiment: Experiment) -> None:
         collect_all_leftovers(experiment.path)
 
 
-def _note_start(experiment: Experiment, config: Config, start: Start) -> None:
+def _note_start(experiment: Experiment, config: Config, start: EarlierStart) -> None:
     """Writes the configuration, and says what a run that is continued does differently."""
     if changes := experiment.write_config(config.to_json(), start):
         Console().line(f"Settings that differ from those of the last start: {', '.join(changes)}")

@@ -58,7 +58,7 @@ class Writer(enum.Enum):
     INFERENCE = "inference worker"
 
 
-class Training(enum.Enum):
+class TrainingUse(enum.Enum):
     """Whether training needs a field, and where."""
 
     ON_DEVICE = enum.auto()
@@ -79,7 +79,7 @@ class StoredField:
     dtype: str
     """As numpy names it."""
     writer: Writer
-    training: Training = Training.ON_DEVICE
+    training: TrainingUse = TrainingUse.ON_DEVICE
     shape: tuple[int, ...] = ()
     """Of one value."""
     fill: float | None = None

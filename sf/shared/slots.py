@@ -49,7 +49,7 @@ import numpy as np
 
 from sf.errors import ConfigError, InternalError
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.fields import Axes, SlotArray, StoredField, Training, Writer, poison
+from sf.shared.fields import Axes, SlotArray, StoredField, TrainingUse, Writer, poison
 from sf.spaces import EnvInfo
 
 SlotIndex = NewType("SlotIndex", int)
@@ -160,11 +160,11 @@ def slots_per_group(dataset: int, rows: int, num_groups: int, datasets_in_flight
 def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
     """The table of everything that a trajectory stores; nothing else lists these fields."""
     steps, steps_and_last = Axes.STEPS, Axes.STEPS_AND_LAST
-    rollout, inference, on_host = Writer.ROLLOUT, Writer.INFERENCE, Training.ON_HOST
+    rollout, inference, on_host = Writer.ROLLOUT, Writer.INFERENCE, TrainingUse.ON_HOST
     action = info.action
     observations = {
         f"{OBSERVATIONS}{key}": StoredField(
-            steps_and_last, leaf.dtype, rollout, Training.STRAIGHT_TO_DEVICE, shape=leaf.shape
+            steps_and_last, leaf.dtype, rollout, TrainingUse.STRAIGHT_TO_DEVICE, shape=leaf.shape
         )
         for key, leaf in info.observations.items()
     }

@@ -30,7 +30,7 @@ PATIENCE_FLAGS = "max_restarts", "restart_learner", "env_init_timeout", "env_res
 
 
 @dataclass(frozen=True)
-class Start:
+class EarlierStart:
     """What is known of a start beside its configuration."""
 
     given: Given = NOT_NOTED
@@ -40,7 +40,7 @@ class Start:
 
 
 def changes(
-    before: Mapping[str, Any], config: Mapping[str, Mapping[str, Any]], earlier: Given, start: Start
+    before: Mapping[str, Any], config: Mapping[str, Mapping[str, Any]], earlier: Given, start: EarlierStart
 ) -> list[str]:
     """The flags in which two starts differ, with both values; one that only one version of sf has is left out.
 

@@ -30,7 +30,7 @@ from typing import Any, Literal
 from sf.errors import CheckpointError, ExperimentError
 from sf.machine.limits import as_refusal
 from sf.storage import sealed
-from sf.storage.compared import Start, changes
+from sf.storage.compared import EarlierStart, changes
 from sf.storage.given import read_given
 from sf.storage.objects import json_object
 
@@ -127,7 +127,7 @@ class Experiment:
             for policy_id in range(num_policies):
                 self.owner.checkpoints(policy_id).mkdir(mode=0o700, exist_ok=True)
 
-    def write_config(self, config: dict[str, Any], start: Start) -> list[str]:
+    def write_config(self, config: dict[str, Any], start: EarlierStart) -> list[str]:
         """Writes the resolved configuration of a run that begins, in one step; removes how the earlier one has ended.
 
         Args:

@@ -15,7 +15,7 @@ from sf.errors import ExitCode, UsageError
 from sf.sweep.conduct import Job
 from sf.sweep.description import Description
 from sf.sweep.execution import execute
-from sf.sweep.trials import Outcome, Run
+from sf.sweep.trials import TrialOutcome, TrialRun
 
 SAVING_MIN = 5
 """Minutes that a job of Slurm gets beyond the time limit of its run."""
@@ -25,13 +25,13 @@ SAVING_MIN = 5
 class LocalJob:
     """A run of this machine, watched by a thread."""
 
-    future: Future[Outcome]
+    future: Future[TrialOutcome]
     stop: threading.Event
 
     def done(self) -> bool:
         return self.future.done()
 
-    def result(self) -> Outcome:
+    def result(self) -> TrialOutcome:
         return self.future.result()
 
     def cancel(self) -> None:
@@ -39,12 +39,12 @@ class LocalJob:
 
 
 @contextlib.contextmanager
-def local(jobs: int) -> Iterator[Callable[[Run], Job]]:
+def local(jobs: int) -> Iterator[Callable[[TrialRun], Job]]:
     """Starts runs on this machine; they have ended when the block has."""
     stops: list[threading.Event] = []
     with ThreadPoolExecutor(jobs) as pool:
 
-        def begin(run: Run) -> LocalJob:
+        def begin(run: TrialRun) -> LocalJob:
             stops.append(threading.Event())
             return LocalJob(pool.submit(execute, run, stops[-1]), stops[-1])
 
@@ -65,15 +65,15 @@ class SlurmJob:
         done: bool = self.job.done()
         return done
 
-    def result(self) -> Outcome:
+    def result(self) -> TrialOutcome:
         """What the job has returned; a job that was cancelled or lost has returned nothing."""
         try:
-            outcome: Outcome = self.job.result()
+            outcome: TrialOutcome = self.job.result()
         except Exception as error:  # submitit raises what it likes
             state = str(self.job.state)
             if state.startswith("CANCELLED") or state == "INTERRUPTED":
-                return Outcome("stopped", ExitCode.SIGTERM)
-            return Outcome("failed", ExitCode.INTERNAL, message=f"Its job {self.job.job_id} was lost: {error}")
+                return TrialOutcome("stopped", ExitCode.SIGTERM)
+            return TrialOutcome("failed", ExitCode.INTERNAL, message=f"Its job {self.job.job_id} was lost: {error}")
         return outcome
 
     def cancel(self) -> None:
@@ -83,17 +83,17 @@ class SlurmJob:
 class Preemptible:
     """`execute` for a job that Slurm may take away: submitit queues it again, and the run resumes by itself."""
 
-    def __call__(self, run: Run) -> Outcome:
+    def __call__(self, run: TrialRun) -> TrialOutcome:
         return execute(run)
 
-    def checkpoint(self, run: Run) -> Any:
+    def checkpoint(self, run: TrialRun) -> Any:
         """What submitit queues."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, run)
 
 
-def slurm(description: Description) -> Callable[[Run], Job]:
+def slurm(description: Description) -> Callable[[TrialRun], Job]:
     """Starts runs as jobs of submitit with the parameters of the table [slurm].
 
     Raises:

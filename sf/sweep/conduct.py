@@ -16,9 +16,9 @@ from sf.sweep.description import Description
 from sf.sweep.execution import pruned
 from sf.sweep.forecast import Forecast
 from sf.sweep.pruning import KeepAll, Pruner
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.search import Search
-from sf.sweep.trials import Outcome, Run, Trial, flags_of, run_of
+from sf.sweep.trials import Trial, TrialOutcome, TrialRun, flags_of, run_of
 
 POLL_S = 0.1
 PRUNE_S = 5.0
@@ -32,7 +32,7 @@ class Job(Protocol):
         """Whether it has ended."""
         ...
 
-    def result(self) -> Outcome:
+    def result(self) -> TrialOutcome:
         """How it has ended."""
         ...
 
@@ -47,7 +47,7 @@ class Queue:
     def __init__(
         self,
         description: Description,
-        record: Record,
+        record: SweepRecord,
         search: Search,
         tell: Callable[[str], None] = print,
         pruner: Pruner | None = None,
@@ -75,12 +75,12 @@ class Queue:
         self._open: dict[int, int] = {}
         """Runs of a trial that have not ended."""
         self._waiting: deque[tuple[Trial, int]] = deque()
-        self.ended: list[Outcome] = []
+        self.ended: list[TrialOutcome] = []
         """Those of this start, without stopped ones."""
         for trial in record.trials:
             self._add(trial)
 
-    def next_run(self) -> Run | None:
+    def next_run(self) -> TrialRun | None:
         """The next run to start, those of trials that were begun first; None if there is no other."""
         if not self._waiting and (trial := self._search.ask()) is not None:
             self._add(trial)
@@ -111,7 +111,7 @@ class Queue:
         self._open[trial] -= len(self._waiting) - len(waiting)
         self._waiting = deque(waiting)
 
-    def ended_run(self, run: Run, outcome: Outcome) -> None:
+    def ended_run(self, run: TrialRun, outcome: TrialOutcome) -> None:
         """Notes an end. A run that was stopped stays open for the next start, unless its trial is hopeless."""
         if outcome.state == "stopped" and run.trial in self._hopeless:
             outcome = pruned(run, outcome)
@@ -159,9 +159,11 @@ class Queue:
         self._waiting += [(trial, seed) for seed in seeds]
 
 
-def drive(queue: Queue, submit: Callable[[Run], Job], jobs: int, signals: Signals, tell: Callable[[str], None]) -> None:
+def drive(
+    queue: Queue, submit: Callable[[TrialRun], Job], jobs: int, signals: Signals, tell: Callable[[str], None]
+) -> None:
     """Keeps as many runs going as `jobs`, until all have ended or a signal has stopped them."""
-    running: dict[Run, Job] = {}
+    running: dict[TrialRun, Job] = {}
     is_stopping, next_look_s = False, time.monotonic() + PRUNE_S
     while True:
         while len(running) < jobs and not signals.received and (run := queue.next_run()) is not None:
@@ -183,7 +185,7 @@ def drive(queue: Queue, submit: Callable[[Run], Job], jobs: int, signals: Signal
             signals.clear()
 
 
-def _prune(queue: Queue, running: Mapping[Run, Job]) -> None:
+def _prune(queue: Queue, running: Mapping[TrialRun, Job]) -> None:
     """Ends the runs of hopeless trials."""
     open_runs = {run: job for run, job in running.items() if not (job.done() or queue.is_hopeless(run.trial))}
     for trial in {run.trial for run in queue.pruner.hopeless(open_runs)}:
@@ -193,7 +195,7 @@ def _prune(queue: Queue, running: Mapping[Run, Job]) -> None:
             job.cancel()
 
 
-def _in_words(run: Run, outcome: Outcome) -> str:
+def _in_words(run: TrialRun, outcome: TrialOutcome) -> str:
     if outcome.state == "pruned":
         reached = "" if outcome.value is None else f" at {run.objective} {rounded(outcome.value)}"
         return f"pruned{reached} ({outcome.frames:,} frames, {outcome.seconds:.1f} s)"

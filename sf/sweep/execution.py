@@ -20,7 +20,7 @@ from typing import Any
 
 from sf.errors import ExitCode, ExperimentError, SfError
 from sf.storage.experiment import expect_free
-from sf.sweep.trials import Outcome, Run
+from sf.sweep.trials import TrialOutcome, TrialRun
 
 POLL_S = 0.1
 ORDERLY_S = 120.0
@@ -32,7 +32,7 @@ GOAL_REACHED = "stop_at_reward reached"
 ERROR_LINE = re.compile(r"^\w*(?:Error|Crashed|Lost|Spent): .*", re.M)
 
 
-def execute(run: Run, stop: threading.Event | None = None) -> Outcome:
+def execute(run: TrialRun, stop: threading.Event | None = None) -> TrialOutcome:
     """Runs it to its end and says how that was; a run that has ended in order before is not started again.
 
     Args:
@@ -52,14 +52,14 @@ def execute(run: Run, stop: threading.Event | None = None) -> Outcome:
             state, code = _watch(process, run, stop)
     except (OSError, SfError) as error:
         if stop.is_set():  # while it waited
-            return Outcome("stopped", ExitCode.SIGINT)
-        return Outcome("failed", getattr(error, "exit_code", ExitCode.RESOURCES), message=str(error))
+            return TrialOutcome("stopped", ExitCode.SIGINT)
+        return TrialOutcome("failed", getattr(error, "exit_code", ExitCode.RESOURCES), message=str(error))
     if state == "failed":
-        return Outcome("failed", code, message=_last_error(run.log, written))
+        return TrialOutcome("failed", code, message=_last_error(run.log, written))
     return _outcome(run, state, code)
 
 
-def _expect_same_flags(run: Run) -> None:
+def _expect_same_flags(run: TrialRun) -> None:
     """Keeps the flags beside the log, because numbers of trials begin anew where results.json is moved away.
 
     Raises:
@@ -75,7 +75,7 @@ def _expect_same_flags(run: Run) -> None:
     path.write_text(flags)
 
 
-def ended_before(run: Run) -> Outcome | None:
+def ended_before(run: TrialRun) -> TrialOutcome | None:
     """The outcome of a run that has reached its end, of which the sweep was not told."""
     summary = _summary(run.directory)
     if summary is None or summary.get("exit_code") != ExitCode.FINISHED:
@@ -83,12 +83,12 @@ def ended_before(run: Run) -> Outcome | None:
     return _outcome(run, "finished", ExitCode.FINISHED)
 
 
-def pruned(run: Run, outcome: Outcome) -> Outcome:
+def pruned(run: TrialRun, outcome: TrialOutcome) -> TrialOutcome:
     """The outcome of a run that was stopped because it was hopeless, with what it has reached."""
     return replace(outcome, state="pruned", value=objective_of(run.directory, run.objective))
 
 
-def _started(run: Run, log: Any) -> subprocess.Popen[bytes]:
+def _started(run: TrialRun, log: Any) -> subprocess.Popen[bytes]:
     # A group and not a session: the supervisor of a run that leads a session does not follow what has started it.
     group: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
     return subprocess.Popen(
@@ -96,7 +96,7 @@ def _started(run: Run, log: Any) -> subprocess.Popen[bytes]:
     )
 
 
-def _watch(process: subprocess.Popen[bytes], run: Run, stop: threading.Event) -> tuple[Any, int]:
+def _watch(process: subprocess.Popen[bytes], run: TrialRun, stop: threading.Event) -> tuple[Any, int]:
     """State and exit code of a process, which is told to end by a stop or at its limit."""
     deadline = time.monotonic() + (run.time_limit_s or math.inf)
     state = "finished"
@@ -128,7 +128,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_until_free(run: Run, stop: threading.Event) -> None:
+def _wait_until_free(run: TrialRun, stop: threading.Event) -> None:
     """Waits for an earlier start that is still saving.
 
     Raises:
@@ -143,7 +143,7 @@ def _wait_until_free(run: Run, stop: threading.Event) -> None:
                 raise
 
 
-def _outcome(run: Run, state: Any, code: int) -> Outcome:
+def _outcome(run: TrialRun, state: Any, code: int) -> TrialOutcome:
     """With the objective, from the files of the run."""
     summary = _summary(run.directory) or {}
     value = objective_of(run.directory, run.objective)
@@ -155,8 +155,8 @@ def _outcome(run: Run, state: Any, code: int) -> Outcome:
         hint = "no episode has ended" if run.objective == "reward" else f"it has no {run.objective} to compare"
         hint += f" ({summary.get('exit_reason', 'no summary.json')})"
         message = f"The run ended in order, but {hint}. Use another name for the sweep, with longer runs."
-        return Outcome("failed", code, message=message, **found)
-    return Outcome(state, code, value if state != "stopped" else None, **found)
+        return TrialOutcome("failed", code, message=message, **found)
+    return TrialOutcome(state, code, value if state != "stopped" else None, **found)
 
 
 def objective_of(directory: Path, objective: str) -> float | None:

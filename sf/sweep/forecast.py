@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from sf.sweep.trials import Run
+from sf.sweep.trials import TrialRun
 
 
 class Forecast:
@@ -19,13 +19,13 @@ class Forecast:
             earlier_s: seconds that runs of earlier starts have taken.
         """
         self._jobs, self._took_s = jobs, list(earlier_s)
-        self._began_s: dict[Run, float] = {}
+        self._began_s: dict[TrialRun, float] = {}
 
-    def began(self, run: Run, now_s: float) -> None:
+    def began(self, run: TrialRun, now_s: float) -> None:
         """A run begins."""
         self._began_s[run] = now_s
 
-    def ended(self, run: Run, now_s: float, counts: bool) -> None:
+    def ended(self, run: TrialRun, now_s: float, counts: bool) -> None:
         """A run has ended; one that has failed says nothing of the others, and so does one that was stopped."""
         began_s = self._began_s.pop(run, None)
         if began_s is not None and counts:

@@ -9,8 +9,8 @@ from sf.errors import UsageError
 from sf.sweep.curves import NUM_STEPS, Axis, values_at_steps
 from sf.sweep.description import Description
 from sf.sweep.execution import COSTS
-from sf.sweep.record import Record
-from sf.sweep.trials import Outcome, Run, run_of
+from sf.sweep.record import SweepRecord
+from sf.sweep.trials import TrialOutcome, TrialRun, run_of
 
 FEWEST_ENDED = 5
 """Runs that must have ended in order before any is pruned."""
@@ -21,11 +21,11 @@ FIRST_STEP = NUM_STEPS // 4
 class Pruner(Protocol):
     """Looks at runs while they go on, and hears of their ends."""
 
-    def hopeless(self, runs: Iterable[Run]) -> list[Run]:
+    def hopeless(self, runs: Iterable[TrialRun]) -> list[TrialRun]:
         """Those of these runs that are not worth their time."""
         ...
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
+    def ended(self, run: TrialRun, outcome: TrialOutcome) -> None:
         """A run has ended."""
         ...
 
@@ -33,14 +33,14 @@ class Pruner(Protocol):
 class KeepAll:
     """Prunes nothing."""
 
-    def hopeless(self, runs: Iterable[Run]) -> list[Run]:
+    def hopeless(self, runs: Iterable[TrialRun]) -> list[TrialRun]:
         return []
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
+    def ended(self, run: TrialRun, outcome: TrialOutcome) -> None:
         """Every end is as good."""
 
 
-def make_pruner(name: str, description: Description, record: Record) -> Pruner:
+def make_pruner(name: str, description: Description, record: SweepRecord) -> Pruner:
     """The pruner of this name.
 
     Raises:
@@ -55,7 +55,7 @@ class MedianPruner:
     Each run is a trial of a study of Optuna, which is built from the record and the curves of the runs.
     """
 
-    def __init__(self, description: Description, record: Record) -> None:
+    def __init__(self, description: Description, record: SweepRecord) -> None:
         """Tells Optuna of the runs that have ended before.
 
         Raises:
@@ -73,18 +73,18 @@ class MedianPruner:
             sampler=optuna.samplers.RandomSampler(seed=0),  # draws nothing, because these trials have no parameters
             pruner=optuna.pruners.MedianPruner(n_startup_trials=FEWEST_ENDED, n_warmup_steps=FIRST_STEP),
         )
-        self._trials: dict[Run, Any] = {}
+        self._trials: dict[TrialRun, Any] = {}
         """Of Optuna, of the runs that go on."""
-        self._reported: dict[Run, int] = {}
+        self._reported: dict[TrialRun, int] = {}
         """Steps of them that Optuna knows."""
         for (number, seed), outcome in record.outcomes.items():
             if outcome.counts:
                 self.ended(run_of(description, record.trials[number], seed), outcome)
 
-    def hopeless(self, runs: Iterable[Run]) -> list[Run]:
+    def hopeless(self, runs: Iterable[TrialRun]) -> list[TrialRun]:
         return [run for run in runs if self._is_hopeless(run)]
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
+    def ended(self, run: TrialRun, outcome: TrialOutcome) -> None:
         states = self._optuna.trial.TrialState
         if outcome.state == "stopped":
             return
@@ -97,11 +97,11 @@ class MedianPruner:
         else:
             self._study.tell(trial, outcome.value)
 
-    def _is_hopeless(self, run: Run) -> bool:
+    def _is_hopeless(self, run: TrialRun) -> bool:
         """Asked at each new step, since the answer is about the newest one."""
         return self._report(run) and bool(self._trials[run].should_prune())
 
-    def _report(self, run: Run) -> bool:
+    def _report(self, run: TrialRun) -> bool:
         """Tells Optuna of the steps that the run has passed meanwhile; returns whether there are any."""
         if run not in self._trials:
             self._trials[run], self._reported[run] = self._study.ask(), 0
@@ -111,7 +111,7 @@ class MedianPruner:
             self._reported[run] = step
         return bool(new)
 
-    def _values(self, run: Run) -> Iterator[tuple[int, float]]:
+    def _values(self, run: TrialRun) -> Iterator[tuple[int, float]]:
         return iter(sorted(values_at_steps(run.directory, self._objective, self.axis).items()))
 
 

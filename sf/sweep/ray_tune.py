@@ -10,7 +10,7 @@ from sf.errors import ExitCode, UsageError
 from sf.sweep.conduct import Queue
 from sf.sweep.description import Description
 from sf.sweep.execution import execute
-from sf.sweep.trials import Outcome, Run
+from sf.sweep.trials import TrialOutcome, TrialRun
 
 
 def drive_ray(queue: Queue, description: Description) -> None:
@@ -31,7 +31,7 @@ def drive_ray(queue: Queue, description: Description) -> None:
         def __init__(self, queue: Queue) -> None:
             super().__init__(metric="value", mode="max")
             self.queue = queue
-            self.given: dict[str, Run] = {}
+            self.given: dict[str, TrialRun] = {}
 
         def __getstate__(self) -> dict[str, Any]:
             """Tune writes it down for a restart of its own; ours is the record."""
@@ -46,7 +46,7 @@ def drive_ray(queue: Queue, description: Description) -> None:
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
             run = self.given.pop(trial_id)
             message = "Ray Tune has lost its trial; its own output says why."
-            lost = Outcome("failed", ExitCode.INTERNAL, message=message)
+            lost = TrialOutcome("failed", ExitCode.INTERNAL, message=message)
             self.queue.ended_run(run, result["outcome"] if result and not error else lost)
 
         def save(self, checkpoint_path: str) -> None:
@@ -66,5 +66,5 @@ def drive_ray(queue: Queue, description: Description) -> None:
 
 def _trainable(config: Mapping[str, Any]) -> dict[str, Any]:
     """One run in a process of Ray."""
-    outcome = execute(Run(**config))
+    outcome = execute(TrialRun(**config))
     return {"value": outcome.value, "outcome": outcome}

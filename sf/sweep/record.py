@@ -13,12 +13,12 @@ from typing import Any
 from sf.errors import ExperimentError, UsageError
 from sf.storage.experiment import errors_told
 from sf.sweep.description import Description
-from sf.sweep.trials import Interval, Outcome, Trial, interval, run_name
+from sf.sweep.trials import Interval, Trial, TrialOutcome, interval, run_name
 
 MARKER = ".sf-sweep"
 
 
-class Record:
+class SweepRecord:
     """Trials and outcomes so far. The sweep that writes them holds the lock until it closes the record."""
 
     def __init__(self, description: Description, read_only: bool = False) -> None:
@@ -32,7 +32,7 @@ class Record:
         self._lock: int | None = None
         self.path = description.directory
         self.trials: list[Trial] = []
-        self.outcomes: dict[tuple[int, int], Outcome] = {}
+        self.outcomes: dict[tuple[int, int], TrialOutcome] = {}
         """By trial and seed."""
         try:
             with errors_told(self.path):
@@ -133,7 +133,7 @@ class Record:
                 self.trials.append(Trial(row["trial"], row["flags"]))
                 for run in row["runs"]:
                     seed = run.pop("seed")
-                    self.outcomes[row["trial"], seed] = Outcome(**run)
+                    self.outcomes[row["trial"], seed] = TrialOutcome(**run)
         except (ValueError, KeyError, TypeError) as error:
             raise ExperimentError(f"{path} is damaged ({error!r}). Move it away; ended runs are found again.") from None
         self._expect_same(header)

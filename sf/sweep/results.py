@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from sf.console import rounded
 from sf.sweep.description import Description
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.trials import flags_of
 
 MOST_SHOWN = 20
 """Trials in the table; results.csv has all."""
 
 
-def table(description: Description, record: Record) -> str:
+def table(description: Description, record: SweepRecord) -> str:
     """The trials by objective, the best one first, with the 95 % interval of the mean over seeds."""
     ranked, seeds = record.ranked(), len(description.settings.seeds)
     rows = [("trial", description.settings.objective, "low", "high", "seeds", *description.varied)]
@@ -35,7 +35,7 @@ def table(description: Description, record: Record) -> str:
     return "\n".join([_aligned(rows), *notes])
 
 
-def best_command(description: Description, record: Record) -> str:
+def best_command(description: Description, record: SweepRecord) -> str:
     """The command line that trains with the best combination, ready to paste."""
     trial, _ = record.ranked()[0]
     flags = {**description.flags, **trial.flags}

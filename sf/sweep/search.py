@@ -13,7 +13,7 @@ import numpy as np
 
 from sf.errors import UsageError
 from sf.sweep.description import Description, Span
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.trials import Interval, Trial
 
 MOST_REDRAWN = 100
@@ -37,7 +37,7 @@ class Search(Protocol):
         ...
 
 
-def make_search(name: str | None, description: Description, record: Record) -> Search:
+def make_search(name: str | None, description: Description, record: SweepRecord) -> Search:
     """The search of this name; None takes a grid where no flag has a range, else random.
 
     Raises:
@@ -59,7 +59,7 @@ def make_search(name: str | None, description: Description, record: Record) -> S
 class GridSearch:
     """Every combination once, the last flag changing fastest."""
 
-    def __init__(self, description: Description, record: Record) -> None:
+    def __init__(self, description: Description, record: SweepRecord) -> None:
         combinations = itertools.product(*description.values.values())
         trials = (record.trial(dict(zip(description.values, each, strict=True))) for each in combinations)
         begun = len(record.trials)  # those are resumed without being asked for
@@ -80,7 +80,7 @@ class GridSearch:
 class RandomSearch:
     """Independent draws; the one of a number is the same in every start."""
 
-    def __init__(self, description: Description, record: Record) -> None:
+    def __init__(self, description: Description, record: SweepRecord) -> None:
         self._description = description
         self._record = record
 
@@ -103,7 +103,7 @@ class RandomSearch:
         """Draws are independent."""
 
 
-def _num_drawn(description: Description, record: Record) -> int:
+def _num_drawn(description: Description, record: SweepRecord) -> int:
     """Trials of a search that draws; where nothing has a range, no more than there are combinations."""
     most = math.inf if description.ranges else math.prod(len(values) for values in description.values.values())
     return max(len(record.trials), int(min(description.settings.trials, most)))
@@ -126,7 +126,7 @@ class TpeSearch:
     Its study is built from the record, which is the only memory: so it goes on after random search, and after a crash.
     """
 
-    def __init__(self, description: Description, record: Record) -> None:
+    def __init__(self, description: Description, record: SweepRecord) -> None:
         """Tells Optuna what is known.
 
         Raises:

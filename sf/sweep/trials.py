@@ -28,7 +28,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One training of a sweep, with everything that another machine needs to start it."""
 
     trial: int
@@ -63,7 +63,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a run has ended."""
 
     state: State
@@ -107,12 +107,12 @@ def run_name(trial: int, seed: int) -> str:
     return f"trial{trial:03d}-seed{seed}"
 
 
-def run_of(description: Description, trial: Trial, seed: int) -> Run:
+def run_of(description: Description, trial: Trial, seed: int) -> TrialRun:
     """The run of a trial with one seed."""
     settings = description.settings
     flags = flags_of({**description.flags, **trial.flags}.items())
     where = str(description.directory), str(Path.cwd())
-    return Run(trial.number, seed, flags, *where, settings.objective, settings.time_limit_s)
+    return TrialRun(trial.number, seed, flags, *where, settings.objective, settings.time_limit_s)
 
 
 def flags_of(flags: Iterable[tuple[str, Any]]) -> tuple[str, ...]:

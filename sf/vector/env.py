@@ -41,7 +41,19 @@ from sf.shared.arena import Arena, Array, Field
 from sf.shared.doorbell import Doorbell
 from sf.shared.progress import phase_of
 from sf.spaces import EnvInfo
-from sf.vector.worker import CLOSE, FINAL, IDLE, OBSERVED, RESET, STEP, Infos, Place, Start, leaves_of, serve
+from sf.vector.worker import (
+    CLOSE,
+    FINAL,
+    IDLE,
+    OBSERVED,
+    RESET,
+    STEP,
+    Infos,
+    ResetArguments,
+    WorkerPlace,
+    leaves_of,
+    serve,
+)
 
 BEGIN_S = 300.0
 """For all workers to start and to make their environments."""
@@ -138,7 +150,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"reset was given {len(seeds)} seeds for {self.num_envs} environments.")
         if options is not None and not isinstance(options, Mapping):
             raise UsageError(f"reset was given options={options!r}, expected a dict.")
-        starts = [pickle.dumps(Start(seeds[first:stop], options)) for first, stop in self._shares()]
+        starts = [pickle.dumps(ResetArguments(seeds[first:stop], options)) for first, stop in self._shares()]
         infos = self._carry_out(RESET, starts)
         self._has_begun = True
         return self._packed(self._observed), self._as_vector(infos)
@@ -182,7 +194,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             for index, (first, stop) in enumerate(self._shares()):
                 theirs, ours = Pipe(duplex=False)
                 self._starts.append(ours)
-                place = Place(
+                place = WorkerPlace(
                     index, first, stop, replace(source, worker=index), self._info, self.single_action_space,
                     self._arena, self._bells[index], self._bell, theirs,
                 )  # fmt: skip

@@ -37,7 +37,7 @@ class Infos(NamedTuple):
     of: dict[int, dict[str, Any]]
 
 
-class Start(NamedTuple):
+class ResetArguments(NamedTuple):
     """Arguments of `reset` for the environments of one worker."""
 
     seeds: Sequence[int | None]
@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """One worker among all, and what it needs."""
 
     index: int
@@ -66,7 +66,7 @@ class Place:
     """From which arguments of `reset` are read."""
 
 
-class Batch(SingleAgentBatch):
+class HostedEnvs(SingleAgentBatch):
     """Environments that are given actions as the program has them, and keep all final observations."""
 
     first: int = 0
@@ -84,7 +84,7 @@ class Batch(SingleAgentBatch):
         # A copy, because an environment may keep its action, and the next one comes into the same memory.
         self.to_env_actions = lambda actions: list(iterate(space, actions.copy()))
 
-    def reset_all(self, start: Start, observations: dict[str, Array]) -> dict[int, dict[str, Any]]:
+    def reset_all(self, start: ResetArguments, observations: dict[str, Array]) -> dict[int, dict[str, Any]]:
         """Resets every environment; returns infos that are not empty."""
         self.seeds, self.options, self.start_infos = list(start.seeds), start.options, {}  # type: ignore[arg-type]
         self.reset(observations)
@@ -114,7 +114,7 @@ class Batch(SingleAgentBatch):
         return super()._end(row, observation, terminated, truncated, info, ended)
 
 
-def serve(tell: Callable[[Any], None], place: Place) -> None:
+def serve(tell: Callable[[Any], None], place: WorkerPlace) -> None:
     """Carries out orders until the last one."""
     arena, rows = place.arena, slice(place.first, place.stop)
     observations, finals = (leaves_of(arena, place.info, kind, rows) for kind in (OBSERVED, FINAL))
@@ -123,7 +123,7 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
     progress, orders = Progress(arena["progress"], place.index), arena["orders"]
     host = Host(progress, first_index=0)
     size = place.stop - place.first
-    batch = Batch(place.source, place.info, [0] * size, finals, np.zeros(size, bool), "clip", host)
+    batch = HostedEnvs(place.source, place.info, [0] * size, finals, np.zeros(size, bool), "clip", host)
     batch.first = place.first
     batch.use_actions_as_given(place.action_space)
     tell(Ready())
@@ -134,7 +134,7 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
         if order == CLOSE:
             break
         if order == RESET:
-            start: Start = pickle.loads(place.starts.recv_bytes())
+            start: ResetArguments = pickle.loads(place.starts.recv_bytes())
             if start.seeds[0] is not None:
                 seed_globals([start.seeds[0], place.first])
             infos = batch.reset_all(start, observations)
@@ -152,7 +152,7 @@ def serve(tell: Callable[[Any], None], place: Place) -> None:
     batch.close()
 
 
-def _tell_infos(tell: Callable[[Any], None], place: Place, infos: Mapping[int, dict[str, Any]]) -> None:
+def _tell_infos(tell: Callable[[Any], None], place: WorkerPlace, infos: Mapping[int, dict[str, Any]]) -> None:
     """Raises EnvError if one cannot be sent."""
     try:
         tell(Infos({place.first + row: info for row, info in infos.items()}))

@@ -11,9 +11,9 @@ from sf.errors import ExitCode
 from sf.sweep.conduct import Queue
 from sf.sweep.description import Description
 from sf.sweep.reading import read_description
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.search import make_search
-from sf.sweep.trials import Outcome, Run, Trial
+from sf.sweep.trials import Trial, TrialOutcome, TrialRun
 
 Objective = Callable[[dict[str, Any], int], float | None]
 """From the flags of a trial and the seed; None for a run that fails."""
@@ -28,15 +28,15 @@ def described(path: Path, tables: str, top: str = "") -> Description:
 
 def carried_out(
     description: Description, objective: Objective, search: str | None = None, most: int = 1000
-) -> tuple[list[Trial], list[Run]]:
+) -> tuple[list[Trial], list[TrialRun]]:
     """The trials so far, and the runs of this start, which ends after the `most`-th one."""
-    record = Record(description)
+    record = SweepRecord(description)
     queue = Queue(description, record, make_search(search, description, record), lambda line: None)
-    runs: list[Run] = []
+    runs: list[TrialRun] = []
     while len(runs) < most and (run := queue.next_run()) is not None:
         runs.append(run)
         value = objective(dict(record.trials[run.trial].flags), run.seed)
-        failed = Outcome("failed", ExitCode.ENVIRONMENT)
-        queue.ended_run(run, failed if value is None else Outcome("finished", ExitCode.FINISHED, value))
+        failed = TrialOutcome("failed", ExitCode.ENVIRONMENT)
+        queue.ended_run(run, failed if value is None else TrialOutcome("finished", ExitCode.FINISHED, value))
     record.close()
     return record.trials, runs

@@ -19,9 +19,9 @@ import sf
 from sf.cli import hub as command
 from sf.errors import CheckpointError
 from sf.evaluator import film
-from sf.evaluator.summary import Summary
+from sf.evaluator.summary import ReturnSummary
 from sf.hub.card import _table
-from sf.hub.folder import Scores, _move_checkpoints, expect_published, install, read_run
+from sf.hub.folder import PublishedScores, _move_checkpoints, expect_published, install, read_run
 from sf.policy import TimeStep
 from sf.storage import checkpoint, sealed
 from tests.helpers.commands import Finished, run
@@ -438,9 +438,10 @@ def test_each_trouble_with_the_hub_is_one_sentence(
 
 def test_each_number_of_the_card_is_under_its_name() -> None:
     """Every number differs, so that none can stand for another."""
-    summary = Summary(12, 1.5, 2.5, 3.5, 4.5, (5.5, 6.5, 7.5, 8.5, 9.5), 10.5, 11.5, 13.5)
+    summary = ReturnSummary(12, 1.5, 2.5, 3.5, 4.5, (5.5, 6.5, 7.5, 8.5, 9.5), 10.5, 11.5, 13.5)
     head, _, row = (
-        line.strip("| ").split(" | ") for line in _table(Scores("latest", "Env-v0", {}, {}, [summary])).splitlines()
+        line.strip("| ").split(" | ")
+        for line in _table(PublishedScores("latest", "Env-v0", {}, {}, [summary])).splitlines()
     )
     found = dict(zip(head, row, strict=True))
     del found["95% interval"]

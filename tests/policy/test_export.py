@@ -17,7 +17,7 @@ from sf.cli import export
 from sf.errors import ExportError
 from sf.plugins import ENCODERS, register_model
 from sf.policy import GreedyPolicy, PolicySaver, RandomPolicy, TimeStep, TrainedPolicy, export_policy
-from sf.policy.exporting import SUFFIXES, Format, Program
+from sf.policy.exporting import SUFFIXES, Format, TensorProgram
 from sf.policy.nests import leaves
 from sf.policy.specs import BoundedTensorSpec, TensorSpec
 from tests.helpers.policies import network
@@ -39,7 +39,7 @@ POLICIES: dict[str, Callable[[], TrainedPolicy]] = {
 }
 
 
-def random_inputs(program: Program, num: int, seed: int = 0) -> list[Tensor]:
+def random_inputs(program: TensorProgram, num: int, seed: int = 0) -> list[Tensor]:
     """What an environment could show, masks with a legal choice."""
     generator, inputs = torch.Generator().manual_seed(seed), []
     for name, spec in program.input_specs.items():
@@ -57,7 +57,7 @@ def random_inputs(program: Program, num: int, seed: int = 0) -> list[Tensor]:
     return inputs
 
 
-def load(path: Path, to: str, program: Program) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+def load(path: Path, to: str, program: TensorProgram) -> Callable[[Sequence[Tensor]], list[Tensor]]:
     """The exported file as a function, run by its own runtime."""
     if to == "torchscript":
         script = torch.jit.load(str(path))  # type: ignore[no-untyped-call]
@@ -89,7 +89,7 @@ def test_exported_policy_agrees_on_a_thousand_inputs(kind: str, to: Format, tmp_
         for name, buffer in policy.network.named_buffers():
             if "normalizer" in name:
                 buffer.add_(0.5 * torch.rand_like(buffer))  # statistics of a trained policy
-    program = Program(policy)
+    program = TensorProgram(policy)
     path = export_policy(policy, tmp_path / f"p{SUFFIXES[to]}", to)
     run = load(path, to, program)
     for num in (1000, 1):
@@ -103,7 +103,7 @@ def test_exported_policy_agrees_on_a_thousand_inputs(kind: str, to: Format, tmp_
 @pytest.mark.parametrize("kind", POLICIES)
 def test_program_does_what_the_greedy_policy_does(kind: str) -> None:
     policy = POLICIES[kind]()
-    program = Program(policy)
+    program = TensorProgram(policy)
     inputs = random_inputs(program, 20)
     num = len(list(leaves(policy.time_step_spec.observation)))
     remaining = iter(inputs)

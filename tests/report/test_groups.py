@@ -11,14 +11,14 @@ import pytest
 
 from sf.config import RunConfig
 from sf.report.figures import MOST_GROUPS, make_figures, score_figures
-from sf.report.groups import Group, differences, foremost, make_groups, rescaled, variants
+from sf.report.groups import RunGroup, differences, foremost, make_groups, rescaled, variants
 from sf.report.reproduction import changed_flags, command
 from sf.report.runs import read_run
 from sf.storage.given import Given
 from tests.helpers.reported import rising, write_run
 
 
-def groups_of(*paths: Path) -> list[Group]:
+def groups_of(*paths: Path) -> list[RunGroup]:
     return make_groups([policy for path in paths for policy in read_run(path)])
 
 

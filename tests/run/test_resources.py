@@ -31,7 +31,7 @@ from sf.plugins import register_model
 from sf.processes.child import Packed
 from sf.processes.disposable import DisposableChild
 from sf.processes.failures import failure_of
-from sf.processes.process import Job
+from sf.processes.process import ChildJob
 from sf.processes.simulators import Simulators
 from sf.run.supervisor import train
 from sf.storage.checkpoint import load_newest
@@ -71,7 +71,7 @@ class Refusing:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pack, watchdog = Packed.__init__, Simulators._new_watchdog
 
-        def refusing_pack(packed: Packed, job: Job, *arguments: Any, **flags: Any) -> None:
+        def refusing_pack(packed: Packed, job: ChildJob, *arguments: Any, **flags: Any) -> None:
             self.note(job.name)
             pack(packed, job, *arguments, **flags)
 

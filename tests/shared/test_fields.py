@@ -12,16 +12,16 @@ import torch
 from sf.errors import ConfigError
 from sf.learner.batch import Batch
 from sf.shared.arena import Array
-from sf.shared.fields import Axes, StoredField, Training, Writer
+from sf.shared.fields import Axes, StoredField, TrainingUse, Writer
 from tests.helpers.lab import Lab, make_lab, make_lab_with_fields, step_until
 
 EXTRA = {
     "novelty": StoredField(Axes.STEPS, "float32", Writer.INFERENCE, shape=(2,)),
-    "goal": StoredField(Axes.STEPS_AND_LAST, "int64", Writer.ROLLOUT, Training.ON_HOST),
-    "picture": StoredField(Axes.STEPS, "uint8", Writer.ROLLOUT, Training.STRAIGHT_TO_DEVICE, shape=(2, 2)),
+    "goal": StoredField(Axes.STEPS_AND_LAST, "int64", Writer.ROLLOUT, TrainingUse.ON_HOST),
+    "picture": StoredField(Axes.STEPS, "uint8", Writer.ROLLOUT, TrainingUse.STRAIGHT_TO_DEVICE, shape=(2, 2)),
     "difficulty": StoredField(Axes.TRAJECTORY, "float32", Writer.ROLLOUT, shape=(3,)),
-    "level": StoredField(Axes.TRAJECTORY, "int64", Writer.ROLLOUT, Training.ON_HOST),
-    "private": StoredField(Axes.STEPS, "float32", Writer.ROLLOUT, Training.UNUSED),
+    "level": StoredField(Axes.TRAJECTORY, "int64", Writer.ROLLOUT, TrainingUse.ON_HOST),
+    "private": StoredField(Axes.STEPS, "float32", Writer.ROLLOUT, TrainingUse.UNUSED),
 }
 
 

@@ -14,7 +14,7 @@ from sf.config.effects import without_effect
 from sf.config.given import chosen_flags, default_values, given_flags
 from sf.config.presets import with_preset
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
-from sf.storage.compared import Start
+from sf.storage.compared import EarlierStart
 from sf.storage.experiment import Experiment
 from sf.storage.given import GIVEN, Given, given_at, read_given
 from tests.helpers.configs import env_info, make
@@ -29,7 +29,7 @@ def differing(path: Path, *starts: tuple[Config, Given], without: tuple[str, ...
     found = []
     for config, given in starts:
         experiment = Experiment(str(path), "x", "resume")
-        found = experiment.write_config(json.loads(json.dumps(config.to_json())), Start(given, without))
+        found = experiment.write_config(json.loads(json.dumps(config.to_json())), EarlierStart(given, without))
         experiment.close()
     return found
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sf.sweep.forecast import Forecast
-from sf.sweep.trials import Run
+from sf.sweep.trials import TrialRun
 
 
-def run(seed: int) -> Run:
-    return Run(0, seed, (), "train_dir", ".", "reward", None)
+def run(seed: int) -> TrialRun:
+    return TrialRun(0, seed, (), "train_dir", ".", "reward", None)
 
 
 def test_nothing_is_known_before_a_run_has_ended() -> None:

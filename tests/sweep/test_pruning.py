@@ -18,10 +18,10 @@ from sf.sweep.conduct import Queue, drive
 from sf.sweep.curves import NUM_STEPS, Axis, at_steps, values_at_steps
 from sf.sweep.description import Description
 from sf.sweep.pruning import FEWEST_ENDED, FIRST_STEP, KeepAll, MedianPruner, axis_of, make_pruner
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.results import table
 from sf.sweep.search import make_search
-from sf.sweep.trials import Outcome, Run
+from sf.sweep.trials import TrialOutcome, TrialRun
 from tests.helpers.commands import ROOT
 from tests.helpers.sweeps import described
 
@@ -32,7 +32,7 @@ BARELY = END * FIRST_STEP // NUM_STEPS
 """Frames from which a run may be pruned."""
 
 
-def write_curve(run: Run, values: Mapping[int, float], tag: str = "reward/reward") -> None:
+def write_curve(run: TrialRun, values: Mapping[int, float], tag: str = "reward/reward") -> None:
     """As a run of one policy does."""
     run.directory.mkdir(parents=True, exist_ok=True)
     points = [
@@ -41,22 +41,22 @@ def write_curve(run: Run, values: Mapping[int, float], tag: str = "reward/reward
     (run.directory / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
 
 
-def begun(path: Path, top: str = "", tables: str = GAMMAS) -> tuple[Description, Record, Queue]:
+def begun(path: Path, top: str = "", tables: str = GAMMAS) -> tuple[Description, SweepRecord, Queue]:
     """A sweep with a pruner, with the lines that it says in `said`."""
     description = described(path, tables, top)
-    record = Record(description)
+    record = SweepRecord(description)
     queue = Queue(description, record, make_search(None, description, record), lambda _: None)
     queue.pruner = MedianPruner(description, record)
     return description, record, queue
 
 
-def end(queue: Queue, run: Run, value: float) -> None:
+def end(queue: Queue, run: TrialRun, value: float) -> None:
     """A run that was at the value all the time."""
     write_curve(run, {0: value, BARELY - 1: value, BARELY: value, END: value})
-    queue.ended_run(run, Outcome("finished", ExitCode.FINISHED, value, END, 10.0))
+    queue.ended_run(run, TrialOutcome("finished", ExitCode.FINISHED, value, END, 10.0))
 
 
-def start(queue: Queue) -> Run:
+def start(queue: Queue) -> TrialRun:
     run = queue.next_run()
     assert run is not None
     return run
@@ -121,19 +121,19 @@ def test_the_next_start_knows_the_curves_of_those_that_ended(tmp_path: Path) -> 
 class Job:
     """A run that saves and ends when it is told to."""
 
-    def __init__(self, run: Run, value: float) -> None:
+    def __init__(self, run: TrialRun, value: float) -> None:
         self.run, self.value, self.is_cancelled = run, value, False
         write_curve(run, {BARELY: value})
 
     def done(self) -> bool:
         return self.is_cancelled or self.value > 0
 
-    def result(self) -> Outcome:
+    def result(self) -> TrialOutcome:
         if not self.is_cancelled:
             write_curve(self.run, {BARELY: self.value, END: self.value})
-            return Outcome("finished", ExitCode.FINISHED, self.value, END, 10.0)
+            return TrialOutcome("finished", ExitCode.FINISHED, self.value, END, 10.0)
         (self.run.directory / "summary.json").write_text(json.dumps({"policies": [{"reward": self.value}]}))
-        return Outcome("stopped", ExitCode.SIGINT, None, BARELY, 2.5)
+        return TrialOutcome("stopped", ExitCode.SIGINT, None, BARELY, 2.5)
 
     def cancel(self) -> None:
         assert not self.is_cancelled, "once is enough"
@@ -164,7 +164,7 @@ def test_pruned_trials_are_ended_marked_and_not_run_again(tmp_path: Path, monkey
     hopeless = {3: 2, 6: 1}
     """The seed of a trial with which it is found."""
 
-    def submit(run: Run) -> Job:
+    def submit(run: TrialRun) -> Job:
         return Job(run, -1.0 if hopeless.get(run.trial) == run.seed else 5.0)
 
     signals = NoSignals()
@@ -200,7 +200,7 @@ def test_a_seed_of_a_hopeless_trial_that_runs_beside_it_is_ended_too(tmp_path: P
     assert (one.trial, other.trial) == (0, 0)
     queue.prune(0)
     for run in (one, other):
-        queue.ended_run(run, Outcome("stopped", ExitCode.SIGINT, frames=10))
+        queue.ended_run(run, TrialOutcome("stopped", ExitCode.SIGINT, frames=10))
     assert [outcome.state for outcome in record.outcomes.values()] == ["pruned", "pruned"]
     assert start(queue).trial == 1
     record.close()
@@ -209,14 +209,14 @@ def test_a_seed_of_a_hopeless_trial_that_runs_beside_it_is_ended_too(tmp_path: P
 def test_tpe_hears_of_pruned_trials(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     description = described(tmp_path, GAMMAS, "trials = 4")
-    record = Record(description)
+    record = SweepRecord(description)
     search = make_search("tpe", description, record)
     queue = Queue(description, record, search, lambda _: None)
     run = start(queue)
     queue.prune(run.trial)
     write_curve(run, {BARELY: 1.0})
     run.directory.joinpath("summary.json").write_text(json.dumps({"policies": [{"reward": 1.5}]}))
-    queue.ended_run(run, Outcome("stopped", ExitCode.SIGINT, frames=BARELY))
+    queue.ended_run(run, TrialOutcome("stopped", ExitCode.SIGINT, frames=BARELY))
     studies = [search, make_search("tpe", description, record)]
     for study in (each._study for each in studies):  # type: ignore[attr-defined]  # of TPE
         (known,) = study.trials
@@ -243,7 +243,7 @@ def test_what_cannot_be_compared_on_the_way_is_refused(tmp_path: Path, monkeypat
     def refusal(tables: str, top: str = "") -> str:
         description = described(tmp_path, tables, top)
         with pytest.raises(UsageError) as caught:
-            make_pruner("median", description, Record(description, read_only=True))
+            make_pruner("median", description, SweepRecord(description, read_only=True))
         return str(caught.value)
 
     assert "Give train_for_env_steps or train_for_seconds in [flags], or time_limit_s" in refusal("")
@@ -251,7 +251,7 @@ def test_what_cannot_be_compared_on_the_way_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert refusal(FRAMES) == '--prune=median needs Optuna: pip install "sf-rl[sweep]"'
     description = described(tmp_path, "")
-    assert isinstance(make_pruner("none", description, Record(description, read_only=True)), KeepAll)
+    assert isinstance(make_pruner("none", description, SweepRecord(description, read_only=True)), KeepAll)
 
 
 SWEEP_AT_ONCE = """

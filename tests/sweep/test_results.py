@@ -12,7 +12,7 @@ import pytest
 
 from sf.sweep.description import Description
 from sf.sweep.importance import importance
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.results import best_command, table
 from tests.helpers.sweeps import carried_out, described
 
@@ -31,10 +31,10 @@ def known(flags: dict[str, Any], seed: int) -> float:
     return 10 * math.log10(float(flags["learning_rate"])) + 5 * float(flags["gamma"] == 0.99) + 0.01 * seed
 
 
-def swept(path: Path, trials: int = 25) -> tuple[Description, Record]:
+def swept(path: Path, trials: int = 25) -> tuple[Description, SweepRecord]:
     description = described(path, TABLES, f"trials = {trials}\nseeds = [1, 2]")
     carried_out(description, known)
-    return description, Record(description, read_only=True)
+    return description, SweepRecord(description, read_only=True)
 
 
 @pytest.mark.parametrize("has_optuna", [True, False])
@@ -101,5 +101,5 @@ def test_table_has_the_best_trials_and_the_command_those_flags(tmp_path: Path) -
 def test_single_seed_has_no_interval(tmp_path: Path) -> None:
     description = described(tmp_path, "[values]\ngamma = [0.9]\n")
     carried_out(description, lambda flags, seed: 3.0)
-    *_, row = table(description, Record(description, read_only=True)).splitlines()
+    *_, row = table(description, SweepRecord(description, read_only=True)).splitlines()
     assert row.split() == ["0", "3.00", "-", "-", "1/1", "0.9"]

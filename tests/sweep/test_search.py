@@ -14,7 +14,7 @@ import pytest
 
 from sf.errors import ExperimentError, UsageError
 from sf.sweep.description import Description
-from sf.sweep.record import Record
+from sf.sweep.record import SweepRecord
 from sf.sweep.search import make_search
 from sf.sweep.trials import interval
 from tests.helpers.sweeps import carried_out, described
@@ -117,7 +117,7 @@ def test_failed_runs_are_tried_again_by_the_next_start(search: str, tmp_path: Pa
 
 
 def ranking(description: Description) -> list[tuple[float, float]]:
-    record = Record(description, read_only=True)
+    record = SweepRecord(description, read_only=True)
     return [(trial.flags["gamma"], score.mean) for trial, score in record.ranked()]
 
 
@@ -157,11 +157,11 @@ def test_other_values_go_on_and_another_sweep_is_refused(tmp_path: Path) -> None
 
 def test_only_one_sweep_at_a_time_has_a_directory(tmp_path: Path) -> None:
     description = described(tmp_path, "")
-    record = Record(description)
+    record = SweepRecord(description)
     with pytest.raises(ExperimentError, match="Another sf-sweep works in"):
-        Record(description)
+        SweepRecord(description)
     record.close()
-    Record(description).close()
+    SweepRecord(description).close()
 
 
 def test_damaged_results_are_told(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ def test_damaged_results_are_told(tmp_path: Path) -> None:
     carried_out(description, constant)
     (description.directory / "results.json").write_text('{"flags": {')
     with pytest.raises(ExperimentError, match=r"results\.json is damaged"):
-        Record(description, read_only=True)
+        SweepRecord(description, read_only=True)
 
 
 def test_missing_optuna_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     description = described(tmp_path, RATES)
-    record = Record(description)
+    record = SweepRecord(description)
     with pytest.raises(UsageError, match=r'--search=tpe needs Optuna: pip install "sf-rl\[sweep\]"'):
         make_search("tpe", description, record)
     record.close()

@@ -25,7 +25,7 @@ from sf.envs import EnvSource, probe
 from sf.envs.stepping import Host
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.vector import env as vector_env
-from sf.vector.worker import Batch, Start
+from sf.vector.worker import HostedEnvs, ResetArguments
 from tests.helpers.handed_over import Kept
 
 NESTED = spaces.Dict({"b": spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)))), "a": spaces.MultiBinary(4)})
@@ -151,9 +151,9 @@ def test_an_info_that_is_used_again_is_that_of_the_last_step() -> None:
     info = probe(source)
     observations = {"obs": np.zeros((2, 2), np.float32)}
     finals = {"obs": np.zeros((2, 2), np.float32)}
-    batch = Batch(source, info, [0, 1], finals, np.zeros(2, bool), "clip", Host())
+    batch = HostedEnvs(source, info, [0, 1], finals, np.zeros(2, bool), "clip", Host())
     batch.use_actions_as_given(ClearsInfo.action_space)
-    batch.reset_all(Start([0, 1], None), observations)
+    batch.reset_all(ResetArguments([0, 1], None), observations)
     for one in batch.step(np.zeros(2, np.int64), observations, np.zeros(2)):
         assert (one.info["steps"].item(), one.info["more"]["steps"]) == (1, [1])
 
