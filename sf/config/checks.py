@@ -136,6 +136,11 @@ def _combinations(config: Config) -> list[str]:
             f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "
             f"groups in turn, so they need the same size: use --num_envs_per_worker={near}, or --worker_num_splits=1."
         )
+    if config.evaluation.film_every_steps and not config.evaluation.eval_every_steps:
+        problems.append(
+            f"film_every_steps={config.evaluation.film_every_steps} needs the process of the evaluations, which makes "
+            f"the films. Add --eval_every_steps={config.evaluation.film_every_steps}."
+        )
     are_given = learner.batch_size is not None and learner.num_batches_per_epoch is not None
     if are_given and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):
         problems.append(

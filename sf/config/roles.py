@@ -411,6 +411,8 @@ class EvalConfig:
     """Take the most likely actions instead of drawing them."""
     eval_share: Annotated[float, Range(0, 1, open_low=True)] = 0.1
     """Share of one core that evaluations may take at most."""
+    film_every_steps: Annotated[int, AT_LEAST_0] = 0
+    """Frames between two films of an episode, which the evaluator makes beside its evaluations; 0 for none."""
 
 
 @dataclass(frozen=True)

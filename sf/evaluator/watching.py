@@ -58,9 +58,8 @@ def watch(
     if output is not None:
         what = f"A first picture of {source.env_id}"
         in_disposable_child(look_at_first_picture, source, timeout_s=FIRST_PICTURE_S, what=what)
-    screen: Screen = _Window(speed) if output is None else _Recorder(Film(output), speed)
-    factory = _Factory(source, "human" if output is None else "rgb_array", screen)
-    watched = replace(source, factory=factory, kwargs={}, modules=())
+    screen: Screen = _Window(speed) if output is None else Recorder(Film(output), speed)
+    watched = seen_by(source, screen, "human" if output is None else "rgb_array")
     info = replace(loaded.info, env_id=source.env_id)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
     together = info.num_agents >= len(loaded.policies)
@@ -69,13 +68,18 @@ def watch(
     try:
         for cast in casts:
             play = Play(cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1)
-            if isinstance(screen, _Recorder) and with_panel:
+            if isinstance(screen, Recorder) and with_panel:
                 screen.beside = functools.partial(_beside, Panel(info.action), play)
             played += _play(play)
     finally:
-        if isinstance(screen, _Recorder):
+        if isinstance(screen, Recorder):
             screen.film.close()
     return played
+
+
+def seen_by(source: EnvSource, screen: Screen, mode: Literal["human", "rgb_array"] = "rgb_array") -> EnvSource:
+    """Makes the same environment, which shows a screen every reset and step."""
+    return replace(source, factory=_Factory(source, mode, screen), kwargs={}, modules=())
 
 
 def _play(play: Play) -> list[Episodes]:
@@ -135,7 +139,7 @@ class _Window:
         time.sleep(max(0.0, self._due - time.monotonic()))
 
 
-class _Recorder:
+class Recorder:
     """Adds every frame to a film."""
 
     def __init__(self, film: Film, speed: float) -> None:

@@ -24,6 +24,7 @@ from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.stepping import Host
 from sf.errors import CheckpointError
+from sf.evaluator.filming import Filming, Stage
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.nets.device import from_host
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
@@ -81,20 +82,32 @@ class Evaluator:
         policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
         if self.config.eval_deterministic:
             policies = [GreedyPolicy(policy) for policy in policies]
+        longest = source.max_episode_steps or LONGEST_EPISODE
+        source = replace(source, worker=topology.num_workers, max_episode_steps=longest)
+        seed = int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0])
+        host = Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data)
         self.play = Play(
             policies,
-            replace(
-                source,
-                worker=topology.num_workers,
-                max_episode_steps=source.max_episode_steps or LONGEST_EPISODE,
-            ),
+            source,
             info,
             self.config.eval_episodes,
-            int(np.random.SeedSequence([context.seed, topology.num_groups]).generate_state(1)[0]),
+            seed,
             config.rollout.action_bounds,
-            host=Host(self.record.progress, stop=NEVER_STOPPED if is_last else context.arena["run_state"].data),
+            host=host,
             is_shared=config.run.serial_mode and not is_last,
         )
+        self.filming: Filming | None = None
+        if self.config.film_every_steps and not is_last:
+            stage = Stage(
+                policies,
+                source,
+                info,
+                seed,
+                config.rollout.action_bounds,
+                host,
+                config.run.serial_mode,
+            )
+            self.filming = Filming(stage, owner, self.config.film_every_steps)
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
@@ -106,7 +119,7 @@ class Evaluator:
     def step(self) -> bool:
         """Plays one step if it is time to; False while it rests or nothing is due."""
         now = time.monotonic()
-        if now < self.rested_at_s or not (self.is_playing or self._begin()):
+        if now < self.rested_at_s or not (self.is_busy or self._begin() or self._begin_film()):
             return False
         self.record.lap("wait")
         self._play()
@@ -124,7 +137,7 @@ class Evaluator:
 
     def wait(self, timeout_s: float) -> None:
         """Sleeps until it has rested; while no evaluation is due it looks ten times a second."""
-        self.doorbell.wait(min(timeout_s, max(0.0, self.rested_at_s - time.monotonic()) if self.is_playing else 0.1))
+        self.doorbell.wait(min(timeout_s, max(0.0, self.rested_at_s - time.monotonic()) if self.is_busy else 0.1))
         self.record.lap("wait")
 
     def close(self) -> None:
@@ -132,6 +145,8 @@ class Evaluator:
         if self.is_playing:
             Console().line(f"The evaluation of policy_version {self.versions[0]} was not completed.")
         self.play.close()
+        if self.filming is not None:
+            self.filming.close()
 
     def state(self) -> dict[str, Any]:
         """Nothing: an evaluation begins anew."""
@@ -140,10 +155,30 @@ class Evaluator:
     def load_state(self, state: dict[str, Any]) -> None:
         """Nothing to load."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an evaluation or a film goes on; both act with the weights that were read when it began."""
+        return self.is_playing or (self.filming is not None and self.filming.is_playing)
+
     def _play(self) -> None:
+        if self.filming is not None and self.filming.is_playing:
+            self.filming.step()
+            return
         self.play.step()
         if self.play.tally.is_complete:
             self._finish()
+
+    def _begin_film(self) -> bool:
+        """Takes the newest weights if a film is due."""
+        frames = sum(int(record.read()["env_steps"]) for record in self.learners) if self.filming is not None else 0
+        if self.filming is None or not self.filming.is_due(frames):
+            return False
+        if any(weights.version == NOTHING_PUBLISHED for weights in self.weights):
+            return False
+        for network, weights in zip(self.networks, self.weights, strict=True):
+            weights.read(from_host(network.flat))
+        self.filming.begin(frames)
+        return self.filming.is_playing
 
     def _begin(self) -> bool:
         """Takes the newest weights if an evaluation is due."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Sequence
+from pathlib import Path
 
 from sf.report.groups import RunGroup, differences, shown
 from sf.report.markup import section, table
 from sf.report.reproduction import changed_flags, command
 from sf.report.runs import RunFiles
+from sf.storage.names import FILMS
 
 LARGEST_VIDEO = 500_000
 """Bytes in the page, which has to stay below 3 MB; three of them make four letters there."""
@@ -57,17 +59,23 @@ def configuration(groups: Sequence[RunGroup]) -> str:
 
 def video(runs: Sequence[RunFiles]) -> str:
     """The newest film in the directory of a run; nothing if there is none."""
-    there = [(path.stat().st_mtime, path, run) for run in runs for path in run.path.iterdir() if path.suffix in VIDEOS]
+    there = [(path.stat().st_mtime, path, run) for run in runs for path in _films(run.path)]
     if not there:
         return ""
     _, path, run = max(there, key=lambda one: one[0])
-    name, data = html.escape(f"{run.name}/{path.name}"), path.read_bytes()
+    name, data = html.escape(f"{run.name}/{path.relative_to(run.path)}"), path.read_bytes()
     if len(data) > LARGEST_VIDEO:
         size = f"{len(data) / 1e6:.1f} MB, more than the {LARGEST_VIDEO / 1e6:.1f} MB that this page takes"
         return section("The last video", f"<p>{name} has {size}: {html.escape(str(path))}</p>")
     source = f'src="data:{VIDEOS[path.suffix]};base64,{base64.b64encode(data).decode()}"'
     film = f"<video controls loop muted {source}></video>" if path.suffix == ".mp4" else f'<img alt="" {source}>'
     return section("The last video", f'<p class="soft">{name}</p>{film}')
+
+
+def _films(directory: Path) -> list[Path]:
+    """All in the directory of a run that are complete."""
+    places = [*directory.iterdir(), *directory.glob(f"{FILMS}/*")]
+    return [path for path in places if path.suffix in VIDEOS and not path.name.startswith(".")]
 
 
 def reproduction(runs: Sequence[RunFiles]) -> str:

@@ -31,6 +31,7 @@ from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.processes.telling import told_if_slow
 from sf.run.earlier import with_earlier_network
+from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
@@ -93,6 +94,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     has_core_left = usable_cores() > 1  # else it would only disturb the measurement
     if fork_server is not None and has_core_left and not config.run.serial_mode:
         fork_server.start()
+    if config.evaluation.film_every_steps and rank.is_first:
+        expect_films(source)
     look = look_in_child(config, source)
     info = look.info
     console = Console() if rank.is_first else WarningsOnly()

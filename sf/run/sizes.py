@@ -303,6 +303,7 @@ def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
         f"num_envs_per_worker={rollout.num_envs_per_worker}": (rollout.num_envs_per_worker or 1) > 1,
         f"worker_num_splits={rollout.worker_num_splits}": (rollout.worker_num_splits or 1) > 1,
         f"serial_mode=True with num_workers={rollout.num_workers}": run.serial_mode and (rollout.num_workers or 1) > 1,
+        f"film_every_steps={config.evaluation.film_every_steps}": config.evaluation.film_every_steps > 0,
         "serial_mode=True with eval_every_steps": run.serial_mode and evaluates,
         f"evaluation of num_policies={run.num_policies}": evaluates and run.num_policies > info.num_agents,
     }

@@ -11,6 +11,8 @@ NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 """Optimizer steps and frames."""
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
+FILMS = "films"
+"""Directory of the films of a run, each of which is named after its frames."""
 
 
 def newest_in(directory: Path) -> Path | None:

@@ -41,6 +41,9 @@ class Client(Protocol):
     def log(self, frames: int, values: Mapping[str, Any]) -> None:
         """Sends numbers, and histograms as lists of counts; `frames` is their place on the x axis."""
 
+    def show(self, frames: int, film: Path) -> None:
+        """Sends a film."""
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Waits until everything is sent."""
 
@@ -70,6 +73,10 @@ class Wandb:
         }
         self._run.log({"frames": frames, **shown})
 
+    def show(self, frames: int, film: Path) -> None:
+        """See `Client`."""
+        self._run.log({"frames": frames, "film": self._wandb.Video(str(film), format="mp4")})
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """See `Client`."""
         self._run.summary.update(dict(summary))
@@ -91,6 +98,10 @@ class Trackio:
     def log(self, frames: int, values: Mapping[str, Any]) -> None:
         """See `Client`."""
         self._trackio.log({tag: value for tag, value in values.items() if not isinstance(value, list)}, step=frames)
+
+    def show(self, frames: int, film: Path) -> None:
+        """See `Client`."""
+        self._trackio.log({"film": self._trackio.Video(str(film), format="mp4")}, step=frames)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """See `Client`."""

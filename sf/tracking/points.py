@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sf.report.runs import METRICS, point_of
+from sf.storage.names import FILMS
 from sf.storage.objects import json_object
 
 SENT = ".sent.json"
@@ -28,6 +29,7 @@ class Points:
         known = self._all_sent().get(tracker, {})
         self.id: str = known.get("id") or secrets.token_hex(4)
         """Of the run, as the tracker knows it."""
+        self._films: set[Path] = set()
         self._newest_s: float = known.get("time_s", 0.0)
         self._inode, self._offset = 0, 0
 
@@ -45,6 +47,13 @@ class Points:
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
         return [point for line in whole.splitlines() if (point := point_of(line)) and point["time_s"] > self._newest_s]
+
+    def new_films(self) -> list[tuple[int, Path]]:
+        """Frames and paths of the films since the last call, in their order."""
+        there = sorted(self._path.parent.glob(f"{FILMS}/[0-9]*.mp4"))
+        new = [path for path in there if path not in self._films and path.stat().st_mtime > self._newest_s]
+        self._films.update(new)
+        return [(int(path.stem), path) for path in new if path.stem.isdigit()]
 
     def note(self, point: dict[str, Any]) -> None:
         """Remembers that the tracker has everything up to this point."""

@@ -40,6 +40,9 @@ def send(
                 _log(client, point)
             newest = new[-1]
             num_sent += len(new)
+        if client is not None:
+            for frames, film in points.new_films():
+                client.show(frames, film)
         if is_over:
             break
         assert follow is not None

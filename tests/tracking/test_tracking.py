@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sf.cli.track import main
 from sf.config import RunConfig
 from sf.errors import UsageError
+from sf.evaluator.film import Film
 from sf.processes.signals import Signals
 from sf.tracking import beside
 from sf.tracking.beside import wanted_trackers
@@ -177,6 +179,37 @@ def test_a_run_can_be_sent_afterwards_once(tmp_path: Path, monkeypatch: pytest.M
         told.append(done.stdout.splitlines()[-1])
     run_id = json.loads((directory / SENT).read_text())["trackio"]["id"]
     assert told == [f"Sent {number} points to trackio, project p, run {run_id}" for number in (2, 0)]
+
+
+@pytest.mark.parametrize("tracker", ["trackio", "wandb"])
+def test_films_are_sent_with_the_points_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+    expect_package(tracker)
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    directory = tmp_path / "train_dir" / "mine"
+    (directory / "checkpoint_p0").mkdir(parents=True)
+    film = Film(directory / "films" / "000000000015.mp4")
+    for shade in (0, 200):
+        film.add(np.full((32, 32, 3), shade, np.uint8), 10.0)
+    film.close()
+    now = time.time()
+    (directory / "metrics.jsonl").write_text(line(now + 10, 10, a=1.0) + line(now + 20, 20, a=2.0))
+    command = [sys.executable, "-m", "sf.cli.track", "--experiment=mine", f"--to={tracker}", "--project=p"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Points(directory, tracker).new_films() == [], "it is noted"
+    if tracker == "trackio":
+        (database,) = (tmp_path / "trackio").glob("p.db")
+        with sqlite3.connect(database) as connection:
+            rows = connection.execute("select step, metrics from metrics order by id").fetchall()
+        found = [(step, json.loads(metrics)) for step, metrics in rows]
+        films = [(step, metrics["film"]) for step, metrics in found if "film" in metrics]
+        assert [(step, one["_type"]) for step, one in films] == [(15, "trackio.video")]
+        kept = list((tmp_path / "trackio").rglob("*.mp4"))
+    else:
+        kept = list(directory.rglob("media/videos/*.mp4"))
+    (copy,) = kept
+    assert copy.read_bytes() == film.path.read_bytes()
 
 
 # -------------------------------------------------------------------------------------------------------- what fails
