@@ -7,10 +7,28 @@ import math
 from sf.config import RunConfig
 from sf.console import rounded
 from sf.monitor.episodes import EpisodeWindows
-from sf.monitor.settled import SettledEpisodes
+from sf.monitor.settled import LONGEST, SettledEpisodes
 
 FIRST_S = 5.0
 """It is said after so long, and once: most runs wait less than that."""
+
+
+class LeftOut:
+    """Says once that episodes take so long that decisions no longer wait for them."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def look(self, settled: SettledEpisodes) -> str | None:
+        """A sentence if there are some for the first time."""
+        if self._is_told or not (number := settled.num_endless):
+            return None
+        self._is_told = True
+        episodes = "1 episode goes" if number == 1 else f"{number} episodes go"
+        return (
+            f"Warning: {episodes} on for more than about {LONGEST:,} steps, and so --stop_at_reward and the best "
+            "checkpoint no longer wait for them. --max_episode_steps=N ends them, and then they count."
+        )
 
 
 class GoalWaits:

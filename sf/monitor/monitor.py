@@ -20,7 +20,7 @@ from sf.monitor.by_agent import in_words
 from sf.monitor.episodes import REWARD_EPISODES, EpisodeWindows
 from sf.monitor.event_file import Facts
 from sf.monitor.expected_lag import ExpectedLag
-from sf.monitor.goal import GoalWaits
+from sf.monitor.goal import GoalWaits, LeftOut
 from sf.monitor.high_lag import HighLag
 from sf.monitor.lag_sight import LagCounted
 from sf.monitor.lines import (
@@ -121,7 +121,7 @@ class Monitor:
         """For decisions."""
         self.user_curves = UserCurves(self._console.line)
         """For callbacks."""
-        self._goal_waits = GoalWaits(config.run)
+        self._goal_waits, self._left_out = GoalWaits(config.run), LeftOut()
         self._endless = EndlessEpisodes(workers * envs, num_agents)
         self._has_nothing_left = False
         """Everything was learned before this start."""
@@ -171,6 +171,7 @@ class Monitor:
             self._standstill.look(snapshot),
             self._endless.look(self._first, snapshot, sum(self.episodes.counts)),
             self._goal_waits.look(snapshot.time_s, self.episodes, self.settled),
+            self._left_out.look(self.settled),
         ):
             if sentence:
                 self._console.line(sentence)

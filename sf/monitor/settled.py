@@ -7,6 +7,9 @@ So decisions have a cut, the moment when the oldest episode that still goes on b
 the cut has ended, whatever its length, and those are the episodes that count. Where all episodes are equally long, an
 episode counts at most one length later.
 
+An episode that goes on for `LONGEST` steps moves no cut any more: it may never end. How far it is follows from the
+lengths of the episodes that the other rows have ended meanwhile, because rows advance together.
+
 Time is the number of episodes that have ended so far. So a serial run decides the same whenever it is looked at.
 """
 
@@ -22,6 +25,9 @@ from sf.shared.records import Episode
 
 MOST_WAITING = 32_768
 """Ended episodes that wait for older ones. Of more of them the oldest are forgotten, and none as old as they counts."""
+
+LONGEST = 27_000
+"""Steps from which an episode holds no decision back. Evaluations cut it there as well."""
 
 BEGAN = itemgetter(0)
 
@@ -41,6 +47,12 @@ class SettledEpisodes:
         self._began = dict.fromkeys(range(num_rows), 0)
         """By row: when the episode that goes on began."""
         self._ended = 0
+        self._steps = dict.fromkeys(range(num_rows), 0)
+        """By row: those of the episodes that have ended."""
+        self._most_steps = 0
+        """Of any row: so far have others come at least."""
+        self._others_at_began = dict.fromkeys(range(num_rows), 0)
+        """By row: how far others had come when the episode that goes on began."""
         self._waiting: list[tuple[int, Episode]] = []
         """When an episode began, and the episode, in the order of their beginning."""
         self._most_waiting = max(most_waiting, 2 * size)
@@ -55,8 +67,16 @@ class SettledEpisodes:
             if (began := self._began.get(episode.row, 0)) > self._forgotten:
                 insort(self._waiting, (began, episode), key=BEGAN)
             self._began[episode.row] = self._ended
+            self._steps[episode.row] = self._steps.get(episode.row, 0) + episode.length
+            self._most_steps = max(self._most_steps, self._steps[episode.row])
+            self._others_at_began[episode.row] = self._most_steps
         self._settle()
         self._forget()
+
+    @property
+    def num_endless(self) -> int:
+        """Episodes that go on for so long that no decision waits for them."""
+        return sum(map(self._is_endless, self._began))
 
     def num_kept(self, policy_id: int) -> int:
         """Settled episodes that a mean can be taken over."""
@@ -72,8 +92,11 @@ class SettledEpisodes:
         values = [value for episode in episodes if (value := episode.value_of(score)) is not None]
         return fmean(values) if values and len(episodes) == num_episodes else None
 
+    def _is_endless(self, row: int) -> bool:
+        return self._most_steps - self._others_at_began[row] >= LONGEST
+
     def _settle(self) -> None:
-        cut = min(self._began.values(), default=0)
+        cut = min((began for row, began in self._began.items() if not self._is_endless(row)), default=self._ended)
         number = bisect_left(self._waiting, cut, key=BEGAN)
         for _, episode in self._waiting[:number]:
             self._settled[episode.policy_id].append(episode)

@@ -15,6 +15,7 @@ from sf.machine.origin import Origin, origin_of
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
+from sf.plans.finished import note_on_finished_plan
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.saved_state import CHECKPOINTS, are_there
 from sf.plans.trainer import Trainer
@@ -36,6 +37,9 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
     Raises:
         SfError: a setting is refused, or the plan ended because something broke.
     """
+    if note := note_on_finished_plan(limits):
+        Console().line(note)
+        return ExitReason.ENV_STEPS.code
     defaults = trainer_class.default_config
     settings = {"num_workers": defaults.get("num_workers", 0) or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
     started_by = parent()

@@ -31,9 +31,14 @@ def note_on_finished(config: Config) -> str | None:
     known = [number for number in frames if number is not None]
     if len(known) < len(frames) or sum(known) < run.frame_limit:
         return None
+    return nothing_left(sum(known), directory, run.train_for_env_steps)
+
+
+def nothing_left(frames: int, directory: Path, wanted: int) -> str:
+    """The sentence for a run that has learned from so many frames where only `wanted` were asked for."""
     return (
-        f"{sum(known)} frames were learned before in {directory}, and --train_for_env_steps={run.train_for_env_steps} "
-        "counts them, so nothing was started. Raise it to go on, take another --experiment, or begin anew with "
+        f"{frames} frames were learned before in {directory}, and --train_for_env_steps={wanted} counts them, so "
+        "nothing was started. Raise it to go on, take another --experiment, or begin anew with "
         "--restart_behavior=restart."
     )
 

@@ -73,8 +73,9 @@ def train(config: Config, callbacks: Callbacks | None = None) -> Outcome:
     check(config)
     if rank.is_first:
         expect_free(config.run.train_dir, config.run.experiment)  # again when it is locked, when the rest is prepared
-    if rank.is_alone and (note := note_on_finished(config)):
-        Console().line(note)
+    # Ranks of one machine see the same files, and so the same answer. Elsewhere the learners find out.
+    if rank.local_world_size == rank.world_size and (note := note_on_finished(config)):
+        (Console() if rank.is_first else WarningsOnly()).line(note)
         return Outcome(ExitReason.ENV_STEPS.code, ExitReason.ENV_STEPS.value)
     with ForkServer() as fork_server:
         return train_prepared(prepare(config, fork_server, rank), callbacks, fork_server=fork_server)

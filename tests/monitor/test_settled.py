@@ -11,9 +11,10 @@ import pytest
 
 from sf.config import RunConfig
 from sf.errors import ExitCode
+from sf.evaluator.playing import LONGEST_EPISODE
 from sf.monitor.episodes import EpisodeWindows
-from sf.monitor.goal import GoalWaits
-from sf.monitor.settled import SettledEpisodes
+from sf.monitor.goal import GoalWaits, LeftOut
+from sf.monitor.settled import LONGEST, SettledEpisodes
 from sf.shared.records import Episode
 from tests.helpers.commands import EXPERIMENT, NAME, run
 
@@ -111,6 +112,37 @@ def test_a_row_that_never_ends_does_not_take_ever_more_memory() -> None:
     assert settled.mean_score(0, 5) == 97.0, (
         "without the first one of row 1, which is as old as those that are forgotten"
     )
+
+
+def test_an_endless_episode_holds_decisions_back_for_a_time() -> None:
+    settled, left_out = SettledEpisodes(1, 4, size=10), LeftOut()
+    told: list[str] = []
+    for step in range(30):
+        settled.add([Episode(0, float(row), 1000, 0.0, row=row) for row in range(1, 4)])  # and none of row 0
+        assert (settled.mean_score(0, 10) is None) == (step < 26), "27 episodes of 1,000 steps"
+        told += [sentence for _ in range(2) if (sentence := left_out.look(settled))]
+    (only,) = told
+    assert only.startswith("Warning: 1 episode goes on for more than about 27,000 steps, and so --stop_at_reward and ")
+    assert settled.mean_score(0, 3) == 2.0
+    settled.add([Episode(0, 100.0, 30_000, 0.0, row=0)])
+    assert settled.num_endless == 0
+    assert settled.mean_score(0, 10) is not None
+    settled.add([Episode(0, float(row), 1000, 0.0, row=row) for row in range(4)])
+    assert 100.0 in [episode.reward for episode in settled._settled[0]], "it counts when it has ended"
+
+
+def test_a_slow_row_whose_episodes_end_is_not_endless() -> None:
+    """Its worker steps half as often as the others."""
+    settled = SettledEpisodes(1, 2, size=10)
+    for step in range(200):
+        settled.add([Episode(0, 1.0, 1000, 0.0, row=0)])
+        if step % 2:
+            settled.add([Episode(0, 1.0, 1000, 0.0, row=1)])
+        assert settled.num_endless == 0
+
+
+def test_decisions_wait_as_long_as_evaluations_play() -> None:
+    assert LONGEST == LONGEST_EPISODE
 
 
 def test_a_number_that_only_some_episodes_have() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.config.plan import PlanConfig
 from sf.errors import CheckpointError, ExitCode, UsageError
 from sf.plans.blame import blamed_on_plan
+from sf.plans.finished import note_on_finished_plan
 from sf.plans.running import run_plan
 from sf.storage.experiment import Experiment
 
@@ -54,6 +56,15 @@ def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> N
     assert after["new_frames"] == after["frames"] - summary["frames"]
     nothing_left = run(tmp_path, A2C, *SMALL, f"--train_for_env_steps={wanted}", "--seed=1")
     assert nothing_left.returncode == ExitCode.FINISHED, nothing_left.stderr
+    assert f"{after['frames']} frames were learned before in {folder}" in nothing_left.stdout
+    assert "nothing was started" in nothing_left.stdout
+    assert "Goes on from" not in nothing_left.stdout
+    limits = PlanConfig(train_dir=str(tmp_path), train_for_env_steps=wanted)
+    assert note_on_finished_plan(limits) is not None
+    for other in ({"restart_behavior": "restart"}, {"train_for_env_steps": None}, {"train_for_env_steps": 10**9}):
+        assert note_on_finished_plan(replace(limits, **other)) is None
+    (folder / "summary.json").write_text(json.dumps(after | {"exit_code": int(ExitCode.SIGINT)}))
+    assert note_on_finished_plan(limits) is None, "it was stopped"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.SIGINT), (signal.SIGTERM, ExitCode.SIGTERM)])

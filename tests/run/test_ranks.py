@@ -59,6 +59,12 @@ def test_cx2_two_ranks_end_at_the_frames_of_both_and_leave_one_directory(tmp_pat
     assert [one.name for one in tmp_path.glob("train_dir/*")] == ["default_experiment"]
     assert finished.out.count("Checkpoints, curves and configuration are in") == 1
     assert finished.out.count("The run has ended") == 1
+    with ranks(tmp_path, *SMALL, "--train_for_env_steps=15000") as command:
+        again = command.finish()
+    assert again.code == 0, again.err
+    assert again.out.count(f"{summary['frames']} frames were learned before in ") == 1
+    assert "so nothing was started" in again.out
+    assert "The run has ended" not in again.out
 
 
 @pytest.mark.alone
@@ -146,6 +152,12 @@ def test_cx2_rank_0_alone_sees_that_the_reward_of_both_policies_is_reached(tmp_p
         "ranks have finished the same iterations"
     )
     assert finished.out.count("The run has ended") == 1
+    with ranks(tmp_path, *SMALL, "--train_for_env_steps=15000") as command:
+        again = command.finish()
+    assert again.code == 0, again.err
+    assert again.out.count(f"{summary['frames']} frames were learned before in ") == 1
+    assert "so nothing was started" in again.out
+    assert "The run has ended" not in again.out
 
 
 @pytest.mark.alone
