@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := docs,atari,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio,hub
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow docs mutants bench-gpu results chaos clean
+.PHONY: install train check test test-slow docs notebooks mutants bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -62,6 +62,10 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	$(BIN)/python -m sf.cli.reference docs/reference
 	$(BIN)/python -m zensical build --strict --clean
+
+# Runs the notebooks in examples/ and keeps their outputs in them, two minutes.
+notebooks: $(EXTRAS_STAMP)
+	$(BIN)/python benchmarks/notebooks.py
 
 # Small mistakes planted in the core, and how many the tests notice: an hour for a sample of 300, kept in build/mutants.
 mutants: $(EXTRAS_STAMP)

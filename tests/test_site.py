@@ -60,7 +60,24 @@ def test_site_is_built_without_a_warning_and_without_network(tmp_path: Path) -> 
         html = (site / name.with_name(name.name.replace("README", "index"))).read_text()
         loaded = re.findall(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(https?:[^"]*)"', html)
         assert loaded == [], f"{page.name} loads from a server"
+        assert 'src="' + "../" * (len(name.parts) - 1) + 'assets/copy.js"' in html.replace('src="./', 'src="')
     architecture = (site / "architecture.html").read_text()
     assert 'src="images/processes.svg"' in architecture
     assert (site / "images" / "processes.svg").is_file()
     assert "<th>Process</th>" in architecture
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (Debian: apt-get install chromium)")
+def test_copy_buttons_copy_commands_without_prompts_and_output(tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    page = """<pre><code>$ sf-train --env=CartPole-v1
+64 environments cost $ nothing.
+$ sf-eval first
+</code></pre><pre><code>print("no command")</code></pre><script>%s</script>"""
+    (tmp_path / "page.html").write_text(page % (DOCS / "assets/copy.js").read_text())
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", (tmp_path / "page.html").as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    assert re.findall(r'data-copy="([^"]*)"', dom) == ["sf-train --env=CartPole-v1\nsf-eval first"]
