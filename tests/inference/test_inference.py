@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sf_envs.counter import Counter
+from sf_envs.echo import EPISODE_STEPS, TwoAgentEcho
 
 from sf.envs import register_env
 from sf.inference.network_actor import NetworkActor
@@ -21,6 +22,7 @@ from sf.shared.weights import PublishedWeights
 from tests.helpers.lab import Lab, make_lab
 
 register_env("test/Counter", Counter)
+register_env("test/TwoAgentEcho", TwoAgentEcho)
 
 
 def publisher(lab: Lab) -> tuple[PublishedWeights, ActorCritic]:
@@ -114,6 +116,26 @@ def test_final_observations_are_valued_in_the_same_forward_pass(tmp_path: Path) 
     )
     last = {"obs": torch.from_numpy(lab.slots.observations["obs"][slot, 6])}
     np.testing.assert_allclose(lab.slots.values[slot, 6], policy.values(last), rtol=1e-5, atol=1e-6)
+
+
+def test_the_last_observation_is_valued_by_the_policy_that_acted_before_it(tmp_path: Path) -> None:
+    """The last step of the slot is the first one of an episode, for which the policies of rows are drawn anew."""
+    flags: dict[str, Any] = {"num_envs_per_worker": 8, "worker_num_splits": 1, "rollout": EPISODE_STEPS + 1}
+    lab = make_lab(tmp_path, "test/TwoAgentEcho", num_policies=2, normalize_returns=False, **flags)
+    roles = [lab.build(name) for name in ("rollout-0", "inference-0-0", "inference-1-0")]
+    for number, spec in enumerate(spec for spec in lab.specs if spec.name.startswith("inference")):
+        policy = ActorCritic(spec.arguments["context"].info, lab.config.model)
+        policy.value_head.weight.data.zero_()
+        policy.value_head.bias.data.fill_(number)
+        spec.arguments["weights"].allocate(policy.flat.numel())
+        spec.arguments["weights"].publish(0, to_host(policy.flat))
+    while not lab.slots.waiting_for(0).size:
+        for role in roles:
+            role.step()
+    slot = int(lab.slots.waiting_for(0)[0])
+    owners = lab.slots.policy_id[slot]
+    assert (owners[-1] != owners[-2]).any()
+    np.testing.assert_array_equal(lab.slots.values[slot], np.concatenate([owners, owners[-1:]]))
 
 
 def test_a17_refreshes_are_counted_with_the_version_that_is_there(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from sf.envs import EnvSource, probe
+from sf.envs.stepping import Host, make_env_batch
 from sf.learner.worker import seed_of_policy
 from sf.machine.rank import ALONE, Rank
+from tests.environments.toys import Toy
 from tests.helpers.lab import make_lab, step_until
 
 POLICIES, WORKERS = 2, 2
@@ -87,6 +90,28 @@ def test_a_second_policy_does_not_begin_like_the_first_one_of_the_next_seed(runs
     assert len(set(seeds)) == len(seeds)
     assert runs[0]["weights 1"] != runs[2]["weights 0"], "seeds 7 and 8"
     assert seed_of_policy(7, 0) == 7, "runs of one policy repeat those of earlier versions"
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_the_first_episodes_of_a_group_have_its_seeds(repeatable: bool) -> None:
+    noted: list[int | None] = []
+
+    class Noting(Toy):
+        def reset(self, **given: Any) -> Any:
+            noted.append(given.get("seed"))
+            return super().reset()
+
+    source = EnvSource("Noting", factory=lambda: Noting(terminated=True))
+    info = probe(source)
+    observations, finals = ({"obs": np.zeros((2, 2), np.float32)} for _ in range(2))
+    batch = make_env_batch(source, info, [5, 9], finals, np.zeros(2, bool), "clip", Host(repeatable=repeatable))
+    noted.clear()
+    batch.reset(observations)
+    assert noted == [5, 9]
+    batch.step(np.zeros(2, np.int64), observations, np.zeros(2, np.float32))
+    assert [seed is None for seed in noted[2:]] == [not repeatable] * 2
+    assert len(set(noted)) == (4 if repeatable else 3)
+    batch.close()
 
 
 def test_every_episode_of_a_serial_run_has_a_seed_of_its_own(tmp_path: Path) -> None:
