@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,13 @@ class TestRefusals:
             check(rough)
         else:
             assert "has no instructions for bfloat16 (avx512_bf16 or amx_bf16)" in refusal(rough)
+
+    def test_what_workers_cannot_compute_without_torch_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checks, "has_bfloat16", lambda: True)
+        acting = InferenceConfig(policy_workers_per_policy=0)
+        for rnn, bf16, named in ((True, False, "use_rnn=True"), (False, True, "bf16=True")):
+            config = replace(make(model={"use_rnn": rnn}, run={"bf16": bf16}), inference=acting)
+            assert f"That is not possible with {named}, only with one vector" in refusal(config)
 
     def test_bfloat16_is_too_rough_for_strict(self) -> None:
         message = refusal(make(run={"device": "gpu", "bf16": True}, learner={"strict": True}))

@@ -202,9 +202,17 @@ class Columns(PPO):
         return {"advantages": batch.rewards}
 
 
+class Failing(PPO):
+    """Cannot prepare anything."""
+
+    def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize(
     ("algorithm", "sentence"),
     [
+        (Failing(LearnerConfig()), r"algorithm=Failing raised ZeroDivisionError in prepare\(batch, policy\)"),
         (
             Forgetful(LearnerConfig()),
             r"algorithm=Forgetful: prepare must return .* 6 for a batch .* 2 of",

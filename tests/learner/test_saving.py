@@ -12,7 +12,7 @@ import pytest
 
 from sf.config import Config
 from sf.errors import CheckpointError
-from sf.learner.changes import TOLD
+from sf.learner.changes import TOLD, notes_on_changes
 from sf.shared.messages import SaveRequest
 from sf.storage import checkpoint
 from sf.storage.experiment import Experiment
@@ -102,6 +102,17 @@ def test_resume_tells_what_a_change_does_to_values_and_counters(
     told = capsys.readouterr().out
     assert f"Warning: resumed with {name}={value!r} (was {before!r}). {TOLD[role, name]}\n" in told
     assert told.count("Warning") == 1
+
+
+def test_other_ranks_are_told_with_the_size_of_a_minibatch() -> None:
+    before, now = (
+        {"world_size": ranks, "config": {"learner": {"batch_size": 64, "learning_rate": 0.001}}} for ranks in (2, 4)
+    )
+    assert list(notes_on_changes(before, before)) == []
+    assert list(notes_on_changes(before, now)) == [
+        "Warning: resumed with 4 ranks (were 2). --batch_size=64 is that of one rank, so a minibatch has 256 "
+        "transitions. The learning rate stays as given, --learning_rate=0.001."
+    ]
 
 
 def test_resume_tells_each_consequence_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
