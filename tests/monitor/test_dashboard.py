@@ -246,6 +246,10 @@ def test_curve_goes_through_its_points() -> None:
     assert {column for column, _ in dots} == set(range(columns))
 
 
+def test_a_curve_in_one_column_is_no_wider() -> None:
+    assert curve_text([(0.0, 0.0), (1.0, 1.0)], width=3, height=2) == ["1 ⢸", "0 ⣸"]
+
+
 def test_a_curve_without_height_lies_in_the_middle() -> None:
     assert [bool(set(line[2:]) - {"⠀"}) for line in curve_text([(0.0, 5.0), (1.0, 5.0)], 12, 3)] == [False, True, False]
 

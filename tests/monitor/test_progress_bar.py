@@ -61,7 +61,7 @@ def test_bar_on_a_terminal_shows_reward_rate_and_time_left() -> None:
     screen = io.StringIO()
     console = RichConsole(file=screen, force_terminal=True, width=160, color_system=None)
     bar = ProgressBar(RunConfig(env="Toy-v0", train_for_env_steps=1000), console)
-    bar.update(View(5.0, 250, [50.0, 50.0, 50.0], [50.0], {0: 21.5}, Lag(1.0, 3.25, 5.0)))
+    bar.update(View(5.0, 250, [50.0, 40.0, 30.0], [20.0], {0: 21.5}, Lag(1.0, 3.25, 5.0)))
     bar.print_above("[2000-01-02] [bold]a line[/bold] that is longer than the screen" + "." * 150 + "\n")
     bar.close()
     shown = screen.getvalue()

@@ -141,7 +141,7 @@ def test_faults_and_damage_are_told(tmp_path: Path) -> None:
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.write("damaged\n")
     text = read(path).text
-    assert "run restarts hang 2" in text
+    assert "Faults and restarts Run What Count run restarts hang 2" in text
     assert "run starts of the command 2" in text
     assert "run damaged lines of metrics.jsonl, left out 1" in text
 
@@ -202,6 +202,7 @@ def test_more_than_four_commands_are_folded(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / f"run-{seed}", seed=seed) for seed in range(6)]
     reader = read(*paths)
     assert "2 more" in reader.words
+    assert ("section", {"class": "wide"}) in reader.attributes
     assert len([word for word in reader.words if word.startswith("sf-train")]) == 6
 
 

@@ -14,6 +14,7 @@ from sf.sweep.description import Description
 from sf.sweep.importance import importance
 from sf.sweep.record import SweepRecord
 from sf.sweep.results import best_command, table
+from sf.sweep.trials import Interval, Trial
 from tests.helpers.sweeps import carried_out, described
 
 TABLES = """
@@ -69,6 +70,57 @@ def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_com
 def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
     description, record = swept(tmp_path, 3)
     assert importance(description, record.ranked()) == ({}, "needs 4 trials")
+
+
+def test_equal_scores_say_that_no_flag_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    description = described(tmp_path, TABLES, "trials = 5")
+    carried_out(description, lambda flags, seed: 3.0)
+    shares, _ = importance(description, Record(description, read_only=True).ranked())
+    assert shares == dict.fromkeys(description.varied, 0.0)
+
+
+def test_picture_has_a_line_for_each_trial_over_an_axis_for_each_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    from sf.sweep.picture import draw_sweep
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: drawn.append(figure))
+    ranges = "[ranges]\nlearning_rate = { low = 1e-4, high = 1e-2, log = true }"
+    description = described(tmp_path, f"[values]\ngamma = [0.9, 0.99]\n{ranges}\n")
+    rows = ((0, 0.99, 1e-3, 4.0), (1, 0.9, 1e-2, 1.0), (2, 0.9, 1e-4, 0.0))
+    ranked = [
+        (Trial(number, {"gamma": gamma, "learning_rate": rate}), Interval(score, score, score, 1))
+        for number, gamma, rate, score in rows
+    ]
+    draw_sweep(description, ranked, tmp_path / "sweep.png", pruned={1})
+    (figure,) = drawn
+    assert figure.get_suptitle() == "known: 3 trials by reward"
+    bars, lines = figure.axes
+    assert bars.get_title() == "Importance (needs 4 trials)"
+    assert lines.get_title() == "All trials; darker is better, dotted ones were pruned"
+    assert [label.get_text() for label in lines.get_xticklabels()] == ["gamma", "learning_rate", "reward"]
+    worst, middle, best, *upright = lines.lines
+    assert list(worst.get_ydata()) == [0, 0, 0]
+    assert list(middle.get_ydata()) == [0, 1, 0.25]
+    assert list(best.get_ydata()) == [1, pytest.approx(0.5), 1], "the rate on a logarithmic axis"
+    assert [worst.get_color(), best.get_color()] == [colormaps["viridis_r"](shade) for shade in (0.0, 1.0)]
+    assert [line.get_linestyle() for line in (worst, middle, best)] == ["-", ":", "-"]
+    assert [line.get_xdata()[0] for line in upright] == [0, 1, 2]
+    labels = [(round(text.get_position()[0]), text.get_position()[1], text.get_text()) for text in lines.texts]
+    assert labels == [
+        (0, 0, "0.9"), (0, 1, "0.99"), (1, 0, "0.0001"), (1, 1, "0.01"), (2, 0, "0"), (2, 1, "4")
+    ]  # fmt: skip
+    left, right = lines.get_xlim()
+    assert left < 0
+    assert right > 2, "the last axis with its labels is in the picture"
+    bottom, top = lines.get_ylim()
+    assert bottom < 0 < 1 < top
 
 
 @pytest.mark.slow
