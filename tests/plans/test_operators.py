@@ -35,6 +35,7 @@ from sf.plans import (
     WorkerSet,
     turns_of,
 )
+from sf.plans.step_lags import StepLags
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
@@ -89,8 +90,22 @@ def test_d22_selected_policies_keep_the_count_of_environment_steps() -> None:
         SelectExperiences("a")
     with pytest.raises(UsageError, match="names d, but the policies are a, b, c"):
         SelectExperiences(["a", "d"])(team)
+    assert not SelectExperiences(["b"])(kept).policy_batches, "of a policy that was left out before"
+    with pytest.raises(UsageError, match="names d, but the policies are a, b, c"):
+        SelectExperiences(["d"])(kept)
     some = MultiAgentBatch({"a": rows(20)}, 10, ["a", "b"])
     assert not SelectExperiences(["b"])(some).policy_batches, "of a policy that has not acted in this batch"
+
+
+def test_all_lag_of_a_plan_counts_as_waiting() -> None:
+    lags = StepLags()
+    lags.note(3, np.array([0, 3, 3]))
+    lags.note(5, np.array([3, 4]))
+    counted = lags.counted()
+    assert (counted.steps, counted.total, counted.acting, counted.queued, counted.largest) == (2, 2.5, 0.0, 2.5, 3.0)
+    assert counted.counts[:5].tolist() == [2, 1, 1, 1, 0]
+    lags.note(5, np.array([5]))
+    assert counted.counts[0] == 2, "what was counted does not change any more"
 
 
 def test_d23_standardized_fields() -> None:

@@ -18,6 +18,7 @@ from sf.errors import ConfigError, RestartsSpent, UsageError
 from sf.plans import Concurrently, LocalIterator, OperatorFailed, ParallelRollouts, SampleBatch, WorkerSet
 from sf.plans.actor_critic import add_advantages
 from sf.plans.numpy_acting import act_in_numpy
+from sf.plans.policy import dummy_batch
 from tests.helpers.planned import CRASHING, TEN_STEPS, CountingPolicy, TenSteps, TorchPull
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
@@ -60,6 +61,14 @@ def test_d2_d3_d4_columns_of_the_local_worker() -> None:
             parts = batch.split_by_episode()
             assert len(parts) == len(set(batch["unroll_id"].tolist())) > 3, "one for each part of an episode"
             assert all(len(set(part["unroll_id"].tolist())) == 1 for part in parts)
+
+
+def test_a_batch_of_zeros_has_the_types_of_a_sample() -> None:
+    with local() as workers:
+        sample, zeros = workers.local_worker().sample(), dummy_batch(workers.local_worker().get_policy())
+        assert {name: (column.dtype, column.shape[1:]) for name, column in zeros.items()} == {
+            name: (sample[name].dtype, sample[name].shape[1:]) for name in zeros
+        }
 
 
 @pytest.mark.parametrize("case", ORACLES["D11"]["cases"], ids=lambda case: "-".join(map(str, case["inputs"].values())))
