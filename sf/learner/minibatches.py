@@ -81,9 +81,10 @@ class Selection:
         rows = torch.arange(own.numel()).view(own.shape).t()
         self._own_rows = rows[own.t()]
         self._ages: Array = ages.numpy().ravel()
-        self.trains = own & (ages < max_age)
+        young = ages < max_age
+        self.trains = own & young
         """[T, B] bool on the host."""
-        self._young = (ages < max_age).flatten()
+        self._young = young.flatten()
         self._num_total, self._num_counted = own.numel(), len(self._own_rows)
         self._num_trained = int(self._young[self._own_rows].sum())
         acting = float(_ages_at_the_end(own, ages).sum())

@@ -103,7 +103,7 @@ def share_bars(seconds: Seconds, width: int) -> list[Text]:
         line = Text(f"{role:<{longest}}  ", no_wrap=True, overflow="ellipsis")
         line.append_text(bar(activities, SHORT_BAR if width < SHORT_BELOW_COLUMNS else BAR))
         line.append(f"  {shares_text(activities)}")
-        line.truncate(width, overflow="ellipsis")
+        line.truncate(width)
         lines.append(line)
     return lines
 

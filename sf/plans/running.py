@@ -41,7 +41,7 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
         Console().line(note)
         return ExitReason.ENV_STEPS.code
     defaults = trainer_class.default_config
-    settings = {"num_workers": defaults.get("num_workers", 0) or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
+    settings = {"num_workers": defaults.get("num_workers") or 2, "min_iter_time_s": LEAST_RESULT_S} | settings
     started_by = parent()
     forget_unlogged()
     with noted_signals(second_one_exits=True, started_by=started_by) as signals:
