@@ -251,6 +251,17 @@ def slow(seconds: float, name: str) -> Callable[[int], str]:
     return sleep
 
 
+@pytest.mark.parametrize(("mode", "items"), [("round_robin", "axby"), ("async", "xayb")])
+def test_only_round_robin_waits_for_the_flow_whose_turn_it_is(mode: str, items: str) -> None:
+    def late(timeout_s: float | None) -> Iterator[Any]:
+        for item in "ab":
+            if timeout_s is not None:
+                yield NOT_READY
+            yield item
+
+    assert Concurrently([LocalIterator(late, SharedMetrics()), of("xy")], mode=mode).take(4) == list(items)
+
+
 def test_d32_slow_flow_does_not_hold_up_the_fast_one() -> None:
     fast = from_items(range(10), 1).for_each(slow(0.02, "fast")).gather_async()
     late = from_items(range(10), 1).for_each(slow(0.12, "slow")).gather_async()

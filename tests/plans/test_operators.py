@@ -352,3 +352,5 @@ def test_d41_target_follows_each_due_update_only(alone: WorkerSet) -> None:
     plan = ParallelRollouts(alone).for_each(note).for_each(UpdateTargetNetwork(alone, 250))
     plan.take(10)
     assert updates == [300, 600, 900]
+    counters = plan.shared_metrics.get().counters
+    assert (counters["num_target_updates"], counters["last_target_update_ts"]) == (3, 900)
