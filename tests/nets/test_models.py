@@ -215,7 +215,10 @@ def test_encoder_that_does_not_work_is_refused_before_anything_is_made(tmp_path:
             "tests.nets.test_models:Raising",
             r"Raising raised KeyError in its construction\. (?s:.*)shapes\[\"nothing\"\]",
         ),
-        ("tests.nets.test_models:RaisingLater", r"raised TypeError in forward\."),
+        (
+            "tests.nets.test_models:RaisingLater",
+            r"^encoder=tests\.nets\.test_models:RaisingLater raised TypeError in forward\.",
+        ),
         (
             "tests.nets.test_models:Normalizing",
             r"num_batches_tracked \(torch\.int64\), expected float32 only\. .* LayerNorm",

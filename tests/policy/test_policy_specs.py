@@ -33,6 +33,15 @@ from tests.helpers.policies import OBSERVATION, Remembering
 from tests.helpers.spaces import SPACES
 
 
+def test_specs_of_actions_have_the_names_of_their_parts_with_and_without_bounds() -> None:
+    free, bounded = gymnasium.spaces.Box(-np.inf, np.inf, (3,)), gymnasium.spaces.Discrete(4, start=2)
+    assert spec_of_action_space(gymnasium.spaces.Dict({"move": free, "hand": gymnasium.spaces.Tuple([bounded])})) == {
+        "move": TensorSpec((3,), torch.float32, "move"),
+        "hand": (BoundedTensorSpec((), torch.int64, "hand/0", 2, 5),),
+    }
+    assert spec_of_action_space(free) == TensorSpec((3,), torch.float32)
+
+
 def test_b23_properties() -> None:
     policy = Remembering()
     number = TensorSpec((), torch.float32)

@@ -61,6 +61,10 @@ def test_b24_collect_and_deployment_info() -> None:
     step = collect.action(TimeStep.first({"obs": torch.randn(5, 3)}, 5))
     assert step.info.value_prediction.shape == step.info.log_probability.shape == (5,)
     assert step.info.action_params.shape == (5, 4)
+    assert [collect.info_spec.value_prediction.name, collect.info_spec.action_params.name] == [
+        "value_prediction",
+        "action_params",
+    ]
     assert CollectPolicy(made).action(TimeStep.first({"obs": torch.randn(5, 3)}, 5)).info.log_probability == ()
     deployed = TrainedPolicy(made)
     assert deployed.info_spec == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from dataclasses import replace
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from sf.sweep.description import Description
+from sf.sweep.execution import ended_before
 from sf.sweep.importance import importance
 from sf.sweep.record import SweepRecord
 from sf.sweep.results import best_command, table
-from sf.sweep.trials import Interval, Trial
+from sf.sweep.trials import Interval, Run, Trial
 from tests.helpers.sweeps import carried_out, described
 
 TABLES = """
@@ -65,6 +67,24 @@ def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_com
     del record.outcomes[best, 2]
     assert [trial.number for trial, _ in record.ranked()] == [*others, best]
     assert description.settings.seeds == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("objective", "hint"), [("reward", "no episode has ended"), ("fps", "it has no fps to compare")]
+)
+def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hint: str, tmp_path: Path) -> None:
+    run = Run(0, 1, (), str(tmp_path), ".", objective, None)
+    assert ended_before(run) is None, "it has not begun"
+    run.directory.mkdir()
+    summary = {"exit_code": 0, "exit_reason": "train_for_seconds reached", "frames": 5, "wall_time_s": 2.5}
+    (run.directory / "summary.json").write_text(json.dumps(summary | {"policies": [{"reward": None}]}))
+    outcome = ended_before(run)
+    assert outcome is not None
+    assert (outcome.state, outcome.value, outcome.frames, outcome.seconds) == ("failed", None, 5, 2.5)
+    assert outcome.message == (
+        f"The run ended in order, but {hint} (train_for_seconds reached). Use another name for the sweep, with longer "
+        "runs."
+    )
 
 
 def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
