@@ -147,7 +147,7 @@ class ListStorage:
     def read(self, index: Tensor) -> dict[str, Any]:
         """See `Storage`; the rows that are asked for must have the same shapes."""
         chosen = [self._rows[number] for number in index.tolist()]
-        columns = [torch.stack(parts) for parts in zip(*(leaves(row) for row in chosen), strict=True)]
+        columns = [torch.stack(parts) for parts in zip(*(leaves(row, like=chosen[0]) for row in chosen), strict=True)]
         return _with_leaves(chosen[0], iter(columns))
 
     def clear(self) -> None:

@@ -35,6 +35,17 @@ def test_the_newest_rows_remain(kind: Any, sizes: list[int]) -> None:
     assert read["part"]["pair"][:, 0].tolist() == [1.5 * value for value in kept.values()]
 
 
+@pytest.mark.parametrize("kind", [TensorStorage, ListStorage])
+def test_rows_are_known_by_their_names_in_any_order(kind: Any) -> None:
+    buffer = ReplayBuffer(kind(4), StalenessAwareSampler())
+    one, two = torch.tensor([1]), torch.tensor([2])
+    buffer.extend({"policy_version": one, "part": {"a": one, "b": two}})
+    buffer.extend({"part": {"b": two, "a": one}, "policy_version": one})
+    read = buffer.storage.read(torch.tensor([0, 1]))
+    assert read["policy_version"].tolist() == read["part"]["a"].tolist() == [1, 1]
+    assert read["part"]["b"].tolist() == [2, 2]
+
+
 def test_a_single_row_is_added() -> None:
     buffer = ReplayBuffer(TensorStorage(3), StalenessAwareSampler(), batch_size=1)
     assert buffer.add({"policy_version": torch.tensor(0), "x": torch.tensor([1.0, 2.0])}) == 0
