@@ -73,3 +73,27 @@ def test_a_learner_of_pictures_takes_all_cores_but_at_most_eight(cores: int, thr
     assert Sizes.of(config, PICTURE, cores=cores).learner_threads == threads
     config = resolve(make(rollout=SIZES), env_info(1), cores=cores)
     assert Sizes.of(config, env_info(1), cores=cores).learner_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("is_async", "learners", "workers", "trajectories", "least"),
+    [
+        (True, 1, 5, 2, 3),
+        (True, 1, 4, 2, 2),
+        (True, 1, 1, 2, 1),
+        (True, 1, 6, 20, 4),  # which have three slots of two trajectories each
+        (False, 1, 5, 2, 5),
+        (True, 2, 4, 4, 4),
+    ],
+)
+def test_half_of_the_rollout_workers_are_enough_where_their_slots_hold_a_batch(
+    is_async: bool, learners: int, workers: int, trajectories: int, least: int
+) -> None:
+    rollout = {"num_workers": workers, "num_envs_per_worker": 2, "worker_num_splits": 1, "rollout": 8}
+    run, learner = (
+        {"async_rl": is_async},
+        {"batch_size": 8 * trajectories, "num_batches_per_epoch": 1, "num_learners": learners},
+    )
+    config = resolve(make(run=run, rollout=rollout, learner=learner), env_info(1), cores=2)
+    sizes = Sizes.of(config, env_info(1), cores=2)
+    assert (sizes.trajectories, sizes.least_rollout_workers) == (trajectories, least)
