@@ -401,6 +401,14 @@ def test_a_late_rank_gives_back_the_slots_of_a_part_of_its_share(tmp_path: Path)
     assert len(seen) == 3
 
 
+def test_parts_of_late_ranks_are_counted_and_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    learner = make_lab(tmp_path).build("learner-0")
+    for num_ranks in (0, 1, 2):
+        learner._note_cut_short(num_ranks)
+    assert learner.record["cut_short"] == 3
+    assert capsys.readouterr().out.count("A rank has contributed the part of its batch") == 1
+
+
 @pytest.mark.parametrize("async_rl", [True, False])
 def test_slots_are_free_before_training_where_sampling_goes_on(tmp_path: Path, async_rl: bool) -> None:
     lab = make_lab(tmp_path, replay="staleness", async_rl=async_rl)

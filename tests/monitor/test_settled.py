@@ -12,11 +12,14 @@ import pytest
 from sf.config import RunConfig
 from sf.errors import ExitCode
 from sf.evaluator.playing import LONGEST_EPISODE
+from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import EpisodeWindows
 from sf.monitor.goal import GoalWaits, LeftOut
 from sf.monitor.settled import LONGEST, SettledEpisodes
+from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from tests.helpers.commands import EXPERIMENT, NAME, run
+from tests.helpers.monitored import SECONDS, config
 
 SMALL = (
     "--env=tests.environments.luck:Lottery-v0",
@@ -168,6 +171,16 @@ def test_a_run_says_once_that_its_goal_waits() -> None:
         "and --stop_at_reward=0.95 waits for those.",
         None,
     ]
+
+
+def test_the_monitor_says_so_five_seconds_after_the_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = Monitor(config(stop_at_reward=0.95), tmp_path, num_agents=1)
+    told = []
+    for now_s, episodes in ((0.0, []), (7.0, [one(0, 1.0)] * 100), (11.9, []), (12.0, []), (20.0, [])):
+        monitor.poll(Snapshot(now_s, (PolicySnapshot(),)), episodes)
+        told.append("--stop_at_reward=0.95 waits for those" in capsys.readouterr().out)
+    monitor.finish("stopped", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
+    assert told == [False, False, False, True, False]
 
 
 @pytest.mark.parametrize("mode", [("--serial_mode=True",), ()])

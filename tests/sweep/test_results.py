@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sf.errors import ExperimentError
 from sf.sweep.description import Description
 from sf.sweep.execution import ended_before
 from sf.sweep.importance import importance
@@ -141,6 +142,14 @@ def test_picture_has_a_line_for_each_trial_over_an_axis_for_each_flag(
     assert right > 2, "the last axis with its labels is in the picture"
     bottom, top = lines.get_ylim()
     assert bottom < 0 < 1 < top
+
+
+def test_a_sweep_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    record = Record(described(tmp_path, "[values]\ngamma = [0.9]\n"))
+    (record.path / ".results.json.tmp").mkdir()
+    with pytest.raises(ExperimentError, match=f"^The directory {record.path} cannot be used: Is a directory"):
+        record.write()
+    record.close()
 
 
 @pytest.mark.slow
