@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
+from sf.learner.off_policy_trial import try_update
 from sf.learner.optimizer import FlatAdam
 from sf.nets.distributions import MASKED_LOGIT
 from sf.policy import ActorCritic
@@ -316,3 +318,52 @@ def test_discrete_sac_takes_the_steps_of_separate_optimizers() -> None:
         algorithm.targets.parameters(), targets.parameters(), critics.parameters(), strict=True
     ):
         torch.testing.assert_close(own, 0.7 * before + 0.3 * now, **close)
+
+
+class Mine(OffPolicy):
+    """Moves the policy, and answers what a test wants."""
+
+    def __init__(self, answer: Callable[[Experience], Any], fails_in: str = "") -> None:
+        super().__init__(CONFIG)
+        self.answer, self.fails_in = answer, fails_in
+
+    def begin(self, acting: ActingNetwork) -> None:
+        assert self.fails_in != "begin"
+        self.acting = acting
+
+    def explore(self) -> None:
+        assert self.fails_in != "explore"
+
+    def update(self, minibatch: Experience) -> Any:
+        self.acting.policy.flat.add_(1.0)
+        return self.answer(minibatch)
+
+
+def test_a_trial_of_an_update_draws_a_few_transitions_and_leaves_the_policy() -> None:
+    sizes: list[int] = []
+
+    def answer(minibatch: Experience) -> dict[str, Tensor]:
+        sizes.append(len(minibatch))
+        return {"mean": minibatch.rewards.mean(), "loss": minibatch.rewards.sum()}
+
+    policy = acting_network(DISCRETE).policy
+    before = policy.flat.clone()
+    try_update(Mine(answer), policy, CONFIG)
+    assert sizes == [4]
+    assert torch.equal(policy.flat, before)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (Mine(lambda minibatch: [minibatch.rewards.mean()]), "update must return a dict of scalar tensors by name"),
+        (Mine(lambda minibatch: {"mean": minibatch.rewards}), "update must return a dict of scalar tensors by name"),
+        (Mine(lambda minibatch: {"lr": minibatch.rewards.mean()}), "lr are names of other curves of train/"),
+        (Mine(lambda minibatch: {"mean": minibatch.nothing}), r"raised AttributeError in update\(minibatch\)"),
+        (Mine(lambda minibatch: {}, "begin"), r"raised AssertionError in begin\(acting\)"),
+        (Mine(lambda minibatch: {}, "explore"), r"raised AssertionError in explore\(\)"),
+    ],
+)
+def test_what_is_no_update_is_told_before_anything_is_trained(algorithm: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^algorithm=Mine.*{sentence}"):
+        try_update(algorithm, acting_network(DISCRETE).policy, CONFIG)
