@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -359,7 +359,10 @@ def test_a_trial_of_an_update_draws_a_few_transitions_and_leaves_the_policy() ->
         (Mine(lambda minibatch: [minibatch.rewards.mean()]), "update must return a dict of scalar tensors by name"),
         (Mine(lambda minibatch: {"mean": minibatch.rewards}), "update must return a dict of scalar tensors by name"),
         (Mine(lambda minibatch: {"lr": minibatch.rewards.mean()}), "lr are names of other curves of train/"),
-        (Mine(lambda minibatch: {"mean": minibatch.nothing}), r"raised AttributeError in update\(minibatch\)"),
+        (
+            Mine(lambda minibatch: {"mean": cast(Any, minibatch).nothing}),
+            r"raised AttributeError in update\(minibatch\)",
+        ),
         (Mine(lambda minibatch: {}, "begin"), r"raised AssertionError in begin\(acting\)"),
         (Mine(lambda minibatch: {}, "explore"), r"raised AssertionError in explore\(\)"),
     ],

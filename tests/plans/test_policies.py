@@ -260,7 +260,7 @@ def test_d7_with_updates_leaves_the_original() -> None:
     ],
 )
 def test_a_column_never_becomes_other_numbers(values: Any, stored: type, expected: Any) -> None:
-    target = np.zeros(1, stored)
+    target: Any = np.zeros(1, stored)
     if isinstance(expected, list):
         target[:] = fitting(values, target)
         assert target.tolist() == expected

@@ -17,7 +17,7 @@ from sf.sweep.execution import ended_before
 from sf.sweep.importance import importance
 from sf.sweep.record import SweepRecord
 from sf.sweep.results import best_command, table
-from sf.sweep.trials import Interval, Run, Trial
+from sf.sweep.trials import Interval, Trial, TrialRun
 from tests.helpers.sweeps import carried_out, described
 
 TABLES = """
@@ -74,7 +74,7 @@ def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_com
     ("objective", "hint"), [("reward", "no episode has ended"), ("fps", "it has no fps to compare")]
 )
 def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hint: str, tmp_path: Path) -> None:
-    run = Run(0, 1, (), str(tmp_path), ".", objective, None)
+    run = TrialRun(0, 1, (), str(tmp_path), ".", objective, None)
     assert ended_before(run) is None, "it has not begun"
     run.directory.mkdir()
     summary = {"exit_code": 0, "exit_reason": "train_for_seconds reached", "frames": 5, "wall_time_s": 2.5}
@@ -97,7 +97,7 @@ def test_equal_scores_say_that_no_flag_matters(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "optuna", None)
     description = described(tmp_path, TABLES, "trials = 5")
     carried_out(description, lambda flags, seed: 3.0)
-    shares, _ = importance(description, Record(description, read_only=True).ranked())
+    shares, _ = importance(description, SweepRecord(description, read_only=True).ranked())
     assert shares == dict.fromkeys(description.varied, 0.0)
 
 
@@ -126,7 +126,8 @@ def test_picture_has_a_line_for_each_trial_over_an_axis_for_each_flag(
     assert bars.get_title() == "Importance (needs 4 trials)"
     assert lines.get_title() == "All trials; darker is better, dotted ones were pruned"
     assert [label.get_text() for label in lines.get_xticklabels()] == ["gamma", "learning_rate", "reward"]
-    worst, middle, best, *upright = lines.lines
+    curves: list[Any] = list(lines.lines)
+    worst, middle, best, *upright = curves
     assert list(worst.get_ydata()) == [0, 0, 0]
     assert list(middle.get_ydata()) == [0, 1, 0.25]
     assert list(best.get_ydata()) == [1, pytest.approx(0.5), 1], "the rate on a logarithmic axis"
@@ -145,7 +146,7 @@ def test_picture_has_a_line_for_each_trial_over_an_axis_for_each_flag(
 
 
 def test_a_sweep_that_cannot_be_written_says_where(tmp_path: Path) -> None:
-    record = Record(described(tmp_path, "[values]\ngamma = [0.9]\n"))
+    record = SweepRecord(described(tmp_path, "[values]\ngamma = [0.9]\n"))
     (record.path / ".results.json.tmp").mkdir()
     with pytest.raises(ExperimentError, match=f"^The directory {record.path} cannot be used: Is a directory"):
         record.write()
