@@ -69,6 +69,7 @@ def test_a_batch_of_zeros_has_the_types_of_a_sample() -> None:
         assert {name: (column.dtype, column.shape[1:]) for name, column in zeros.items()} == {
             name: (sample[name].dtype, sample[name].shape[1:]) for name in zeros
         }
+        assert {zeros[name].dtype.name for name in ("eps_id", "unroll_id", "agent_index", "t")} == {"int64"}
 
 
 @pytest.mark.parametrize("case", ORACLES["D11"]["cases"], ids=lambda case: "-".join(map(str, case["inputs"].values())))
