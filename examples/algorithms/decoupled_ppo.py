@@ -40,5 +40,5 @@ class DecoupledPPO(sf.Algorithm):
         value = value_loss(values, old_values, minibatch.value_targets, config.ppo_clip_value)
         return sf.Losses(policy, {"policy_loss": policy}).plus(
             value_loss=config.value_loss_coeff * value,
-            exploration_loss=-config.exploration_loss_coeff * evaluation.entropy.mean(),
+            exploration_loss=-config.entropy_coeff * evaluation.entropy.mean(),
         )

@@ -22,5 +22,5 @@ class PolicyGradient(sf.Algorithm):
         errors = evaluation.normalized_values - minibatch.value_targets
         return sf.Losses(policy, {"policy_loss": policy}).plus(
             value_loss=0.5 * errors.square().mean(),
-            exploration_loss=-self.config.exploration_loss_coeff * evaluation.entropy.mean(),
+            exploration_loss=-self.config.entropy_coeff * evaluation.entropy.mean(),
         )
