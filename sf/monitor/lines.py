@@ -45,11 +45,15 @@ def report_line(
     )
 
 
-def reward_line(rewards: Mapping[int, float], by_agent: Mapping[int, str] = NO_WORDS) -> str:
-    """The mean return of each policy that has finished an episode, and words about its agents where there are some."""
-    agents = [f". Policy #{policy} {words}" for policy, words in sorted(by_agent.items()) if words]
+def reward_line(rewards: Mapping[int, float]) -> str:
+    """The mean return of each policy that has finished an episode."""
     means = [(policy, rounded(reward)) for policy, reward in sorted(rewards.items())]
-    return f"Avg episode reward: {means}{''.join(agents)}"
+    return f"Avg episode reward: {means}"
+
+
+def agents_line(by_agent: Mapping[int, str]) -> str:
+    """The mean return of each agent under each policy, in words; nothing where environments have one agent."""
+    return ". ".join(f"Policy #{policy} {words}" for policy, words in sorted(by_agent.items()) if words)
 
 
 def weight_line(policy_id: int, version: int, mean_copy_s: float) -> str:

@@ -28,6 +28,7 @@ from sf.monitor.lines import (
     REPORT_INTERVAL_S,
     FpsWindows,
     Throughput,
+    agents_line,
     collected_line,
     lag_line,
     outcome_line,
@@ -307,7 +308,9 @@ class Monitor:
             if has_learned and not math.isnan(fps[0]):  # before, there are no rates and no lag
                 self._console.line(report_line(fps, snapshot.frames, throughput, samples, lag))
                 if rewards := self.episodes.mean_rewards():
-                    self._console.line(reward_line(rewards, self._by_agent()))
+                    self._console.line(reward_line(rewards))
+                    if of_agents := agents_line(self._by_agent()):
+                        self._console.line(of_agents)
         if warning := self._high_lag.warning():
             self._console.line(warning)
         assert self._first is not None

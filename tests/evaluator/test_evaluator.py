@@ -52,7 +52,7 @@ def evaluate(lab: Lab, roles: list[Any], evaluator: Evaluator) -> list[Any]:
 
 
 def test_evaluation_is_played_with_one_version_on_environments_of_its_own(tmp_path: Path) -> None:
-    lab, roles, evaluator = start(tmp_path)
+    lab, roles, evaluator = start(tmp_path, updates="fast")  # so that there are steps while it plays
     step_until(roles, lambda: evaluator.is_playing or evaluator.step())
     played = evaluator.networks[0].flat.clone()
     version = evaluator.versions[0]

@@ -10,7 +10,7 @@ import pytest
 from sf.evaluator.playing import Episodes
 from sf.evaluator.summary import summarize
 from sf.monitor.by_agent import MOST_AGENTS, in_words, returns_by_agent, scalars_by_agent
-from sf.monitor.lines import outcome_line, reward_line
+from sf.monitor.lines import agents_line, outcome_line
 from sf.shared.records import Episode
 from tests.helpers.commands import run
 
@@ -40,10 +40,10 @@ def test_one_agent_or_very_many_have_no_curves_of_their_own(num_agents: int) -> 
 
 def test_lines_name_the_agents() -> None:
     words = {0: in_words({0: 8.0, 1: -8.0})}
-    assert (
-        reward_line({0: 0.0}, words) == "Avg episode reward: [(0, '0.000')]. Policy #0 agent 0: 8.000, agent 1: -8.000"
+    assert agents_line(words | {1: in_words({0: 1.0, 1: 2.0})}) == (
+        "Policy #0 agent 0: 8.000, agent 1: -8.000. Policy #1 agent 0: 1.000, agent 1: 2.000"
     )
-    assert reward_line({0: 0.0}, {0: ""}) == "Avg episode reward: [(0, '0.000')]"
+    assert agents_line({0: ""}) == ""
     line = outcome_line({0: (0.0, 100)}, 10, 10, 1.0, "train_for_env_steps reached", by_agent=words)
     assert line.startswith("Reached a mean return of 0.000 over 100 episodes (agent 0: 8.000, agent 1: -8.000) after ")
 
