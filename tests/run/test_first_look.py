@@ -175,7 +175,7 @@ def test_cartpole_has_one_worker_with_all_environments(tmp_path: Path, capsys: p
     config = open_sizes("CartPole-v1", policy_workers_per_policy=None, train_dir=str(tmp_path))
     rollout = prepare(config).config.rollout
     printed = capsys.readouterr().out
-    found = re.match(r"64 environments that step as one take (\S+) us for a step\. Chosen: --num_workers=", printed)
+    found = re.search(r"64 environments that step as one take (\S+) us for a step\. Chosen: --num_workers=", printed)
     assert found, printed
     assert rollout.vectorization == "native"
     assert (rollout.num_workers == 1) is (float(found[1]) < 150 or len(os.sched_getaffinity(0)) == 1)
