@@ -120,9 +120,6 @@ def test_learners_have_several_threads_where_they_learn_from_images(monkeypatch:
     assert learner_threads(config, with_image) == 6
     assert learner_threads(make_config(num_policies=2), with_image) == 3
     assert learner_threads(make_config(num_policies=12), with_image) == 1
-    for layers, batch_size, threads in (((256, 256), 256, 6), ((64, 64), 256, 1), ((256,), 256, 1)):
-        replays = make_config(algorithm="sac", replay="uniform", encoder_mlp_layers=layers, batch_size=batch_size)
-        assert learner_threads(replays, only_vector) == threads
     assert learner_threads(make_config(serial_mode=True, async_rl=False), with_image) == 1
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert learner_threads(config, with_image) == MOST_THREADS
