@@ -1,4 +1,4 @@
-"""An environment whose only reward is found by nobody who acts at random: a dive to the far corner of a grid."""
+"""An environment whose only reward a random policy does not find: a dive to the far corner of a grid."""
 
 from __future__ import annotations
 

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sf.algorithms.epsilon import EpsilonSchedule
+from sf.algorithms.epsilon import EpsilonSchedule, epsilon_of
 from sf.config import LearnerConfig
-from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
 from sf.learner.priorities import Priorities
-from sf.nets.distributions import MASKED_LOGIT, EpsilonGreedy
+from sf.nets.distributions import MASKED_LOGIT
 
 
 class DQN(OffPolicy):
@@ -64,15 +63,7 @@ class DQN(OffPolicy):
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `OffPolicy`."""
-        distribution = acting.policy.distribution
-        if not isinstance(distribution, EpsilonGreedy):
-            raise ConfigError(
-                [
-                    "algorithm=dqn chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "
-                    f"action space); found {acting.policy.info.action}. Use --algorithm=sac for numbers."
-                ]
-            )
-        self._acting, self._epsilon = acting, distribution.epsilon
+        self._acting, self._epsilon = acting, epsilon_of(acting, "dqn")
         self.target = copy.deepcopy(acting.policy)
 
     def explore(self) -> None:

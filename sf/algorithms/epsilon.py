@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from torch import Tensor
+
+from sf.errors import ConfigError
+from sf.learner.acting_network import ActingNetwork
+from sf.nets.distributions import EpsilonGreedy
+
 
 class EpsilonSchedule(NamedTuple):
     """It falls linearly, and then stays."""
@@ -19,3 +25,20 @@ class EpsilonSchedule(NamedTuple):
         """The share where this part of the run, from 0 to 1, lies behind."""
         done = min(1.0, progress / self.fraction) if self.fraction > 0 else 1.0
         return self.start + done * (self.end - self.start)
+
+
+def epsilon_of(acting: ActingNetwork, algorithm: str) -> Tensor:
+    """The share, a scalar that travels with the weights.
+
+    Raises:
+        ConfigError: the policy does not act by it.
+    """
+    distribution = acting.policy.distribution
+    if isinstance(distribution, EpsilonGreedy):
+        return distribution.epsilon
+    raise ConfigError(
+        [
+            f"algorithm={algorithm} chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "
+            f"action space); found {acting.policy.info.action}. Use --algorithm=sac or ppo for numbers."
+        ]
+    )

@@ -15,14 +15,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from sf.algorithms.epsilon import EpsilonSchedule
+from sf.algorithms.epsilon import EpsilonSchedule, epsilon_of
 from sf.config import LearnerConfig
-from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Algorithm, FurtherStep, Losses
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
-from sf.nets.distributions import EpsilonGreedy
 from sf.policy import ActorCritic, Evaluation
 
 
@@ -49,15 +47,7 @@ class PQN(Algorithm):
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `Algorithm`."""
-        distribution = acting.policy.distribution
-        if not isinstance(distribution, EpsilonGreedy):
-            raise ConfigError(
-                [
-                    "algorithm=pqn chooses the best of several actions (exploration=epsilon_greedy, with a Discrete "
-                    f"action space); found {acting.policy.info.action}. Use --algorithm=ppo."
-                ]
-            )
-        self._acting, self._epsilon = acting, distribution.epsilon
+        self._acting, self._epsilon = acting, epsilon_of(acting, "pqn")
         self.set_progress(0.0)
 
     def set_progress(self, fraction: float) -> None:

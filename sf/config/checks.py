@@ -44,7 +44,9 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         EnvError: the convolutions cannot read an image.
     """
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
-    problems += _names(config) + _combinations(config) + _acting(config, None) + off_policy_problems(config)
+    problems += (
+        _names(config) + _combinations(config) + _films(config) + _acting(config, None) + off_policy_problems(config)
+    )
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
@@ -127,6 +129,16 @@ def _names(config: Config) -> list[str]:
     return problems + env_kwargs_problems(run.env_kwargs) + _plugin_settings(config)
 
 
+def _films(config: Config) -> list[str]:
+    every = config.evaluation.film_every_steps
+    if not every or config.evaluation.eval_every_steps:
+        return []
+    return [
+        f"film_every_steps={every} needs the process of the evaluations, which makes the films. Add "
+        f"--eval_every_steps={every}."
+    ]
+
+
 def _combinations(config: Config) -> list[str]:
     rollout, learner, problems = config.rollout, config.learner, []
     envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
@@ -135,11 +147,6 @@ def _combinations(config: Config) -> list[str]:
         problems.append(
             f"num_envs_per_worker={envs} cannot form worker_num_splits={splits} equal groups. A worker steps its "
             f"groups in turn, so they need the same size: use --num_envs_per_worker={near}, or --worker_num_splits=1."
-        )
-    if config.evaluation.film_every_steps and not config.evaluation.eval_every_steps:
-        problems.append(
-            f"film_every_steps={config.evaluation.film_every_steps} needs the process of the evaluations, which makes "
-            f"the films. Add --eval_every_steps={config.evaluation.film_every_steps}."
         )
     are_given = learner.batch_size is not None and learner.num_batches_per_epoch is not None
     if are_given and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):

@@ -96,18 +96,9 @@ class Evaluator:
             host=host,
             is_shared=config.run.serial_mode and not is_last,
         )
-        self.filming: Filming | None = None
-        if self.config.film_every_steps and not is_last:
-            stage = Stage(
-                policies,
-                source,
-                info,
-                seed,
-                config.rollout.action_bounds,
-                host,
-                config.run.serial_mode,
-            )
-            self.filming = Filming(stage, owner, self.config.film_every_steps)
+        stage = Stage(policies, source, info, seed, config.rollout.action_bounds, host, config.run.serial_mode)
+        films = self.config.film_every_steps and not is_last
+        self.filming = Filming(stage, owner, self.config.film_every_steps) if films else None
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies

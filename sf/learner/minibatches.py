@@ -28,6 +28,16 @@ class Ages(NamedTuple):
 NO_AGES = Ages(-1.0, -1.0, -1.0)
 
 
+def ages_of_all(own: Array, peers: Peers = ALONE) -> Ages:
+    """Least, mean and largest age over the shares of all learners, of which one [n] may be empty."""
+    facts = [own.min(), own.sum(), own.max(), own.size] if own.size else [np.inf, 0.0, -np.inf, 0.0]
+    shares = np.stack([share.numpy() for (share,) in peers.gather(torch.tensor(facts, dtype=torch.float64))])
+    number = shares[:, 3].sum()
+    if not number:
+        return NO_AGES
+    return Ages(float(shares[:, 0].min()), float(shares[:, 1].sum() / number), float(shares[:, 2].max()))
+
+
 @dataclass(frozen=True)
 class MinibatchRows:
     """One minibatch, or this learner's share of it, as row numbers of the flattened [T·B] dataset."""

@@ -141,6 +141,7 @@ class Saver:
                 ) from None
             return ""
         told = []
+        algorithm.begin(self.update.acting)  # again, because a target network is a copy of the policy that was loaded
         if state:
             told.append(f"The state that algorithm={before} kept beside the policy is dropped: {_parts(state)}.")
         if own:

@@ -90,6 +90,11 @@ class TrainedNetwork(nn.Module):
         return norm
 
 
+def networks_beside(algorithm: object) -> list[TrainedNetwork]:
+    """Those in the attributes of an algorithm."""
+    return [part for part in vars(algorithm).values() if isinstance(part, TrainedNetwork)]
+
+
 class TargetNetwork(nn.Module):
     """A network that follows another one."""
 

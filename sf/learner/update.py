@@ -26,13 +26,13 @@ from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
 from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
-from sf.learner.minibatches import Selection
+from sf.learner.minibatches import Selection, ages_of_all
 from sf.learner.optimizer import clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
 from sf.learner.replayed import ReplayedMinibatches
-from sf.learner.trained_network import NonFiniteLoss
+from sf.learner.trained_network import NonFiniteLoss, networks_beside
 from sf.learner.training import StepReport, Training
 from sf.learner.trial import loss_terms_of
 from sf.policy import ActorCritic, Evaluation
@@ -125,6 +125,7 @@ class Update(Training):
             self.reward_scaling.remember()
             batch = batch.with_columns(rewards=self.reward_scaling(batch))
         is_last, lags = False, list[Array]()
+        trained: Transitions | None = None
         for epoch in range(self.config.epochs):
             self.algorithm.version, self.algorithm.is_first_epoch = self.version, epoch == 0
             if epoch == 0 or self.algorithm.prepares_each_epoch:
@@ -154,7 +155,8 @@ class Update(Training):
             if is_last:
                 break
         if lags:
-            yield from self._further_steps(transitions, selection, batch.policy_version, lags)
+            trained = trained or taken(transitions, selection.trained_rows)
+            yield from self._further_steps(trained, selection.trained_rows, batch.policy_version.flatten(), lags)
         self._count(lags)
         if self.want_summary and lags:
             self._summarize_data(report, selection)
@@ -164,23 +166,28 @@ class Update(Training):
             self._summary = metrics.Summary(self._loss_terms)  # without a step there is nothing to tell
 
     def _further_steps(
-        self, transitions: Transitions, selection: Selection, versions: Tensor, lags: list[Array]
+        self, trained: Transitions, rows: Tensor | None, versions: Tensor, lags: list[Array]
     ) -> Iterator[StepReport]:
-        """Those that the algorithm takes after the losses of a batch; adds their lags to `lags`."""
-        rows = selection.trained_rows
-        trained, versions = taken(transitions, rows), versions.flatten()
+        """The steps that the algorithm takes after the losses of a batch; adds their lags to `lags`.
+
+        Args:
+            trained: the transitions that were trained on.
+            rows: where they are in the batch; None for all of it.
+            versions: [T·B] of the whole batch, on the host.
+            lags: of this learner's share, of the steps so far.
+        """
         self.algorithm.version = self.version
+        own = versions if rows is None else versions[rows.cpu()]
         try:
-            for scalars, acted in self.algorithm.after_batch(
-                trained, versions if rows is None else versions[rows.cpu()]
-            ):
+            for scalars, acted in self.algorithm.after_batch(trained, own):
+                if self._numbers is not None:
+                    self._numbers.limit_stddev()
                 each_lag: Array = (self.version - acted).numpy()
                 lags.append(each_lag)
                 self.version += 1
                 if self.want_summary:
                     self._summary.add(dict(scalars))
-                least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())
-                yield StepReport(self.version, least, mean, most, 0.0, 0.0)
+                yield StepReport(self.version, *ages_of_all(each_lag, self.peers), 0.0, 0.0)
         except NonFiniteLoss:
             self._skip(trained.tensors())
 
@@ -258,13 +265,14 @@ class Update(Training):
         self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(rows, minibatch.std_mean)
         self.policy.flat_gradient.zero_()
+        for network in networks_beside(self.algorithm):
+            network.zero_grad()  # a step that was skipped has left something
         losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
         if not math.isfinite(grad_norm.item()):  # the same for all learners
             self._skip(rows.tensors())
             return False
-        self._skipped_in_a_row = 0
         lr = self.lr
         if self.config.ess_lr:
             lr_factor *= self._effective_sample_size(evaluation, rows)
@@ -274,6 +282,7 @@ class Update(Training):
         self.version += 1
         try:
             self.algorithm.after_step(size)
+            self._skipped_in_a_row = 0
         except NonFiniteLoss:
             self._skip(rows.tensors())
         if self.want_summary:

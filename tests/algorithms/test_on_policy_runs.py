@@ -78,3 +78,16 @@ def test_two_learners_share_all_networks(algorithm: str, tmp_path: Path) -> None
     done = train(tmp_path, algorithm, "--async_rl=False", "--num_learners=2", "--train_for_env_steps=1280")
     assert done.code == ExitCode.FINISHED, done.err
     assert summary_of(tmp_path)["frames"] == 1280
+
+
+def test_a_run_that_goes_on_with_a_target_network_begins_with_a_copy_of_its_policy(tmp_path: Path) -> None:
+    serial = MODES["serial"]
+    assert train(tmp_path, "rnd", *serial, "--train_for_env_steps=384").code == ExitCode.FINISHED
+    policy = {name: tensor for name, tensor in newest(tmp_path).items() if name.startswith("policy.")}
+    flags = "--algorithm_kwargs", '{"target_every": 100}', "--train_for_env_steps=512"
+    done = run(tmp_path, "--env=CartPole-v1", "--algorithm=appo", *SMALL, *flags, *serial)
+    assert done.code == ExitCode.FINISHED, done.err
+    assert "keeps beside the policy begins anew" in done.out
+    saved = newest(tmp_path)
+    for name, tensor in policy.items():
+        assert torch.equal(saved[name.replace("policy.", "algorithm.target.", 1)], tensor), name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from sf.config import LearnerConfig
 from sf.errors import ConfigError
 from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
+from sf.learner.minibatches import NO_AGES, ages_of_all
+from sf.learner.peers import Peers
+from sf.learner.training import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.learner.trial import begin
 from sf.learner.update import Update
 from sf.policy import ActorCritic
@@ -326,3 +330,49 @@ def test_pqn_explores_less_and_less() -> None:
 def test_pqn_with_a_policy_that_is_sampled_is_refused() -> None:
     with pytest.raises(ConfigError, match="algorithm=pqn chooses the best of several actions"):
         begin(PQN(config()), make_policy())
+
+
+# What all of them share
+
+
+def test_a_step_that_is_skipped_leaves_no_gradient_in_the_networks_beside() -> None:
+    """The step after it is that of a run without the skipped one."""
+    found = []
+    for skips in (True, False):
+        one_thread_and_seed()
+        policy = make_policy(normalize_input=False, normalize_returns=False)
+        algorithm: Any = RND(config(), predictor_share=1.0)
+        update = Update(policy, config(), algorithm=algorithm)
+        batch = act(policy)
+        if skips:
+            broken = batch.with_columns(rewards=torch.full_like(batch.rewards, torch.nan))
+            assert steps_of(update, broken) == []
+            assert update.num_skipped == 1
+            algorithm.scale._moments.count.zero_()  # as before that batch
+        assert steps_of(update, batch) == [1]
+        found.append(algorithm.predictor.flat.clone())
+    torch.testing.assert_close(*found)
+
+
+def test_networks_beside_that_are_never_finite_end_the_run() -> None:
+    policy = make_policy()
+    algorithm: Any = RND(config(), predictor_share=1.0)
+    update = Update(policy, config(), algorithm=algorithm)
+    with torch.no_grad():
+        algorithm.predictor.flat.fill_(torch.nan)
+        algorithm.random._variables.vector.zero_()
+    batch = act(policy)
+    algorithm._coeffs = (1.0, 0.0)
+    with pytest.raises(NonFiniteGradient):
+        for _ in range(MOST_SKIPPED_IN_A_ROW):
+            steps_of(update, batch)
+
+
+def test_ages_are_those_of_all_learners_also_of_one_without_a_share() -> None:
+    class TwoShares(Peers):
+        def gather(self, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+            return [tensors, (torch.tensor([2.0, 14.0, 9.0, 3.0], dtype=torch.float64),)]
+
+    assert ages_of_all(np.array([1, 4]), TwoShares()) == (1.0, 19 / 5, 9.0)
+    assert ages_of_all(np.array([], np.int64), TwoShares()) == (2.0, 14 / 3, 9.0)
+    assert ages_of_all(np.array([], np.int64)) == NO_AGES

@@ -106,7 +106,7 @@ def test_zsh_finds_the_same(scripts: Path, place: Path, words: tuple[str, ...]) 
 
 
 def test_a_key_completes_in_bash(scripts: Path, place: Path) -> None:
-    """As somebody types it; a second key shows what there is."""
+    """As a user types it; a second Tab key shows what there is."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place)
