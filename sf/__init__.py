@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sf.learner.ppo import PPO
     from sf.plugins import register_model
     from sf.policy import load_policy
-    from sf.vector.env import vector_env
+    from sf.tools.vector.env import vector_env
 
 __version__ = "0.2.0"
 __all__ = [
@@ -46,7 +46,7 @@ _HOMES = {
     "register_env": "sf.envs",
     "register_model": "sf.plugins",
     "train": "sf.api.training",
-    "vector_env": "sf.vector.env",
+    "vector_env": "sf.tools.vector.env",
 }
 
 

@@ -31,9 +31,9 @@ NOT_RUN = {
     r"sf-train .*multiagent/rware": "needs rware, which is no extra",
     r"sf-train .*--torch_compile|sf-bench .*--torch_compile": "compiles for a minute; tests/nets/test_compiling.py",
     r"sf-train .*--help": "tests/cli/test_arguments.py",
-    r"sf-track": "tests/tracking/test_tracking.py",
-    r"sf-hub": "tests/hub/test_hub.py, with a Hub on this machine",
-    r"sf-sweep": "32 runs; tests/sweep/test_sweep.py runs the same file with fewer",
+    r"sf-track": "tests/tools/tracking/test_tracking.py",
+    r"sf-hub": "tests/tools/hub/test_hub.py, with a Hub on this machine",
+    r"sf-sweep": "32 runs; tests/tools/sweep/test_sweep.py runs the same file with fewer",
 }
 """Beginning of a command to the reason why it is not run here."""
 MODULES = {

@@ -38,9 +38,9 @@ def _bench(arguments: Sequence[str]) -> int:
         )
     command, *flags = arguments
     config = _config(command, flags)
-    from sf.bench import measurements
     from sf.output import stdout_goes_to
     from sf.processes.process import set_title
+    from sf.tools.bench import measurements
 
     set_title("bench")
     measurement: Callable[[Config], list[str]] = getattr(measurements, command)

@@ -83,7 +83,7 @@ def _hub(arguments: Sequence[str]) -> int:
 def _push(flags: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.config.checks import range_problems
-    from sf.hub import transfer
+    from sf.tools.hub import transfer
 
     config = parse(
         PushConfig, flags, "sf-hub push", COMMANDS["push"], "--experiment=default_experiment", runs="experiment"
@@ -118,9 +118,9 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
 
     from sf.evaluator.candidates import candidate_of_experiment, load_candidate
     from sf.evaluator.playing import LONGEST_EPISODE
-    from sf.hub import scoring
-    from sf.hub.card import card
-    from sf.hub.folder import CARD, PublishedScores, read_run, write_folder
+    from sf.tools.hub import scoring
+    from sf.tools.hub.card import card
+    from sf.tools.hub.folder import CARD, PublishedScores, read_run, write_folder
 
     trust(config.encoder)
     torch.set_num_threads(1)
@@ -146,9 +146,9 @@ def _write(config: PushConfig, directory: Path, folder: Path) -> None:
 def _pull(flags: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.config.checks import EXPERIMENT_NAME
-    from sf.hub import transfer
-    from sf.hub.folder import install
     from sf.storage.experiment import errors_told
+    from sf.tools.hub import transfer
+    from sf.tools.hub.folder import install
 
     config = parse(PullConfig, flags, "sf-hub pull", COMMANDS["pull"], "--repo=user/name")
     repo = config.repo or ""

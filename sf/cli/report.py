@@ -13,8 +13,8 @@ from sf.cli.command import run_command
 from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
-    from sf.report.figures import Figure
-    from sf.report.runs import RunFiles
+    from sf.tools.report.figures import Figure
+    from sf.tools.report.runs import RunFiles
 
 DESCRIPTION = (
     "A page about runs, while they go on or afterwards. RUN is a name below --train_dir, a directory, or a folder of "
@@ -92,7 +92,7 @@ class Written(NamedTuple):
 
 
 def _follow(names: Sequence[str], config: ReportConfig) -> None:
-    from sf.report.following import EVERY_S, follow
+    from sf.tools.report.following import EVERY_S, follow
 
     first = _write(names, config, EVERY_S)
     _show(first.page, config)
@@ -106,12 +106,12 @@ def _write(names: Sequence[str], config: ReportConfig, renewed_s: int | None = N
     """One page, which a browser loads again after `renewed_s`; `is_told` is whether to say what is left out."""
     from datetime import datetime
 
-    from sf.report.figures import make_figures
-    from sf.report.following import in_one_step
-    from sf.report.groups import make_groups
-    from sf.report.page import make_page
-    from sf.report.runs import find_runs, read_runs
     from sf.storage.experiment import errors_told
+    from sf.tools.report.figures import make_figures
+    from sf.tools.report.following import in_one_step
+    from sf.tools.report.groups import make_groups
+    from sf.tools.report.page import make_page
+    from sf.tools.report.runs import find_runs, read_runs
 
     train_dir = Path(config.train_dir)
     with errors_told(train_dir.absolute()):
@@ -148,7 +148,7 @@ def _show(page: Path, config: ReportConfig) -> None:
 
 
 def _write_pictures(figures: Sequence[Figure], directory: Path) -> None:
-    from sf.report.pictures import write_pictures
+    from sf.tools.report.pictures import write_pictures
 
     with _refusals_told(f"--png={directory}", "--png"):
         directory.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,8 @@ from sf.errors import ExitCode, ExperimentError, UsageError
 
 if TYPE_CHECKING:
     from sf.config import Config
-    from sf.sweep.description import Description
-    from sf.sweep.record import SweepRecord
+    from sf.tools.sweep.description import Description
+    from sf.tools.sweep.record import SweepRecord
 
 DESCRIPTION = "Train with many combinations of flags. Example: sf-sweep examples/sweep.toml --search=random"
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sweep(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
-    from sf.sweep.reading import read_description
+    from sf.tools.sweep.reading import read_description
 
     if not arguments or arguments[0].startswith("-"):
         if not {"-h", "--help"} & set(arguments):
@@ -56,7 +56,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     flags = ["--show=True" if argument == "--show" else argument for argument in others]
     config = parse(SweepConfig, flags, f"sf-sweep {file}", DESCRIPTION, ())
     description = read_description(Path(file), checked)
-    from sf.sweep.record import SweepRecord
+    from sf.tools.sweep.record import SweepRecord
 
     record = SweepRecord(description, read_only=config.show)
     try:
@@ -74,7 +74,7 @@ def checked(flags: Mapping[str, Any]) -> Config:
     """
     from sf.cli.train import parse_config
     from sf.config import check
-    from sf.sweep.trials import flags_of
+    from sf.tools.sweep.trials import flags_of
 
     with contextlib.redirect_stdout(io.StringIO()):  # a preset that is chosen by environment is told by the run
         config = parse_config(flags_of(flags.items()))
@@ -85,10 +85,10 @@ def checked(flags: Mapping[str, Any]) -> Config:
 def _conduct(config: SweepConfig, description: Description, record: SweepRecord, file: str) -> int:
     """Runs what is left of the sweep; returns 0, or the exit code of a sweep that shows nothing."""
     from sf.processes.signals import noted_signals
-    from sf.sweep.backends import local, slurm
-    from sf.sweep.conduct import Queue, drive
-    from sf.sweep.pruning import make_pruner
-    from sf.sweep.search import make_search
+    from sf.tools.sweep.backends import local, slurm
+    from sf.tools.sweep.conduct import Queue, drive
+    from sf.tools.sweep.pruning import make_pruner
+    from sf.tools.sweep.search import make_search
 
     pruner = make_pruner(config.prune, description, record)
     queue = Queue(description, record, make_search(config.search, description, record), _tell, pruner)
@@ -96,7 +96,7 @@ def _conduct(config: SweepConfig, description: Description, record: SweepRecord,
     if config.backend == "ray" and config.prune != "none":
         raise UsageError(f"--prune={config.prune} ends runs of --backend=local and slurm only. Leave it out with ray.")
     if config.backend == "ray":
-        from sf.sweep.ray_tune import drive_ray
+        from sf.tools.sweep.ray_tune import drive_ray
 
         drive_ray(queue, description)  # which has a handler of its own for Ctrl-C
         return queue.exit_code() if queue.is_over else _stopped(config, file, ExitCode.SIGINT)
@@ -127,8 +127,8 @@ def _show(description: Description, record: SweepRecord) -> int:
         ExperimentError: no run has ended with an objective.
     """
     from sf.storage.experiment import errors_told
-    from sf.sweep.picture import draw_sweep
-    from sf.sweep.results import best_command, table
+    from sf.tools.sweep.picture import draw_sweep
+    from sf.tools.sweep.results import best_command, table
 
     if not (ranked := record.ranked()):
         raise ExperimentError(f"No run of {record.path} has ended with a {description.settings.objective} yet.")

@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _track(arguments: Sequence[str]) -> int:
     from sf.cli.arguments import parse
     from sf.cli.experiments import experiment_directory
+    from sf.run.trackers import expect_installed
     from sf.storage.experiment import errors_told
-    from sf.tracking.clients import expect_installed
-    from sf.tracking.sending import send
+    from sf.tools.tracking.sending import send
 
     config = parse(
         TrackConfig, arguments, "sf-track", DESCRIPTION, "--experiment=default_experiment", runs="experiment"

@@ -35,10 +35,10 @@ from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
 from sf.run.ranks import WarningsOnly, hear_start, numbered, refuse_with_ranks
 from sf.run.sizes import Sizes, decide
+from sf.run.trackers import wanted_trackers
 from sf.run.updates import choose_updates, note_on_updates
 from sf.run.wiring import START_S
 from sf.spaces import EnvInfo
-from sf.tracking.beside import wanted_trackers
 
 SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
 """Fields that follow from the environment and the machine where the user has left them open."""

@@ -39,13 +39,13 @@ from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
 from sf.run.serial import SerialRoles
 from sf.run.session import POLL_S, ExitReason, Session
+from sf.run.trackers import trackers_beside
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec
 from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
-from sf.tracking.beside import trackers_beside
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 

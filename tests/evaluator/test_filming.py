@@ -13,11 +13,11 @@ from sf.config import Config, EvalConfig, RunConfig, check
 from sf.envs import find_env, register_env
 from sf.errors import ConfigError, EnvError
 from sf.evaluator.worker import Evaluator
-from sf.report.runs import read_run
-from sf.report.sections import video
 from sf.run.films import expect_films
 from sf.run.sizes import one_each
-from sf.tracking.points import Points
+from sf.tools.report.runs import read_run
+from sf.tools.report.sections import video
+from sf.tools.tracking.points import Points
 from tests.environments.toys import Toy
 from tests.helpers.commands import EXPERIMENT, NAME, run
 from tests.helpers.configs import env_info

@@ -8,12 +8,12 @@ from typing import Any
 
 from sf.cli.sweep import checked
 from sf.errors import ExitCode
-from sf.sweep.conduct import Queue
-from sf.sweep.description import Description
-from sf.sweep.reading import read_description
-from sf.sweep.record import SweepRecord
-from sf.sweep.search import make_search
-from sf.sweep.trials import Trial, TrialOutcome, TrialRun
+from sf.tools.sweep.conduct import Queue
+from sf.tools.sweep.description import Description
+from sf.tools.sweep.reading import read_description
+from sf.tools.sweep.record import SweepRecord
+from sf.tools.sweep.search import make_search
+from sf.tools.sweep.trials import Trial, TrialOutcome, TrialRun
 
 Objective = Callable[[dict[str, Any], int], float | None]
 """From the flags of a trial and the seed; None for a run that fails."""

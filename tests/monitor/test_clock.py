@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sf.monitor.scalars import ScalarLog
-from sf.report.runs import read_run
 from sf.storage.experiment import MARKER
-from sf.tracking.points import Points
+from sf.tools.report.runs import read_run
+from sf.tools.tracking.points import Points
 from tests.helpers.events import read_events
 
 

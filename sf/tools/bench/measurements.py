@@ -1,0 +1,101 @@
+"""The sub-commands of `sf-bench`: from a configuration to the lines that the user reads."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+from sf.config import Config
+from sf.errors import ExitCode, UsageError
+from sf.plugins import plugins_to_send
+from sf.processes.disposable import in_disposable_child
+from sf.run.callbacks import Callbacks
+from sf.run.preparation import Prepared, prepare
+from sf.run.sizes import suits_acting
+from sf.run.supervisor import train_prepared
+from sf.tools.bench.latency import StepStopwatch, percentile_lines
+from sf.tools.bench.roofline import Block, cores_of, cost_lines, costs, measure
+from sf.tools.bench.usage import Meter, shares_of, usage_lines
+from sf.tools.bench.verdict import Mode, verdict
+from sf.tools.bench.window import Window
+
+ROOFLINE_SECONDS = 6.0
+SLOWEST_ROOFLINE_S = 600.0
+
+
+def roofline(config: Config) -> list[str]:
+    """The cost of a sample, and the limit."""
+    prepared = prepare(config)
+    blocks = _blocks(prepared, min(ROOFLINE_SECONDS, config.run.time_limit_s))
+    return cost_lines(costs(blocks, cores_of(prepared.config)), len(blocks))
+
+
+def train(config: Config) -> list[str]:
+    """The speed of a run beside the limit, the use of its time, and a remedy."""
+    prepared = prepare(config)
+    seconds = min(ROOFLINE_SECONDS, config.run.time_limit_s)
+    blocks = _blocks(prepared, seconds / 2)
+    window = Window(Meter(prepared.config), config.run)
+    _run(prepared, window)
+    first, last = window.ends()
+    blocks += _blocks(prepared, seconds / 2)  # before and after, because the speed of a shared machine changes
+    usage, found = last.since(first), costs(blocks, cores_of(prepared.config))
+    shares = replace(shares_of(usage, found.cores, _mode(config)), could_act=_could_act(prepared))
+    return [
+        *cost_lines(found, len(blocks)),
+        "",
+        *usage_lines(usage, shares),
+        f"{config.run.env}: {usage.samples_per_s:,.0f} samples/s over {usage.wall:.1f} s, "
+        f"{usage.samples_per_s / found.limit:.0%} of the limit",
+        f"verdict: {verdict(shares)}",
+    ]
+
+
+def latency(config: Config) -> list[str]:
+    """How long requests and new weights take."""
+    if config.run.serial_mode:
+        raise UsageError("sf-bench latency measures between processes. Leave out --serial_mode=True, which has one.")
+    stopwatch = StepStopwatch()
+    window = Window(stopwatch, config.run)
+    _run(prepare(config), window)
+    first, _ = window.ends()
+    return percentile_lines(stopwatch.percentiles(since=first))
+
+
+def _mode(config: Config) -> Mode:
+    if config.run.serial_mode:
+        return "serial"
+    return "async" if config.run.async_rl else "sync"
+
+
+def _could_act(prepared: Prepared) -> bool:
+    """Whether rollout workers that do not act for themselves could, and would be faster than torch."""
+    config = prepared.config
+    if config.workers_act:
+        return False
+    acting = replace(
+        config,
+        rollout=replace(config.rollout, worker_num_splits=None),
+        inference=replace(config.inference, policy_workers_per_policy=0),
+    )
+    return suits_acting(acting, prepared.info)
+
+
+def _blocks(prepared: Prepared, seconds: float) -> list[Block]:
+    """Of the roofline, measured in a process that ends with them."""
+    return in_disposable_child(
+        measure, prepared.config, prepared.source, prepared.info, plugins_to_send(), seconds,
+        timeout_s=SLOWEST_ROOFLINE_S, what="The measurement of one sample",
+    )  # fmt: skip
+
+
+def _run(prepared: Prepared, window: Window[Any]) -> None:
+    """A training that leaves nothing behind but what the window has seen."""
+    with tempfile.TemporaryDirectory(prefix="sf-bench-") as directory:
+        config = prepared.config
+        config = replace(config, run=replace(config.run, train_dir=directory))
+        code, _ = train_prepared(prepared._replace(config=config), Callbacks(window.on_iteration), window.attach)
+    if code != ExitCode.FINISHED:
+        sys.exit(code)
