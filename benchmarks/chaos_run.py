@@ -65,7 +65,7 @@ class Run:
         return f"{doing}, {Ledger.of(slots, has_ended=False).line()}, {states}"
 
     def pids(self, title: str) -> list[int]:
-        """Of the children that show this name and have begun to work, or one time in ten of all that show it."""
+        """Children that show this name and have begun to work, or one time in ten all that show it."""
         assert self.shared is not None
         words = self.shared.arena[f"records/{title.split('-')[1]}/progress"]
         any_will_do = random.random() < 0.1

@@ -41,7 +41,7 @@ WORKLOADS = {
 
 
 def frames_per_second(flags: list[str], seconds: int) -> float:
-    """Of one run: the median of the 10 s windows, without the first reports, which see the start."""
+    """Rate of one run: the median of the 10 s windows, without the first reports, which see the start."""
     with tempfile.TemporaryDirectory() as directory:
         line = [sys.executable, "-m", "sf.cli.train", f"--train_dir={directory}", "--experiment=bench", *flags]
         line += [f"--train_for_seconds={seconds}", "--experiment_summaries_interval=5"]

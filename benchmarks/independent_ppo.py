@@ -29,7 +29,7 @@ class CartPoles:
         self.envs = CartPoleVectorEnv(ENVS)
         self.observation, _ = self.envs.reset(seed=seed)
         self.lengths: list[int] = []
-        """Of the episodes that have ended; the reward of each step is 1."""
+        """Lengths of the episodes that have ended; the reward of each step is 1."""
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Observations (64, 4) of which the last ones of episodes are not replaced, terminated and truncated (64,)."""

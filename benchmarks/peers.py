@@ -27,7 +27,7 @@ class Workload:
     """One environment, one amount of learning, one optimizer, and two layers of 64 or the Nature CNN."""
 
     env_id: str
-    """Of Gymnasium, or `atari/Game`, which is learned from images."""
+    """Id of Gymnasium, or `atari/Game`, which is learned from images."""
     num_envs: int
     rollout: int
     """Steps of each environment per iteration."""

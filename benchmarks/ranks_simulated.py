@@ -36,7 +36,7 @@ MEANS, GATHERS = EPOCHS * MINIBATCHES, 2 * EPOCHS + 6
 ENOUGH = 0.6
 """The fraction of ranks whose complete datasets end the sampling of the others."""
 LEAST_SHARE = 0.25
-"""Of a dataset, that each rank contributes."""
+"""Share of a dataset that each rank contributes at least."""
 DATASETS = 4000
 MANY = (2, 4, 8, 16, 32, 64, 128)
 DD_PPO = 107

@@ -87,7 +87,7 @@ def experiment_of(task: Task, seed: int) -> str:
 
 
 def file_name(task: Task) -> str:
-    """Of its picture, without the ending."""
+    """Name of its picture, without the ending."""
     return task.name.replace(", ", "-").replace(" ", "-")
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
 EPISODES = 50
-"""Of the evaluation at the end."""
+"""Episodes of the evaluation at the end."""
 SERIAL = ("--async_rl=False", "--serial_mode=True")
 
 

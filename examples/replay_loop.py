@@ -30,7 +30,7 @@ class ActorCritic(nn.Module):
         self.critic = nn.Sequential(nn.Linear(size, 64), nn.Tanh(), nn.Linear(64, 1))
 
     def forward(self, observations: Tensor) -> tuple[Categorical, Tensor]:
-        """Of observations [..., size]."""
+        """Distributions and values of observations [..., size]."""
         return Categorical(logits=self.actor(observations)), self.critic(observations).squeeze(-1)
 
 

@@ -16,9 +16,9 @@ from sf.output import discard_output, unbounded
 
 ERASE_LINE = "\r\x1b[2K"
 _rank = 0
-"""Of this process; ranks but the first mark their lines."""
+"""Rank of this process; all but the first mark their lines."""
 _log: ConsoleLog | None = None
-"""Of the run that this process belongs to."""
+"""Log of the run that this process belongs to."""
 _before_log: deque[str] = deque(maxlen=200)
 """Texts of a run that has no directory yet."""
 _spoke_s = time.monotonic()

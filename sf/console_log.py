@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 MOST_BYTES = 4 * 2**20
-"""Of the file. A longer one loses its older half."""
+"""Largest size of the file. A longer one loses its older half."""
 SHORTENED = "[earlier lines were removed]\n"
 
 

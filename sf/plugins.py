@@ -31,7 +31,7 @@ class Plugins:
     default: str
     """The name of ours, which is none of the registered ones."""
     example: str
-    """Of ``module:Name``."""
+    """An example of ``module:Name``."""
     how_to_register: str
     """With {name} in the place of the name."""
     target: str

@@ -45,7 +45,7 @@ ACTION_MASK = "action_mask"
 ROOT_LEAF = "obs"
 
 WHITE = 255
-"""Of most pictures."""
+"""Largest value of a pixel in most pictures."""
 
 SMALLEST_IMAGE_SIDE = 36
 """Smallest side for the larger convolutions; smaller grids are read as vectors."""
@@ -176,7 +176,7 @@ class ActionSpec:
 
     @property
     def dtype(self) -> Literal["int64", "float32"]:
-        """Of the stored action; choices beside the components of a Box are stored as floats."""
+        """Type of the stored action; choices beside the components of a Box are stored as floats."""
         return "int64" if all(column.num_choices for column in self.columns) else "float32"
 
     @property

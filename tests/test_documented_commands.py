@@ -161,7 +161,7 @@ def test_lines_of_runs_are_sentences_of_the_code() -> None:
 
 
 def code_shown(command: Command) -> int:
-    """Of the error that ends its output, 0 without one."""
+    """Code of the error that ends its output, 0 without one."""
     for line in command.output:
         error = getattr(errors, line.partition(":")[0], None)
         if isinstance(error, type) and issubclass(error, errors.SfError):

@@ -46,7 +46,7 @@ class Couriers(gymnasium.Env[Observation, Any]):
 
     @property
     def best_return(self) -> float:
-        """Of the present episode, from its present state."""
+        """The best return of the present episode, from its present state."""
         distances = np.abs(self.places - self.destinations).sum(1)
         return float(np.count_nonzero(distances) - COST * distances.max())
 

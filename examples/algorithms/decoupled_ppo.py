@@ -18,7 +18,7 @@ from sf.learner.losses import bounded, value_loss
 from sf.policy import ActorCritic, Evaluation
 
 MOST_CORRECTION = 10.0
-"""Of the ratio between the proximal policy and the one that acted; larger ones are the work of chance."""
+"""Limit of the ratio between the proximal policy and the one that acted; larger ones are the work of chance."""
 
 
 class DecoupledPPO(sf.Algorithm):

@@ -119,5 +119,5 @@ def write_flags(path: Path, arguments: Sequence[str], config: Config) -> None:
 
 
 def names_in(arguments: Sequence[str]) -> set[str]:
-    """Of the flags among the arguments."""
+    """Names of the flags among the arguments."""
     return {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}

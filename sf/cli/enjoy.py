@@ -28,7 +28,7 @@ class EnjoyConfig:
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     checkpoint: str = "latest"
-    """Of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
+    """Checkpoint of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
     policy: str | None = None
     """Directory of a policy that was saved with PolicySaver, instead of an experiment; it needs --env."""
     num_episodes: Annotated[int, AT_LEAST_1] = 1

@@ -34,7 +34,7 @@ class EvaluationConfig:
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     checkpoint: tuple[str, ...] = ("latest",)
-    """Of each experiment: latest, best, or names like checkpoint_000000552_141312."""
+    """Checkpoints of each experiment: latest, best, or names like checkpoint_000000552_141312."""
     policy: tuple[str, ...] = ()
     """Directories of policies that were saved with PolicySaver; they need --env."""
     num_episodes: Annotated[int, AT_LEAST_1] = 100

@@ -25,9 +25,9 @@ class ExportConfig:
     train_dir: str = "train_dir"
     """Directory that holds the experiments."""
     checkpoint: str = "latest"
-    """Of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
+    """Checkpoint of the experiment: latest, best, or a name like checkpoint_000000552_141312."""
     policy_id: Annotated[int, AT_LEAST_0] = 0
-    """Of a run with several policies."""
+    """Number of the policy in a run with several ones."""
     policy: str | None = None
     """Directory of a policy that was saved with PolicySaver, instead of an experiment."""
     to: Literal["onnx", "torchscript", "torch_export"] = "onnx"

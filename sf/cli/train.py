@@ -114,7 +114,7 @@ def _environments() -> str:
 
 
 def name_of_run(env: str) -> str:
-    """Of a run that has not been given one: its environment, in the characters of a directory."""
+    """Name of a run that has not been given one: its environment, in the characters of a directory."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", env).lstrip("-.")
     return name[:LONGEST_NAME] or "default_experiment"
 

@@ -21,7 +21,7 @@ RESNET_CHANNELS = (16, 32, 32)
 LARGE = 20_000_000
 """Weights; with the moments of Adam 240 MB in each checkpoint."""
 USUAL_SIDE = 84
-"""Of the pictures in most published work."""
+"""Side of the pictures in most published work."""
 
 
 def num_features(height: int, width: int, architecture: str) -> int:

@@ -19,7 +19,7 @@ class Updates:
     minibatch: int
     """Transitions in a minibatch, at least."""
     most_minibatches: int
-    """Of a batch."""
+    """Most minibatches of a batch."""
     epochs: int
     learning_rate: float
     worth: float = 1.0

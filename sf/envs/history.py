@@ -16,17 +16,17 @@ import numpy as np
 from sf.shared.arena import Array
 
 MOST_BYTES = 256 * 2**10
-"""Of the actions of one episode: 32,768 steps with one choice, or 3,855 with 17 numbers."""
+"""Most bytes for the actions of one episode: 32,768 steps with one choice, or 3,855 with 17 numbers."""
 
 
 class History:
-    """Of the environments of one group."""
+    """Seeds and actions of the environments of one group."""
 
     def __init__(self, seeds: Sequence[int]):
         self.seeds = list(seeds)
         self.episodes = [0] * len(self.seeds)
         self._actions: list[bytearray | None] = [bytearray() for _ in self.seeds]
-        """Of the present episode, as rows of the slots, one after the other; None where there are too many."""
+        """Actions of the present episode, as rows of the slots, one after the other; None where there are too many."""
         self._dtype, self._shape = np.dtype("int64"), ()
 
     @property
@@ -41,7 +41,7 @@ class History:
         return self.seed(index)
 
     def seed(self, index: int) -> int:
-        """Of the present episode; the first one has that of the environment."""
+        """Seed of the present episode; the first one has that of the environment."""
         first, number = self.seeds[index], self.episodes[index]
         if number == 1:
             return first

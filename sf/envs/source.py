@@ -46,7 +46,7 @@ class EnvSource:
     autoreset_mode: str = ""
     """Mode of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
     worker: int = 0
-    """Of the process that makes them, see `sf.envs.place`."""
+    """Number of the process that makes them, see `sf.envs.place`."""
     max_episode_steps: int | None = None
     """Longest episode; a longer one is truncated. A factory with a parameter of this name sets the limit itself."""
 

@@ -43,7 +43,7 @@ class Host:
     progress: Progress = field(default_factory=unwatched)
     """Says which call of which environment goes on."""
     first_index: int = 0
-    """Of the first environment in the process, see `sf.envs.place`."""
+    """Number of the first environment in the process, see `sf.envs.place`."""
     repeatable: bool = False
     """Whether they keep a history, so that a resumed run can go on in the middle of episodes."""
     stop: memoryview = NEVER_STOPPED
@@ -150,7 +150,7 @@ class _Batch:
         self.finals = FinalObservations(info)
         self.rows, size = range(len(self.envs)), self.write.vector_size
         self.places = [slice(row * size, row * size + size) for row in self.rows]
-        """Of the vector of each row in that of all rows, where an observation is one."""
+        """Place of each row's vector in the vector of all rows, where an observation is one."""
         self.to_env_actions = action_converter(self.envs[0].action_space, action_bounds)
         is_repeatable = host.repeatable and getattr(getattr(self.envs[0], "unwrapped", None), "is_repeatable", True)
         self.history = History(seeds) if is_repeatable else None
@@ -445,7 +445,7 @@ class AgentsBatch(_Batch):
         self._add_metrics(index, result[4])
 
     def _add_metrics(self, index: int, infos: Any) -> None:
-        """Of the agents that take steps; other infos than a list are refused at the end of an episode."""
+        """Adds the metrics of agents that take steps; infos that are no list are refused at the end of an episode."""
         first, gone = index * self.info.num_agents, self.gone[index]
         for agent, info in enumerate(infos) if isinstance(infos, (list, tuple)) else ():
             if info.__class__ is dict and METRICS in info and agent not in gone:

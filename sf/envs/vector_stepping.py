@@ -124,7 +124,7 @@ class VectorBatch:
         return ended
 
     def _add_metrics(self, infos: Mapping[Any, Any], over: Array) -> None:
-        """Of the rows that go on; where an episode has ended, they come with the info of its end."""
+        """Adds the metrics of rows that go on; those of an ended episode come with the info of its end."""
         own = {name: infos[name] for name in (METRICS, f"_{METRICS}") if name in infos}
         left_out = {*np.flatnonzero(over).tolist(), *self.fillers.tolist()}
         for row in range(len(over)):
@@ -198,7 +198,7 @@ class VectorBatch:
         self.finals.check_entries(final, f"a final observation of environment {row}")
 
     def _keep_final_of_rows(self, rows: list[int], observation: Any) -> None:
-        """Of the observations of all environments."""
+        """Keeps the final observations among those of all environments."""
         for name, leaf in self.finals.info.observations.items():
             kept, what = self.final_observations[name], f"{self.info.env_id} returned a final observation {name!r}"
             kept[rows] = vector_leaf_array(leaf_value(observation, leaf), leaf, len(kept), what)[rows]

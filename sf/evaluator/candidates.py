@@ -34,7 +34,7 @@ class LoadedPolicies:
     info: EnvInfo
     action_bounds: ActionBounds
     run: RunConfig | None
-    """Of the experiment; None for a saved policy, which does not remember its environment's arguments."""
+    """Configuration of the experiment; None for a saved policy, which does not remember its environment's arguments."""
     titles: list[str]
     """By policy id: path, version and frames."""
 

@@ -14,7 +14,7 @@ from sf.spaces import ActionSpec
 
 WIDTH = 240
 LEAST_HEIGHT = 240
-"""Of a picture; smaller ones are enlarged, so that the panel beside them can be read."""
+"""Least height of a picture; smaller ones are enlarged, so that the panel beside them can be read."""
 MARGIN = 10
 FONT_SIZE, LINE_HEIGHT = 12, 16
 SCALE_WIDTH = 54
@@ -28,7 +28,7 @@ class EpisodeSoFar(NamedTuple):
 
     step: int = 0
     total: float = 0.0
-    """Of the rewards of the first agent."""
+    """Sum of the rewards of the first agent."""
 
 
 BEGINNING = EpisodeSoFar()
@@ -40,7 +40,7 @@ class Panel:
     def __init__(self, action: ActionSpec) -> None:
         self.action = action
         self.names: Sequence[str] = ()
-        """Of the choices, see `sf.evaluator.action_names`; empty where they have none."""
+        """Names of the choices, see `sf.evaluator.action_names`; empty where they have none."""
         self.values: deque[float] = deque(maxlen=VALUES_SHOWN)
 
     def draw(self, step: PolicyStep, height: int, episode: EpisodeSoFar = BEGINNING) -> Array:

@@ -43,7 +43,7 @@ class Episodes:
     """The agent of its environment that each of them belongs to."""
 
     def mean(self, score: str) -> float:
-        """Of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
+        """Mean of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
         if score == "reward":
             return float(np.mean(self.rewards))
         name = score.removeprefix("env/")

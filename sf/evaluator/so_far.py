@@ -30,7 +30,7 @@ class SoFar:
         return self._arena["so_far"]
 
     def writer(self, worker: int) -> RowWriter:
-        """Of one process."""
+        """Writer of one process."""
         return RowWriter(self._rows[worker])
 
     def told(self, env_id: str, wanted: int, seconds: float) -> str:

@@ -20,7 +20,7 @@ RESAMPLES_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class ReturnSummary:
-    """Of returns, and the mean length."""
+    """Statistics of returns, and the mean length of an episode."""
 
     num_episodes: int
     mean: float

@@ -121,7 +121,7 @@ class _Factory:
 
 
 def _first_reward(result: Any) -> float:
-    """Of the first agent; 0 if it is no number, which is refused elsewhere."""
+    """The reward of the first agent; 0 if it is no number, which is refused elsewhere."""
     try:
         return float(np.ravel(result[1])[0])
     except (TypeError, ValueError, IndexError):
@@ -147,7 +147,7 @@ class Recorder:
         self.beside: Callable[[Any, int, EpisodeSoFar], Array] | None = None
         self._episode = BEGINNING
         self._first: Array | None = None
-        """Of an episode, which is added with its second one: the reset after the last episode begins none."""
+        """First picture of an episode, added with the second one: the reset after the last episode begins none."""
 
     def __call__(self, env: Any, fps: float, reward: float, begins: bool) -> None:
         frame = picture_of(env, "The environment")

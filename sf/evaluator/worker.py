@@ -216,7 +216,7 @@ class Evaluator:
         self.tell(saved)
 
     def _best_score(self, directory: Path) -> float:
-        """Of an earlier start of this run."""
+        """The best score of an earlier start of this run."""
         try:
             self.owner.expect_unchanged()
         except CheckpointError:

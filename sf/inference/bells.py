@@ -15,4 +15,4 @@ class InferenceBells:
     own: Doorbell
     """Wakes this worker."""
     workers: Sequence[Doorbell]
-    """Of all rollout workers."""
+    """Doorbells of all rollout workers."""

@@ -51,7 +51,7 @@ class ByLag:
         self._minibatches.append((lags, log_ratios, clipped))
 
     def read(self, peers: Peers = ALONE) -> dict[str, float]:
-        """Of the buckets that have transitions, over all learners: mean ratio, effective sample size, clipped share.
+        """Numbers of the buckets that have transitions, over all learners: ratio, effective sample size, clipped share.
 
         ``clipfrac`` is the clipped share of all of them.
         """

@@ -25,18 +25,18 @@ class Minibatch:
     transitions: Transitions
     """[N] that the network goes through."""
     lags: Ages
-    """Of those that count, of all learners: the version before the step minus the versions that acted."""
+    """Lags of the counted transitions of all learners: the version before the step minus the versions that acted."""
     each_lag: Array
     """[n] int64 on the host: the lag of each transition that trains, of this learner's share, in their order."""
     ends_epoch: bool
     sequences: Sequences | None = None
-    """Of a recurrent policy, whose transitions are whole trajectories in the order of time."""
+    """Sequences of a recurrent policy, whose transitions are whole trajectories in the order of time."""
     kept: Tensor | None = None
     """[n] which of the transitions train, where a recurrent policy goes through more; None for all."""
     exhausts: bool = False
     """No other minibatch of the dataset can follow after a step on this one."""
     std_mean: tuple[Tensor, Tensor] | None = None
-    """Of the advantages that train, of all learners, if there are several."""
+    """Deviation and mean of the advantages that train, of all learners, if there are several."""
 
 
 class MinibatchSource(Protocol):
@@ -86,7 +86,7 @@ class DealtMinibatches:
             yield replace(minibatch, std_mean=std_means[index]) if std_means else minibatch
 
     def _std_means(self, dealt: list[MinibatchRows]) -> list[tuple[Tensor, Tensor]] | None:
-        """Of all minibatches at once, because each exchange takes longer than its few numbers."""
+        """Moments for all minibatches at once, because each exchange takes longer than its few numbers."""
         if not self._config.normalize_advantages or not dealt:
             return None
         advantages = self._transitions.advantages

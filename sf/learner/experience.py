@@ -19,7 +19,7 @@ from sf.machine.memory import available_memory
 from sf.replay import NothingToDraw
 
 MOST_ROUNDS = 100
-"""Of draws, after which those that may be drawn are looked for one by one."""
+"""Most rounds of draws, after which those that may be drawn are looked for one by one."""
 
 
 @dataclass(frozen=True)

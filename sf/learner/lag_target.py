@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 GAIN = 0.2
-"""Of the difference that one batch shows, by which the limit changes."""
+"""Share of the difference in one batch by which the limit changes."""
 TOLD_EVERY_S = 10.0
 TOLD_CHANGE = 0.25
 """Share by which the limit has changed since it was told."""

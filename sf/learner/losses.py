@@ -8,7 +8,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 
 RATIO_LIMITS = (0.05, 20.0)
-"""Of the reciprocal form, as in Sample Factory 2."""
+"""Limits of the reciprocal form, as in Sample Factory 2."""
 MOST_LOG_RATIO = 20.0
 """Ratios above e^20 count as e^20, without a derivative. In float32 e^89 is infinite, and 0 times that is no number."""
 

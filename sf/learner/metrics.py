@@ -115,7 +115,7 @@ class TakenStep(NamedTuple):
     """What is shown of an optimizer step; nothing is computed from it before it turns out to be the last one."""
 
     evaluation: Evaluation
-    """Of this learner's share of the minibatch, before the step."""
+    """Evaluation of this learner's share of the minibatch, before the step."""
     rows: Transitions
     normalized: Transitions
     """The rows with the advantages that the loss has seen."""
@@ -157,7 +157,7 @@ class Summary:
         """Transitions behind a number of this learner's share."""
         self._numbers: dict[str, float] = {}
         self.by_lag = ByLag()
-        """Of all minibatches of the dataset."""
+        """Numbers by lag of all minibatches of the dataset."""
 
     def add(self, scalars: dict[str, Tensor]) -> None:
         """Numbers on the device; later ones replace earlier ones of the same name."""

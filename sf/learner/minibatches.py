@@ -18,7 +18,7 @@ from sf.shared.arena import Array
 
 
 class Ages(NamedTuple):
-    """Of the transitions of a minibatch, those of all learners, when its dataset began."""
+    """Ages of the transitions of a minibatch, those of all learners, when its dataset began."""
 
     min: float
     mean: float
@@ -51,7 +51,7 @@ class MinibatchRows:
     kept: Tensor | None = None
     """[m] where `trained` is among the steps of `columns` in the order of time; None if it is all of them."""
     ages: Ages = NO_AGES
-    """Of the counted transitions."""
+    """Ages of the counted transitions."""
     each_age: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """[m] of each transition that trains, in their order; of this learner's share alone."""
 
@@ -101,7 +101,7 @@ class Selection:
         counted = self._num_total, num_own, num_own - self._num_counted, self._num_trained
         *counted_by_all, acting = peers.sum(*counted, acting)
         self.num_total, self.num_own, self.num_left_out, self.num_trained = map(int, counted_by_all)
-        """Of all learners; those that are left out for `oldest` are own ones too."""
+        """Transitions of all learners; those that are left out for `oldest` are own ones too."""
         self.lag_while_acting = acting / max(1, self.num_own - self.num_left_out)
         """Mean over those that are not left out: versions from a step to the last one of its trajectory."""
 

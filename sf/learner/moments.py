@@ -17,7 +17,7 @@ SMALLEST = torch.finfo(torch.float64).tiny
 
 
 class Moments(NamedTuple):
-    """Of samples [N, *shape]; float64, the variance is that of the population."""
+    """Moments of samples [N, *shape]; float64, the variance is that of the population."""
 
     size: Tensor
     """[]."""

@@ -115,7 +115,7 @@ class OffPolicyUpdate(Training):
         return StepReport(self.version, least, mean, most, 0.0, 0.0)
 
     def _note(self, scalars: Mapping[str, Tensor], least: float, mean: float, most: float, size: int) -> None:
-        """Of the newest step; later ones take its place."""
+        """Keeps the numbers of the newest step; later ones take its place."""
         if self._terms != tuple(scalars):
             self._terms = tuple(scalars)
             self._summary = metrics.Summary(self._terms)

@@ -168,7 +168,7 @@ class _Tower:
 
 
 def _add_gradient(layer: nn.Linear, gradient: Tensor, x: Tensor) -> None:
-    """Of a linear layer with these inputs, from the derivatives [B, outputs] of its results."""
+    """Adds the gradient of a linear layer with these inputs, from the derivatives [B, outputs] of its results."""
     of_weight, of_bias = layer.weight.grad, layer.bias.grad
     assert of_weight is not None
     assert of_bias is not None

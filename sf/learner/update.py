@@ -41,7 +41,7 @@ from sf.shared.arena import Array
 log = logging.getLogger(__name__)
 
 RATIO_TOLERANCE = 1e-5
-"""Of row C36; actions of very many columns may be off by the rounding of their log-probability."""
+"""Tolerance of row C36; actions of very many columns may be off by the rounding of their log-probability."""
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 NO_REPLAY = ReplayConfig()
 
@@ -192,7 +192,7 @@ class Update(Training):
             self._skip(trained.tensors())
 
     def _report(self, minibatch: Minibatch, selection: Selection, first_version: int) -> StepReport:
-        """Of the step that has just been taken."""
+        """Report of the step that has just been taken."""
         sources = (0.0, 0.0) if self.replays else (selection.lag_while_acting, self.version - 1.0 - first_version)
         return StepReport(self.version, *minibatch.lags, *sources)
 
@@ -318,7 +318,7 @@ class Update(Training):
 
     @torch.no_grad()
     def _effective_sample_size(self, evaluation: Evaluation, minibatch: Transitions) -> float:
-        """Of the minibatch, over the shares of all learners, from 0 to 1."""
+        """Effective sample size of the minibatch, over the shares of all learners, from 0 to 1."""
         log_ratios = (evaluation.log_probs - minibatch.behavior_log_probs).to(torch.float64)
         # A factor does not change it, and without this one a single ratio could overflow.
         shares = self.peers.gather(

@@ -50,7 +50,7 @@ from sf.storage.experiment import Owner
 LOOK_AT_OTHERS_S = 0.05
 """Between two looks of a late rank whether most others have their share of a dataset; a look takes some 0.2 ms."""
 LATEST = 1 - 1e-3
-"""Of a run that ends by time, for an iteration after its end: neither rates nor clip ranges ever are zero."""
+"""Largest progress of a time-limited run. It stays below 1, so that learning rates and clip ranges never reach zero."""
 
 
 def seed_of_policy(seed: int, policy_id: int) -> int:

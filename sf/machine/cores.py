@@ -80,7 +80,7 @@ def _quotas(cgroups: Path, own_groups: Path) -> Iterator[float]:
 
 
 def _quota(group: Path) -> Iterator[float]:
-    """Of one group, if it has one."""
+    """Quota of one group, if it has one."""
     with contextlib.suppress(OSError, ValueError):  # version 2: "max 100000" where there is none
         quota, period = (group / "cpu.max").read_text().split()
         yield int(quota) / int(period)

@@ -29,13 +29,13 @@ LEAST_CURVE_LINES = 3
 FRAME_LINES = 2
 """Above and below a curve."""
 USUAL_LINES = 24
-"""Of a terminal. One that has more keeps a part of them for the lines above the dashboard."""
+"""Usual height of a terminal. A higher one keeps a part for the lines above the dashboard."""
 LEFT_WIDTH_SHARE = 0.62
 LEAST_COLUMNS_FOR_TWO = 90
 """Else the numbers stand below the curve."""
 MOST_COLUMNS = 120
 MOST_POINTS = 2 * MOST_COLUMNS
-"""Of the curve; then every other one is left out."""
+"""Most points of the curve; then every other one is left out."""
 RECENT_S = 10.0
 """Time shares cover the last so many seconds."""
 CLEAR_BELOW = "\r\x1b[J"

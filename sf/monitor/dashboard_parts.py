@@ -18,7 +18,7 @@ BAR, SHORT_BAR = 24, 10
 """Characters of a bar of time shares; the short one stands where lines are."""
 SHORT_BELOW_COLUMNS = 80
 COLOURS = "green", "cyan", "yellow", "magenta", "blue", "red"
-"""Of the activities that take most time, in this order."""
+"""Colours of the activities that take most time, in this order."""
 BETWEEN = "  ·  "
 Number = tuple[str, str]
 """A name and its value."""

@@ -60,7 +60,7 @@ class EpisodeWindows:
         return returns_by_agent(list(self._episodes[policy_id])[-num_episodes:], self._num_agents)
 
     def names(self, policy_id: int) -> list[str]:
-        """Of the metrics that any of its newest episodes has."""
+        """Names of the metrics that any of its newest episodes has."""
         return sorted({name for episode in self._episodes[policy_id] for name in episode.metrics})
 
     def scalars(self, policy_id: int) -> dict[str, float]:

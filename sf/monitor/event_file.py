@@ -35,7 +35,7 @@ LAYOUT = {
         "policy lag by source": ["Multiline", ["lag/acting", "lag/queued", "lag/epochs"]],
     }
 }  # fmt: skip
-"""Of the tab Custom Scalars: category to title to kind and tags; a margin has its middle, lower and upper curve."""
+"""Layout of the tab Custom Scalars: category to title to kind and tags; a margin has middle, lower and upper curve."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Facts:
 
 
 _serial_numbers = itertools.count()
-"""Of the event files of this process."""
+"""Serial numbers of the event files of this process."""
 
 
 class EventFile:

@@ -59,7 +59,7 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
 
 
 def _serial(config: Config, batches: Fraction, batches_held: Fraction, steps: int) -> ExpectedLag:
-    """Of q `batches` in a sampling round. Sampling goes on between them if the slots hold more than one round."""
+    """Lag of q `batches` in a sampling round. Sampling goes on between them if the slots hold more than one round."""
     learner, per_round = config.learner, max(Fraction(1), batches)
     average, most = float(per_round * steps - 1) / 2, math.ceil(per_round) * steps - 1.0
     end_together = 1 in (batches.numerator, batches.denominator) and (batches <= 1 or batches_held <= batches)

@@ -53,9 +53,9 @@ from sf.shared.records import Episode
 
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
 LEAST_BETWEEN_POINTS_S = 1.0
-"""Of the curves, where learners have nothing to say."""
+"""Least time between two points of the curves, where learners have nothing to say."""
 SHARE_WITH_LEARNER = 1 / 80
-"""Of the time so far, between two points with what a learner says, which makes them rarer by itself."""
+"""Share of the time so far between two points with what a learner says, which makes them rarer by itself."""
 
 
 class Monitor:

@@ -58,7 +58,7 @@ def flags_of(config: Config) -> dict[str, str | float | bool]:
 
 
 def versions() -> dict[str, str]:
-    """Of what decides how a run comes out, for those that repeat it."""
+    """Versions of what decides how a run comes out, for those that repeat it."""
     found = {"sf": __version__, "python": platform.python_version()}
     for package in "torch", "numpy", "gymnasium":
         try:

@@ -11,7 +11,7 @@ from sf.config import RunConfig
 from sf.monitor.view import Screen
 
 LEAST_COLUMNS, LEAST_LINES = 50, 16
-"""Of a terminal in which the dashboard has room for a curve."""
+"""Least size of a terminal in which the dashboard has room for a curve."""
 DRAWN_WITH = "⣿█╭·…"
 """Characters that the encoding of the output must have."""
 

@@ -50,7 +50,7 @@ class SettledEpisodes:
         self._steps = dict.fromkeys(range(num_rows), 0)
         """By row: those of the episodes that have ended."""
         self._most_steps = 0
-        """Of any row: so far have others come at least."""
+        """Most steps of any row: so far have others come at least."""
         self._others_at_began = dict.fromkeys(range(num_rows), 0)
         """By row: how far others had come when the episode that goes on began."""
         self._waiting: list[tuple[int, Episode]] = []

@@ -138,7 +138,7 @@ FAULTS = (
         "of one environment that a NaN or an infinity spoiled, with `--on_nonfinite=drop`",
     ),
 )
-"""Of the whole run, in the files of policy 0, at the same times."""
+"""Tags of the whole run, in the files of policy 0, at the same times."""
 
 TRAIN = (
     TagRow(

@@ -23,13 +23,13 @@ class View(NamedTuple):
     rewards: Mapping[int, float]
     """Policy id to mean return."""
     lag: Lag
-    """Of policy 0; negative if there is none yet."""
+    """Lag of policy 0; negative if there is none yet."""
     faults: Callable[[], Mapping[str, float]] = dict
     """Counters by the tags of their curves; a function, like the next ones, because it takes time to find out."""
     seconds: Callable[[], Seconds] = dict
-    """Of each process, since the start."""
+    """Seconds of each process, since the start."""
     asked_s: Callable[[], float] = float
-    """Of cores that all processes have wanted, see `sf.machine.cores.asked_s`."""
+    """Seconds of cores that all processes have wanted, see `sf.machine.cores.asked_s`."""
 
 
 class Screen(Protocol):

@@ -30,7 +30,7 @@ class Inputs(nn.Module):
         self.readers = nn.ModuleList()
         self.normalizers: dict[str, Normalizer] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        """Of each prepared leaf: (size,) of a vector, (channels, height, width) of an image."""
+        """Shape of each prepared leaf: (size,) of a vector, (channels, height, width) of an image."""
         readers: list[tuple[str, Callable[[Tensor], Tensor]]] = []
         for name, leaf in leaves.items():
             reader = _OneHot(leaf) if leaf.categories else Numbers(leaf, config, pixels)

@@ -33,7 +33,7 @@ class GroupOfAgents:
         self._initial: list[list[Array]] = []
         self._policies = np.zeros(rows, np.int64)
         self._next_episodes = first_episode + np.arange(rows // self._agents_per_env)
-        """Of each environment."""
+        """Number of the next episode of each environment."""
         self._episodes, self._steps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self._parts, self._next_part = np.zeros(rows, np.int64), first_episode
         """Number of each agent's part of an episode in the present fragment."""

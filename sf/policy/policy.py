@@ -51,7 +51,7 @@ class Policy(nn.Module):
     """Whether `_distribution` and `_action` are given whole observations, and mask what they return; a subclass that
     does so sets it and calls `_split`."""
     device = torch.device("cpu")
-    """Of everything that goes in and comes out, and of the generator that a seed is for; a subclass sets it."""
+    """Device of everything that goes in and comes out, and of the generator that a seed is for; a subclass sets it."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 Seed = int | torch.Generator | None
-"""Of one call: a number, a generator that gives one, or None for the global generator as it is."""
+"""Seed of one call: a number, a generator that gives one, or None for the global generator as it is."""
 
 
 @contextlib.contextmanager

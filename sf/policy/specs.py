@@ -191,7 +191,7 @@ def _find_space(space: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def leaf_spec(leaf: LeafSpec, space: Any = None) -> TensorSpec:
-    """Of a leaf; the limits of numbers are those of the space, where there is one."""
+    """Spec of a leaf; the limits of numbers are those of the space, where there is one."""
     dtype, name = getattr(torch, leaf.dtype), "/".join(map(str, leaf.path)) or None
     if leaf.categories:
         starts = np.reshape(leaf.starts, leaf.shape)

@@ -115,7 +115,7 @@ class TrainedPolicy(Policy):
         self._limits = {
             part.path: self._limits_of(part, columns) for part, columns in self.parts if not columns[0].num_choices
         }
-        """Of each part of numbers, for a batch of its columns: middle and half the width, for tanh lower and upper."""
+        """Scale of each numeric part, for a batch of columns: middle and half the width; lower and upper for tanh."""
         starts = [column.start for column in info.action.columns]
         start = torch.tensor(starts[0] if info.action.is_scalar else starts, device=self.device)
         self._start = start if any(starts) else None
@@ -167,7 +167,7 @@ class TrainedPolicy(Policy):
     def _choices(
         self, part: ActionPart, columns: tuple[ActionColumn, ...], logits: list[tuple[Tensor, ...]]
     ) -> Distribution:
-        """Of one choice, or of an array of choices; those with fewer choices are filled up with probability 0."""
+        """Distribution of one choice, or of an array of choices; missing choices have probability 0."""
         start = torch.tensor([column.start for column in columns], device=self.device).reshape(part.shape)
         most = max(column.num_choices for column in columns)
         rows = [functional.pad(own, (0, most - own.shape[-1]), value=MASKED_LOGIT) for (own,) in logits]

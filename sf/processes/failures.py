@@ -22,7 +22,7 @@ from sf.errors import (
 from sf.machine.memory import is_out_of_memory
 
 MOST_BYTES = 7500
-"""Of each text of a failure, of which there are two. A message below 16 KiB is written at once."""
+"""Largest of the two texts of a failure. A message below 16 KiB is written at once."""
 
 LESS_MEMORY = (
     "There is not enough memory. A smaller --batch_size, --rollout or network needs less, and so do fewer environments "

@@ -49,7 +49,7 @@ class ForkServer:
     def __init__(self) -> None:
         """Starts nothing yet."""
         self.simulators: Simulators | None = None
-        """Of the run, once it has processes."""
+        """The orphan reaper of the run, once it has processes."""
         self.child: Child | None = None
         self._address = -1
 

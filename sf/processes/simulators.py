@@ -33,7 +33,7 @@ LEAST_PASSES = 3
 """Allowed however long a machine that stands still takes for them; more while there is time."""
 LONGEST_CLEANING_S = 2.0
 LAST_BREATH_S = 0.5
-"""Of those that are killed in one pass, together."""
+"""Time for all orphans that are killed in one pass."""
 UNWATCHED = (
     "Warning: the watchdog has ended, and no other one can be started now ({}). Without one, what environments have "
     "started outlives a SIGKILL of this process."

@@ -22,7 +22,7 @@ WeightFunction = Callable[[Tensor], Tensor]
 """From the staleness [n] int64 of rows, none of them negative, to a weight [n] each."""
 STATE_FILE = "sampler.json"
 MOST_ROUNDS = 4
-"""Of draws with replacement, before the rest of a batch is drawn in another way."""
+"""Most rounds of draws with replacement, before the rest of a batch is drawn in another way."""
 
 
 def inverse(staleness: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class StalenessAwareSampler:
         self.consumer_version = 0
         self.version_key = version_key
         self.generator: torch.Generator | None = None
-        """Of the draws; a buffer sets it."""
+        """Generator of the draws; a buffer sets it."""
         self._weight_fn = staleness_weight_fn or inverse
         self._has_warned = False
         self._room = torch.empty(0, dtype=torch.int64)

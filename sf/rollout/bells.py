@@ -15,6 +15,6 @@ class RolloutBells:
     own: Doorbell
     """Wakes this worker."""
     inference: Sequence[Doorbell]
-    """Of the inference workers that serve it, one per policy; empty if it acts for itself."""
+    """Doorbells of the inference workers that serve it, one per policy; empty if it acts for itself."""
     learners: Sequence[Doorbell]
-    """Of the learners that own its groups."""
+    """Doorbells of the learners that own its groups."""

@@ -24,7 +24,7 @@ class Iteration(NamedTuple):
     policy_version: int
     """Optimizer steps done."""
     mean_reward: float | None
-    """Of the last 100 episodes that no older one can join any more; None before there are as many."""
+    """Mean of the last 100 episodes that no older one can join any more; None before there are as many."""
     lag: Lag
     """Policy lag of the last minibatch, in optimizer steps."""
 

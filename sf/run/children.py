@@ -42,7 +42,7 @@ FAILED_GRACE_S = 0.5
 LOOK_S = 1.0
 """How often the supervisor looks at what is not urgent."""
 UNKILLABLE = "cannot be killed and is left to the kernel"
-"""Of a process in uninterruptible sleep: it may still write, so that no other can take its place."""
+"""Told about a process in uninterruptible sleep: it may still write, so that no other can take its place."""
 STACKS_GRACE_S = 0.5
 """Time for a process that hangs to print the stacks of its threads."""
 

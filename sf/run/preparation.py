@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
     started_by: int | None
     """Process whose end ends the run, see `sf.processes.signals.parent`."""
     rank: Rank = ALONE
-    """Of this run among those that train together."""
+    """Rank of this run among those that train together."""
     num_earlier_starts: int | None = None
     """Runs that this one continues, if rank 0 knows it and not this rank."""
 
@@ -141,7 +141,7 @@ def _expect_float32() -> None:
 
 
 def _expect_compiler(config: Config) -> None:
-    """Of a new run only: a policy that was trained with one is used without one.
+    """Checks a new run only: a policy that was trained with one is used without one.
 
     Raises:
         ConfigError: there is none, and one is needed.

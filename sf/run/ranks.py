@@ -50,7 +50,7 @@ class Start(NamedTuple):
     """The facts of a start that are the same for all ranks."""
 
     config: Config
-    """Of rank 0, resolved."""
+    """Configuration of rank 0, resolved."""
     num_earlier_starts: int
     """Runs that this one continues."""
     number: int

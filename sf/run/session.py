@@ -47,7 +47,7 @@ class ExitReason(enum.Enum):
     SIGUSR1 = "stopped by SIGUSR1, to be started again"
     SLURM = "stopped by SIGTERM in a job of Slurm, to be started again"
     BROKEN = "it broke"
-    """Of other ranks only: what broke raises an error where it did."""
+    """Reason of other ranks only: what broke raises an error where it did."""
 
     @classmethod
     def of(cls, stop: signal.Signals | None) -> ExitReason | None:

@@ -51,7 +51,7 @@ class Sizes:
     trajectories: int
     """In a batch, of all policies together."""
     learner_threads: int
-    """Of each learner."""
+    """Threads of each learner."""
     least_rollout_workers: int
     """So many must be left for the run to go on."""
     num_with_torch: int

@@ -59,7 +59,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     sampling_s = step.wall_s / min(cores * step.waiting, 32) + ACTING_S
 
     def wall_s(learning_s: float) -> float:
-        """Of a frame: sampling and learning go on at once, as far as there are cores."""
+        """Wall time of a frame: sampling and learning go on at once, as far as there are cores."""
         return max(sampling_s, learning_s, (step.cpu_s + ACTING_S + learning_s) / cores)
 
     chosen, *more = UPDATES
@@ -135,7 +135,7 @@ def _is_plain(info: EnvInfo, model: ModelConfig) -> bool:
 
 
 def _num_weights(info: EnvInfo, model: ModelConfig) -> int:
-    """Of a network of plain layers, without its heads."""
+    """Weights of a network of plain layers, without its heads."""
     inputs = sum(leaf.size for name, leaf in info.observations.items() if name != ACTION_MASK)
     sizes = [inputs, *model.encoder_mlp_layers]
     towers = 1 if model.shares_weights else 2

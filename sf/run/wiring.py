@@ -82,16 +82,16 @@ class Shared:
     began_s: Array
     """[1] when all roles were ready, by the monotonic clock; nan until then."""
     doorbells: list[Doorbell]
-    """Of all roles."""
+    """Doorbells of all roles."""
     learner_bells: list[Doorbell]
-    """Of the first learner of each policy."""
+    """Doorbells of the first learner of each policy."""
     supervisor_bell: Doorbell
     controls: list[ControlEnd]
     """This end of the control connection of the first learner of each policy."""
     least_rollout_workers: int
     """So many must be left for the run to go on."""
     rank: Rank
-    """Of this run."""
+    """Rank of this run."""
     leaving: Leaving
     """Why this rank ends, or another one."""
 
@@ -111,7 +111,7 @@ class Wiring:
     context: RunContext
     sizes: Sizes
     weights: list[PublishedWeights]
-    """Of each policy."""
+    """Weights of each policy."""
     rollout_bells: list[Doorbell]
     inference_bells: list[list[Doorbell]]
     """By policy, then worker."""
@@ -120,7 +120,7 @@ class Wiring:
     supervisor_bell: Doorbell
     eval_bell: Doorbell
     learner_ends: list[ControlEnd]
-    """Of the first learner of each policy."""
+    """Connections of the first learner of each policy."""
     plugins: Sent
     """Encoders and algorithms that the user has registered."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 SHARE = 1 / 40
-"""Of the time so far, between two points of a curve."""
+"""Share of the time so far that lies between two points of a curve."""
 
 
 class Timer:

@@ -23,11 +23,11 @@ class RunContext:
     info: EnvInfo
     """Spaces and numbers of the environments."""
     seed: int
-    """Of the run, the same for all ranks."""
+    """Seed of the run, the same for all ranks."""
     arena: Arena
     """The shared memory."""
     rank: Rank = ALONE
-    """Of this run among those that train together."""
+    """Rank of this run among those that train together."""
 
     @property
     def sampling_seed(self) -> int:
@@ -48,7 +48,7 @@ class EvaluatorLinks:
     """How the evaluator reaches the other roles."""
 
     weights: Sequence[PublishedWeights]
-    """Of each policy, as its learner publishes them."""
+    """Weights of each policy, as its learner publishes them."""
     doorbell: Doorbell
     """Wakes the evaluator at the end of the run."""
     supervisor: Doorbell
@@ -60,11 +60,11 @@ class LearnerLinks:
     """How a learner reaches the other roles."""
 
     learners: Sequence[Doorbell]
-    """Of the learners of its policy, its own among them."""
+    """Doorbells of the learners of its policy, its own among them."""
     workers: Sequence[Doorbell]
-    """Of all rollout workers."""
+    """Doorbells of all rollout workers."""
     inference: Sequence[Doorbell]
-    """Of the inference workers of its policy."""
+    """Doorbells of the inference workers of its policy."""
     supervisor: Doorbell
     """Rung when there is something to read."""
     weights: PublishedWeights

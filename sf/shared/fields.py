@@ -81,7 +81,7 @@ class StoredField:
     writer: Writer
     training: TrainingUse = TrainingUse.ON_DEVICE
     shape: tuple[int, ...] = ()
-    """Of one value."""
+    """Shape of one value."""
     fill: float | None = None
     """Content of fresh memory. None takes nan or -1 where the type has it, so that reading unwritten data shows."""
 

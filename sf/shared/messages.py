@@ -17,11 +17,11 @@ import numpy as np
 SaveKind = Literal["periodic", "best", "milestone"]
 
 MOST_BYTES_OF_SCALARS = 800
-"""Of a message below 1 KB; the rest of the message takes 150."""
+"""Room for scalars in a message below 1 KB; the rest of the message takes 150 bytes."""
 BYTES_PER_SCALAR = 9
-"""Of a value and of the frame around a name, when pickled."""
+"""Size of a pickled value and of the frame around its name."""
 MOST_CHARACTERS = 160
-"""Of the name of a curve; each takes up to four bytes."""
+"""Longest name of a curve; each character takes up to four bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EvaluationDone:
 
     policy_id: int
     version: int
-    """Of the weights that played all episodes."""
+    """Version of the weights that played all episodes."""
     frames: int
     """Trained on when the evaluation began."""
     episodes: int

@@ -219,7 +219,7 @@ class EpisodeRing:
         self._metrics: Array = arena[METRICS][worker]
         self._name_bytes: Array = arena[METRIC_NAMES][worker]
         self._names: list[str] = []
-        """Of the columns that are known here."""
+        """Names of the columns that are known here."""
         self._read_names(MOST_METRICS)
         self._refuses_more = False
         self._count: Array = arena["episodes/count"][worker : worker + 1]
@@ -242,7 +242,7 @@ class EpisodeRing:
         self._count[0] = count + 1
 
     def _column(self, name: str) -> int | None:
-        """Of a metric; None for one more than there are columns, which is told."""
+        """Column of a metric; None for one more than there are columns, which is told."""
         if name not in self._names:
             self._read_names(MOST_METRICS)  # the workers of a serial run share a ring
         if name in self._names:

@@ -89,7 +89,7 @@ class Topology:
     memory_size: int = 0
     """Numbers in the recurrent state of one agent."""
     num_learners: int = 1
-    """Of each policy; they share the groups evenly."""
+    """Learners of each policy, which share the groups evenly."""
     workers_act: bool = False
     """Rollout worker i has inference worker i of each policy in its own process."""
 

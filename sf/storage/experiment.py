@@ -233,7 +233,7 @@ class Owner:
     """The run that has locked a directory. Before a save it tells whether another run has the directory by then."""
 
     path: Path
-    """Of the experiment."""
+    """Directory of the experiment."""
     marker: tuple[int, int]
     """The identity of its marker for the kernel, under any name."""
     last_start: str = ""

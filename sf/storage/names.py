@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 BEGINNING = "checkpoint_"
-"""Of the names of all checkpoints."""
+"""First part of the names of all checkpoints."""
 NAME = re.compile(r"checkpoint_(\d{9,18})_(\d{1,18})", re.ASCII)
 """Optimizer steps and frames."""
 TENSORS = "tensors.safetensors"

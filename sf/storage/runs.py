@@ -18,7 +18,7 @@ from sf.storage.objects import json_object, parsed_object
 State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
 STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
 LAST_BYTES = 200_000
-"""Of metrics.jsonl, among which the newest return is looked for."""
+"""End of metrics.jsonl in which the newest return is looked for."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tests.helpers.commands import run, summary_of
 from tests.helpers.lab import Lab, make_config, make_lab, step_until
 
 LENGTHS = (3, 5, 7, 4)
-"""Of every episode of each environment; odd ones are truncated."""
+"""Lengths of every episode of each environment; odd ones are truncated."""
 
 
 class Numbered(gymnasium.Env[Any, Any]):

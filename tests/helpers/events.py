@@ -32,7 +32,7 @@ def read_overview(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def read_layouts(directory: Path) -> list[Any]:
-    """Of the tab Custom Scalars, one for each event file."""
+    """Layouts of the tab Custom Scalars, one for each event file."""
     from tensorboardX.proto import layout_pb2
 
     return [

@@ -26,7 +26,7 @@ class Hub(ThreadingHTTPServer):
         self.downloads: list[str] = []
         """Paths of files that were asked for."""
         self.status = 0
-        """Of every answer, if it is not 0."""
+        """Status of every answer, if it is not 0."""
 
     @property
     def address(self) -> str:
@@ -38,7 +38,7 @@ class Hub(ThreadingHTTPServer):
         return variables | ({} if token is None else {"HF_TOKEN": token})
 
     def sha(self, repo: str) -> str:
-        """Of the newest commit."""
+        """Hash of the newest commit."""
         contents = sorted((name, hashlib.sha1(data).hexdigest()) for name, data in self.repositories[repo].items())
         return hashlib.sha1(json.dumps(contents).encode()).hexdigest()
 

@@ -31,7 +31,7 @@ MODEL = {"encoder_mlp_layers": (8, 6), "rnn_size": 4}
 TRAINING = {"learning_rate": 3e-3, "exploration_loss_coeff": 0.02, "ppo_clip_value": 0.2, "adam_eps": 1e-3}
 """Beside such an epsilon the rounding of small gradients is small, and such a range clips many values."""
 TOLERANCE = 2e-6
-"""Of float32, relative and absolute; the learning rate is a thousand times as large."""
+"""Tolerance for float32, relative and absolute; the learning rate is a thousand times as large."""
 
 
 def _plain(action_space: Any) -> Toy:

@@ -19,7 +19,7 @@ class TenSteps(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
     action_space: gym.Space[Any] = gym.spaces.Discrete(2)
     steps = 0
-    """Of all of them in this process."""
+    """Steps of all of them in this process."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
         self.t = 0

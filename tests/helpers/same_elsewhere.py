@@ -43,7 +43,7 @@ class Halved(nn.Module):
 
 class Outcome(NamedTuple):
     states: list[dict[str, Tensor]]
-    """Of each learner."""
+    """State of each learner."""
     saved: list[dict[str, Tensor]]
     """The same from its newest checkpoint."""
     facts: dict[str, Any]

@@ -16,7 +16,7 @@ from tests.helpers.recorded import Trajectory
 
 
 class Evaluated(NamedTuple):
-    """Of the steps of one trajectory."""
+    """Evaluation of the steps of one trajectory."""
 
     log_probs: Tensor
     """[T] of the recorded actions."""

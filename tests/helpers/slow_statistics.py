@@ -12,7 +12,7 @@ from tests.helpers.slow_returns import Transition
 
 
 class SlowStatistics:
-    """Of observations, returns and discounted sums of rewards."""
+    """Statistics of observations, returns and discounted sums of rewards."""
 
     def __init__(self, initial_count: float) -> None:
         self.initial_count = initial_count

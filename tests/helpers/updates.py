@@ -64,7 +64,7 @@ def act(policy: ActorCritic, num_steps: int = 8, num_trajectories: int = 6, vers
 
 
 def a2c_gradient(policy: ActorCritic, config: LearnerConfig, batch: Batch) -> Tensor:
-    """Of -mean(A log pi), the value term and the entropy term."""
+    """Gradient of -mean(A log pi), the value term and the entropy term."""
     data = with_gae(batch, policy, config)
     evaluation = policy.evaluate(data.observations, data.actions)
     advantages = (data.advantages - data.advantages.mean()) / (data.advantages.std() + 1e-8)

@@ -31,7 +31,7 @@ GROUPS: dict[str, Any] = {"num_workers": 4, "num_envs_per_worker": 4, "worker_nu
 
 @pytest.fixture
 def slots(tmp_path: Path) -> Slots:
-    """Of eight groups with two rows and four slots each."""
+    """Slots of eight groups with two rows and four slots each."""
     found = make_lab(tmp_path, async_rl=True, num_batches_to_accumulate=4, batch_size=128, **GROUPS).slots
     assert (found.topology.num_groups, found.topology.rows, found.topology.slots_per_group) == (8, 2, 4)
     return found

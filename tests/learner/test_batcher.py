@@ -11,7 +11,7 @@ from tests.helpers.lab import make_lab, step_until
 
 
 def full(path: Path) -> Batcher:
-    """Of a learner whose slots hold one dataset."""
+    """A batcher of a learner whose slots hold one dataset."""
     lab = make_lab(path)
     roles = lab.build_all()
     step_until(roles[1:], lambda: len(lab.slots.waiting_for(0)) == lab.slots.topology.num_groups)

@@ -72,7 +72,7 @@ class Stale:
 
     @property
     def rows(self) -> list[tuple[float, float, float, float, int]]:
-        """Of each transition the log-probability now, at the start, when acting, the advantage, and the version."""
+        """Each transition: log-probability now, at the start, when acting; the advantage, and the version."""
         columns = (
             self.evaluation.log_probs.detach(), self.proximal, self.transitions.behavior_log_probs,
             self.transitions.advantages, self.acted.flatten(),
@@ -303,7 +303,7 @@ def test_an_extreme_ratio_leaves_the_policy_finite(flags: dict[str, Any], is_goo
 
 @pytest.mark.parametrize("flags", [*OBJECTIVES, *OTHER_CORRECTIONS])
 def test_extreme_probabilities_change_no_other_derivative(flags: dict[str, Any]) -> None:
-    """Of the acting and of the proximal policy, with good, bad and indifferent actions."""
+    """The acting and the proximal policy are extreme, with good, bad and indifferent actions."""
     stale = Stale(**flags)
     plain, log_probs = stale.transitions, torch.tensor([-200.0, -200.0, -200.0, 200.0, 200.0, 200.0])
     behavior, advantages = plain.behavior_log_probs.clone(), plain.advantages.clone()

@@ -202,7 +202,7 @@ def test_learner_of_a_run_publishes_what_the_slow_ppo_does(tmp_path: Path, flags
 
 
 def _compare_with_network(recorded: Trajectory, pair: Pair) -> None:
-    """Of steps of the present policy, from the memory that it had."""
+    """Compares steps of the present policy, from the memory that it had."""
     acted = (recorded.policy_id == pair.policy_id) & (recorded.policy_version == pair.slow.version)
     log_probs, values = pair.slow.network.speak(recorded)
     np.testing.assert_allclose(recorded.log_probs[acted], log_probs[acted], rtol=1e-4, atol=1e-5)

@@ -106,7 +106,7 @@ def test_e20_staleness_is_that_of_the_drawn_rows_and_is_logged(model: dict[str, 
 
 
 def test_e20_effective_sample_size_and_ratios() -> None:
-    """Of the last minibatch, under the weights before the last step."""
+    """The last minibatch counts, under the weights before the last step."""
     update = make_update()
     update.want_summary = True
     seen, evaluate = Seen(update), update._network.evaluate

@@ -98,7 +98,7 @@ def test_c30_sums_of_a_row_take_in_episodes_of_the_own_policy_only() -> None:
 
 
 def running_sum(rewards: Any, ended: Any, own: Any, row: int, stop: int, gamma: float) -> float:
-    """Of the episode that goes on after step stop - 1, 0 where that is none of the policy."""
+    """Sum of the episode that goes on after step stop - 1, 0 where that is none of the policy."""
     start = stop
     while start > 0 and own[start - 1, row] and not ended[start - 1, row]:
         start -= 1

@@ -84,7 +84,7 @@ def test_fault_c5_what_the_user_says_about_threads_holds(monkeypatch: pytest.Mon
 def test_fault_c5_more_threads_than_cores_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of those that the user has asked for; a list has a number for each level of nesting."""
+    """Threads that the user has asked for; a list has a number for each level of nesting."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     for name in THREADS_OF_LIBRARIES:
         monkeypatch.delenv(name, raising=False)
@@ -178,7 +178,7 @@ def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, fl
 
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) -> None:
-    """Of workers whose successors have delivered, since a synchronous run gets on with all of them only."""
+    """Workers whose successors have delivered: a synchronous run gets on with all of them only."""
     flags = "--async_rl=False", "--max_restarts=1000"
     with running(tmp_path, *CARTPOLE, *flags) as command:
         wait_for_first_step(command)

@@ -26,7 +26,7 @@ from tests.helpers.monitored import Start, episode
 
 
 def frames_in(path: Path, policy_id: int = 0) -> list[int]:
-    """Of the points in a metrics.jsonl; the last look of a run and its end are at the same place."""
+    """Frames of the points in a metrics.jsonl; the last look of a run and its end are at the same place."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return list(dict.fromkeys(line["frames"] for line in lines if line["policy_id"] == policy_id))
 

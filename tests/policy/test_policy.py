@@ -264,7 +264,7 @@ class Holding(Policy):
 
 
 def values(policy: Holding) -> tuple[set[float], set[float]]:
-    """Of parameters and of floating buffers."""
+    """Values of parameters and of floating buffers."""
     parameters = {x.item() for p in policy.parameters() for x in p.flatten()}
     buffers = {x.item() for b in policy.buffers() if b.is_floating_point() for x in b.flatten()}
     return parameters, buffers

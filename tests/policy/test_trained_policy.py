@@ -233,7 +233,7 @@ def test_distributions_of_the_deployment_policy_are_those_of_training(action: An
 
 
 def test_scaled_actions_have_the_density_of_the_environment() -> None:
-    """Of numbers that are twice as far apart the density is half as large; greedy is the scaled mean."""
+    """Numbers that are twice as far apart have half the density; greedy is the scaled mean."""
     space = spaces.Box(np.array([0, -np.inf], np.float32), np.array([4, np.inf], np.float32))
     made = network(action=space)
     policy, stored = TrainedPolicy(made, clip=False), TrainedPolicy(made, "clip", clip=False)

@@ -40,7 +40,7 @@ def counts(sampler: StalenessAwareSampler, storage: TensorStorage, num_draws: in
 
 
 def chi_square_p(found: Any, probabilities: Any) -> float:
-    """Of the hypothesis that the counts come from these probabilities, by the transform of Wilson and Hilferty."""
+    """Probability that the counts come from these probabilities, by the transform of Wilson and Hilferty."""
     expected = found.sum() * np.asarray(probabilities)
     statistic, freedom = float(((found - expected) ** 2 / expected).sum()), len(found) - 1
     z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))

@@ -409,7 +409,7 @@ def test_fault_d2_disk_that_is_full_for_a_while_costs_no_training(tmp_path: Path
 
 
 def test_fault_d2_checkpoints_that_are_there_need_no_more_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that goes on: two, the best one, and one that is being written."""
+    """A run that goes on has two, the best one, and one that is being written."""
     saver = make_lab(tmp_path, keep_checkpoints=2).build("learner-0").saver
     each = sum(tensor.numel() * tensor.element_size() for tensor in saver.update.state_dict().values())
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1.5 * each))

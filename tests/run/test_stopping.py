@@ -26,7 +26,7 @@ def test_stop_at_reward_takes_so_many_episodes(tmp_path: Path) -> None:
 
 
 def frames_and_rewards(path: Path) -> tuple[list[int], list[float]]:
-    """Of all iterations and episodes of a serial run until a reward is reached."""
+    """Frames and rewards of all iterations and episodes of a serial run until a reward is reached."""
     frames: list[int] = []
     rewards: list[float] = []
     config = make_config(

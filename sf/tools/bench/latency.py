@@ -27,7 +27,7 @@ TITLES: dict[Kind, str] = {"publication": "publication → first use", "request"
 
 
 class Percentiles(NamedTuple):
-    """Of some durations, in milliseconds."""
+    """Percentiles of some durations, in milliseconds."""
 
     p50: float
     p90: float
@@ -57,7 +57,7 @@ class StepStopwatch:
         return {kind: durations.counts() for kind, durations in self.durations.items()}
 
     def percentiles(self, since: Mapping[Kind, Array]) -> dict[Kind, Percentiles]:
-        """Of what came after these counts."""
+        """Percentiles of what came after these counts."""
         return {kind: Percentiles.of(durations.since(since[kind])) for kind, durations in self.durations.items()}
 
 

@@ -40,9 +40,9 @@ class Usage:
     activities: Seconds
     """Time by activity, for every role."""
     timed: float
-    """Of the environment steps that were looked into."""
+    """Time of the environment steps that were looked into."""
     inside: float
-    """Of these, inside the environments."""
+    """Part of these inside the environments."""
 
     @property
     def samples_per_s(self) -> float:

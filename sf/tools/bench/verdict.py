@@ -22,7 +22,7 @@ WORTH_SAVING = 0.15
 
 
 class RolloutShares(NamedTuple):
-    """Of the time of all rollout workers; they add up to one."""
+    """Shares of the time of all rollout workers; they add up to one."""
 
     inside: float
     """Inside `env.step`, and `env.reset` where episodes end."""
@@ -37,11 +37,11 @@ class Shares:
     """Where the time of a run went."""
 
     used: float
-    """Of the cores' time, by this run."""
+    """Share of the cores' time that this run used."""
     others: float
     """By other programs, and by other virtual machines."""
     cpu: Mapping[Part, float]
-    """Of the CPU time of this run; they add up to one."""
+    """Shares of the CPU time of this run; they add up to one."""
     busy: Mapping[Role, float]
     """Share of the time in which the processes of a role do anything but wait."""
     rollout: RolloutShares

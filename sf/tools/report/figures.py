@@ -40,7 +40,7 @@ class Figure:
     """A plot with its words."""
 
     name: str
-    """Of its file."""
+    """Name of its file."""
     title: str
     about: str
     plot: Plot

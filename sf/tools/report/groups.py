@@ -38,7 +38,7 @@ class RunGroup:
 
     @property
     def scores(self) -> Array:
-        """Of the runs that have one [n]."""
+        """Scores of the runs that have one [n]."""
         return np.array([run.score for run in self.runs if run.score is not None], float)
 
     @cached_property
@@ -47,7 +47,7 @@ class RunGroup:
         return estimate([self.scores]) if len(self.scores) else None
 
     def curves(self, tag: str, by: str = "frames", reduce: Callable[[Array], float] = np.mean) -> list[Array]:
-        """Of the runs that have the tag, each [2, n], thinned to what a screen can show."""
+        """Curves of the runs that have the tag, each [2, n], thinned to what a screen can show."""
         found = [run.curve(tag) for run in self.runs]
         return [thinned(getattr(curve, by), curve.values, reduce) for curve in found if len(curve.values)]
 

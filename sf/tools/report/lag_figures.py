@@ -14,7 +14,7 @@ from sf.tools.report.statistics import together
 SOURCES = "acting", "queued", "epochs"
 EFFECTS = {"ESS": "effective sample size", "clipped": "clipped share", "ratio": "mean importance ratio"}
 SHOWN_SHARE = 0.999
-"""Of the transitions; the few with larger lags would squeeze the others together."""
+"""Share of the transitions that is shown; the few with larger lags would squeeze the others together."""
 LAG = "policy lag, optimizer steps"
 FROM_0 = {"rangemode": "tozero"}
 

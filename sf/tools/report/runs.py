@@ -33,7 +33,7 @@ class Curve:
 
     frames: Array
     seconds: Array
-    """Of the run, without the pauses between its starts."""
+    """Time of the run, without the pauses between its starts."""
     values: Array
 
 
@@ -44,7 +44,7 @@ class RunFiles:
     path: Path
     policy_id: int
     points: Sequence[dict[str, Any]]
-    """Of metrics.jsonl, in their order."""
+    """Lines of metrics.jsonl, in their order."""
     num_damaged: int
     """Lines of metrics.jsonl that could not be read."""
     config: dict[str, dict[str, Any]]
@@ -86,7 +86,7 @@ class RunFiles:
 
     @cached_property
     def _seconds(self) -> Array:
-        """Of each point; the time between the end of a start and the next one does not count."""
+        """Time of each point; the time between the end of a start and the next one does not count."""
         seconds, before = [0.0], self.points[0]["time_s"]
         for point in self.points[1:]:
             now = point["time_s"]
@@ -133,7 +133,7 @@ class RunFiles:
 
     @property
     def wall_time_s(self) -> float:
-        """Of the only start, or of all points of several starts."""
+        """Wall time of the only start, or of all points of several starts."""
         whole = (self.summary or {}).get("wall_time_s")
         return float(whole if whole is not None and len(self.starts) < 2 else self._seconds[-1])
 

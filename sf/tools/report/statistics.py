@@ -10,13 +10,13 @@ import numpy as np
 from sf.shared.arena import Array
 
 REPETITIONS = 10_000
-"""Of the bootstrap for a score."""
+"""Repetitions of the bootstrap for a score."""
 REPETITIONS_OF_BANDS = 1000
 """For each point of a curve."""
 CONFIDENCE = 2.5, 97.5
 """Percentiles."""
 MOST_POINTS = 500
-"""Of a curve on a screen."""
+"""Most points of a curve on a screen."""
 GRID = 200
 """Points of a curve of several runs."""
 

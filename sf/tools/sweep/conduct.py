@@ -97,7 +97,7 @@ class Queue:
 
     @property
     def num_runs(self) -> int:
-        """Of the whole sweep."""
+        """Runs of the whole sweep."""
         return self._search.num_trials * len(self._description.settings.seeds)
 
     def is_hopeless(self, trial: int) -> bool:

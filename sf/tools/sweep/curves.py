@@ -21,7 +21,7 @@ class Axis(NamedTuple):
 
     unit: Literal["frames", "seconds"]
     end: float
-    """Of a whole run."""
+    """End of a whole run."""
 
 
 def values_at_steps(directory: Path, objective: str, axis: Axis) -> dict[int, float]:

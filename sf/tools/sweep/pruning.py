@@ -74,7 +74,7 @@ class MedianPruner:
             pruner=optuna.pruners.MedianPruner(n_startup_trials=FEWEST_ENDED, n_warmup_steps=FIRST_STEP),
         )
         self._trials: dict[TrialRun, Any] = {}
-        """Of Optuna, of the runs that go on."""
+        """Optuna's trials of the runs that go on."""
         self._reported: dict[TrialRun, int] = {}
         """Steps of them that Optuna knows."""
         for (number, seed), outcome in record.outcomes.items():

@@ -25,7 +25,7 @@ class Search(Protocol):
 
     @property
     def num_trials(self) -> int:
-        """Of the whole sweep, those that were begun included."""
+        """Trials of the whole sweep, those that were begun included."""
         ...
 
     def ask(self) -> Trial | None:

@@ -15,7 +15,7 @@ from sf.tools.sweep.description import Description
 
 State = Literal["finished", "time_limit", "stopped", "pruned", "failed"]
 T_QUANTILES = 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
-"""Of Student's distribution at 97.5 %, for 1 to 10 degrees of freedom."""
+"""Quantiles of Student's distribution at 97.5 %, for 1 to 10 degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TrialOutcome:
     """The objective."""
     frames: int = 0
     seconds: float = 0.0
-    """Of training, since the last start."""
+    """Time of training, since the last start."""
     message: str = ""
     """Why it failed."""
 

@@ -28,7 +28,7 @@ class Points:
         self._path, self._sent_path, self._tracker = directory / METRICS, directory / SENT, tracker
         known = self._all_sent().get(tracker, {})
         self.id: str = known.get("id") or secrets.token_hex(4)
-        """Of the run, as the tracker knows it."""
+        """Id of the run, as the tracker knows it."""
         self._films: set[Path] = set()
         self._newest_s: float = known.get("time_s", 0.0)
         self._inode, self._offset = 0, 0

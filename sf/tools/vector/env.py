@@ -286,7 +286,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         )
 
     def _end(self, within_s: float) -> None:
-        """Of all workers."""
+        """Ends all workers."""
         self.closed = True
         deadline_s = time.monotonic() + within_s
         for child in self._children:

@@ -56,7 +56,7 @@ class WorkerPlace:
     source: EnvSource
     info: EnvInfo
     action_space: Any
-    """Of one environment."""
+    """Action space of one environment."""
     arena: Arena
     own_bell: Doorbell
     """Rung for an order."""
@@ -72,7 +72,7 @@ class HostedEnvs(SingleAgentBatch):
     first: int = 0
     """Number of the first environment among those of all workers."""
     options: Mapping[str, Any] | None = None
-    """Of the reset that goes on."""
+    """Options of the reset that goes on."""
     start_infos: dict[int, dict[str, Any]]
     """Those of the last reset of all, by environment."""
 
