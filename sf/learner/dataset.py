@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -50,6 +51,10 @@ class Transitions:
             assert len(column) == len(self), f"{name} has {len(column)} rows, but there are {len(self)} transitions"
         return replace(self, extra={**self.extra, **columns})
 
+    def with_advantages(self, advantages: Tensor) -> Transitions:
+        """The same transitions with other advantages [N]."""
+        return Transitions(self.observations, **{**self.columns(), "advantages": advantages}, extra=self.extra)
+
     def take(self, rows: Tensor) -> Transitions:
         """The transitions at rows [n], copied."""
 
@@ -58,13 +63,34 @@ class Transitions:
 
         return Transitions(observations=taken(self.observations), extra=taken(self.extra), **taken(self.columns()))
 
+    def take_parts(self, parts: Sequence[Tensor]) -> Iterator[Transitions]:
+        """The transitions at the rows [n] of each part; one copy of each column for all of them."""
+        rows, sizes = torch.cat(list(parts)), [len(part) for part in parts]
+
+        def taken(columns: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+            each = [torch.split(column.index_select(0, rows), sizes) for column in columns.values()]
+            return (dict(zip(columns, part, strict=True)) for part in zip(*each, strict=True)) if each else repeat({})
+
+        for columns, observations, extra in zip(
+            taken(self.columns()), taken(self.observations), taken(self.extra), strict=False
+        ):
+            yield Transitions(observations=observations, extra=extra, **columns)
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of all columns."""
+        return sum(column.nbytes for column in self.tensors().values())
+
     def tensors(self) -> dict[str, Tensor]:
         """All columns by name."""
         return {**self.columns(), **self.extra, **{f"observations.{name}": x for name, x in self.observations.items()}}
 
     def columns(self) -> dict[str, Tensor]:
         """The columns that every algorithm has, without the observations."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_SEVERAL_TENSORS}
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+COLUMNS = tuple(each.name for each in fields(Transitions) if each.name not in OF_SEVERAL_TENSORS)
 
 
 def with_gae(batch: Batch, policy: ActorCritic, config: LearnerConfig) -> Transitions:

@@ -17,6 +17,9 @@ from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Sequences
 from sf.shared.arena import Array
 
+MOST_BYTES_AT_ONCE = 32 * 2**20
+"""Largest dataset of which an epoch copies all rows at once; a larger one is copied a minibatch at a time."""
+
 
 @dataclass(frozen=True)
 class Minibatch:
@@ -80,10 +83,26 @@ class DealtMinibatches:
         flags = self._config
         dealt = self._selection.deal(flags.num_minibatches, flags.shuffle_minibatches, self._is_recurrent)
         std_means = self._std_means(dealt)
-        for index, rows in enumerate(dealt):
+        for index, (rows, transitions) in enumerate(zip(dealt, self._taken(dealt), strict=True)):
             steps_since = self._version() - self._first_version
-            minibatch = self._minibatch(rows, steps_since, ends_epoch=index == len(dealt) - 1)
+            minibatch = self._minibatch(rows, transitions, steps_since, ends_epoch=index == len(dealt) - 1)
             yield replace(minibatch, std_mean=std_means[index]) if std_means else minibatch
+
+    def _taken(self, dealt: list[MinibatchRows]) -> Iterator[Transitions]:
+        """The transitions of each minibatch that the network goes through; a small dataset is copied at once."""
+        parts = [self._order(rows) for rows in dealt]
+        given = [part for part in parts if part is not None]
+        if len(given) == len(parts) > 1 and self._transitions.num_bytes <= MOST_BYTES_AT_ONCE:
+            return self._transitions.take_parts(given)
+        return (taken(self._transitions, part) for part in parts)
+
+    def _order(self, rows: MinibatchRows) -> Tensor | None:
+        """The rows of a minibatch; a recurrent policy goes through whole trajectories, step after step."""
+        if rows.columns is None or rows.num_trained == 0:
+            return rows.trained
+        steps, num_trajectories = self._batch.rewards.shape
+        columns = rows.columns
+        return (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
 
     def _std_means(self, dealt: list[MinibatchRows]) -> list[tuple[Tensor, Tensor]] | None:
         """Moments for all minibatches at once, because each exchange takes longer than its few numbers."""
@@ -95,17 +114,17 @@ class DealtMinibatches:
             self._config.advantage_ddof,
         )
 
-    def _minibatch(self, rows: MinibatchRows, steps_since: int, ends_epoch: bool) -> Minibatch:
-        batch, transitions = self._batch, self._transitions
-        lags, each_lag = Ages(*(age + steps_since for age in rows.ages)), rows.each_age + steps_since
+    def _minibatch(
+        self, rows: MinibatchRows, transitions: Transitions, steps_since: int, ends_epoch: bool
+    ) -> Minibatch:
+        least, mean, most = rows.ages
+        lags = Ages(least + steps_since, mean + steps_since, most + steps_since)
+        each_lag = rows.each_age + steps_since
         if rows.columns is None or rows.num_trained == 0:
-            return Minibatch(taken(transitions, rows.trained), lags, each_lag, ends_epoch)
-        # A recurrent policy goes through whole trajectories and then trains on those of their steps that count.
-        steps, num_trajectories = batch.rewards.shape
-        columns = rows.columns
-        in_time = (torch.arange(steps, device=columns.device).unsqueeze(-1) * num_trajectories + columns).flatten()
-        sequences = Sequences(batch.initial_memory[columns], batch.resets[:-1, columns])
-        return Minibatch(transitions.take(in_time), lags, each_lag, ends_epoch, sequences, rows.kept)
+            return Minibatch(transitions, lags, each_lag, ends_epoch)
+        batch = self._batch
+        sequences = Sequences(batch.initial_memory[rows.columns], batch.resets[:-1, rows.columns])
+        return Minibatch(transitions, lags, each_lag, ends_epoch, sequences, rows.kept)
 
 
 def taken(transitions: Transitions, rows: Tensor | None) -> Transitions:

@@ -122,7 +122,7 @@ class TakenStep(NamedTuple):
     losses: Losses | None
     """None where the derivatives were written out."""
     lags: Ages
-    grad_norm: Tensor
+    grad_norm: float
     lr: float
     actual_lr: float
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.small_steps import is_small, small_steps
 from sf.policy import ActorCritic
 
 
@@ -46,6 +47,26 @@ class FlatAdam(Adam):
         super().__init__(
             policy.flat_parameters, policy.flat_gradient, config.adam_beta1, config.adam_beta2, config.adam_eps
         )
+        self._small = small_steps(config) if is_small(policy.flat_parameters) else None
+        self._max_grad_norm = config.max_grad_norm
+
+    def clip(self) -> float:
+        """Limits the norm of the gradient, see `clip_gradient`; returns the norm before."""
+        if self._small is None:
+            return clip_gradient(self._gradient, self._max_grad_norm).item()
+        return self._small.clip(self._gradient, self._max_grad_norm)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """See `Adam.step`."""
+        if self._small is None:
+            super().step(lr)
+            return
+        self.num_steps += 1
+        self._small.adam(
+            self.num_steps, lr, self.beta1, self.beta2, self.eps,
+            self._parameters, self._gradient, self.exp_avg, self.exp_avg_sq,
+        )  # fmt: skip
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> Tensor:

@@ -28,6 +28,7 @@ from sf.learner.losses import (
     truncated_gains,
     value_loss,
 )
+from sf.learner.small_steps import Coefficients, is_small, small_steps
 from sf.policy import ActorCritic, Evaluation
 
 
@@ -44,6 +45,7 @@ class PPO(Algorithm):
         self._flags = config
         self.prepares_each_epoch = config.with_vtrace or config.recompute_advantages
         self.has_gradients = self.has_gradients and config.objective == "ppo" and not config.ppo_dual_clip
+        self._small, self._coefficients = small_steps(config), _coefficients(config)
 
     def set_progress(self, fraction: float) -> None:
         """Lets the clip ranges shrink with the run if `ppo_clip_anneal` says so."""
@@ -52,6 +54,7 @@ class PPO(Algorithm):
             high = None if flags.ppo_clip_ratio_high is None else flags.ppo_clip_ratio_high * left
             ratio, value = flags.ppo_clip_ratio * left, flags.ppo_clip_value * left
             self.config = replace(flags, ppo_clip_ratio=ratio, ppo_clip_ratio_high=high, ppo_clip_value=value)
+            self._coefficients = _coefficients(self.config)
 
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
         """See `Algorithm.prepare`; with V-trace or present values under the present weights if the flags say so."""
@@ -130,6 +133,13 @@ class PPO(Algorithm):
         Recording these few formulas and running them backwards takes a fifth of an optimizer step of 512 transitions.
         A clipped term does not depend on the network, so where it is the larger one the derivative is 0.
         """
+        if self._small is not None and is_small(evaluation.log_probs):
+            return LossGradients(
+                *self._small.ppo_gradients(
+                    self._coefficients, evaluation.log_probs, minibatch.behavior_log_probs, minibatch.advantages,
+                    evaluation.normalized_values, minibatch.old_values, minibatch.value_targets,
+                )
+            )  # fmt: skip
         config, weight = self.config, 1.0 / len(minibatch)
         advantages = minibatch.advantages
         log_ratios = torch.sub(evaluation.log_probs, minibatch.behavior_log_probs)
@@ -155,3 +165,13 @@ class PPO(Algorithm):
 
         d_entropy = torch.full_like(evaluation.entropy, -weight * config.entropy_coeff)
         return LossGradients(d_log_probs, d_entropy, d_values)
+
+
+def _coefficients(config: LearnerConfig) -> Coefficients:
+    low, high = clip_range(config)
+    least, most = RATIO_LIMITS
+    return Coefficients(
+        low=low, high=high, least_ratio=least, most_ratio=most, most_log_ratio=MOST_LOG_RATIO,
+        clip_value=config.ppo_clip_value, value=config.value_loss_coeff, entropy=config.entropy_coeff,
+        kl=config.kl_loss_coeff, is_reciprocal=config.ppo_clip_form == "reciprocal",
+    )  # fmt: skip

@@ -21,6 +21,7 @@ from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
 from sf.nets.distributions import Mixed
 from sf.nets.fast.compiling import Compiled
+from sf.nets.fast.native import NativeNetwork, native_network
 from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
 
@@ -44,7 +45,8 @@ def propagation_through(policy: ActorCritic, algorithm: Algorithm) -> Propagatio
     if algorithm.config.torch_compile:
         return Recorded(Compiled(policy), algorithm)
     if algorithm.has_gradients and is_written_out(policy.info, policy.config) and not policy.bf16:
-        return WrittenOut(policy, algorithm)
+        network = native_network(policy) if algorithm.config.native_update else None
+        return WrittenOut(policy, algorithm) if network is None else Native(network, algorithm)
     return Recorded(policy.evaluate, algorithm)
 
 
@@ -87,6 +89,25 @@ def _with_gradients(evaluation: Evaluation, gradients: LossGradients) -> Tensor:
         gradients, evaluation.log_probs, evaluation.entropy, evaluation.normalized_values
     )
     return loss
+
+
+class Native:
+    """The same networks as those of `WrittenOut`, in C. Numbers differ by the order of sums."""
+
+    def __init__(self, network: NativeNetwork, algorithm: Algorithm) -> None:
+        self._network, self._algorithm = network, algorithm
+
+    @torch.no_grad()
+    def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
+        """See `Propagation`."""
+        assert sequences is None, "a network with memory has no form in C"
+        (leaf,) = observations.values()
+        return Evaluation(*self._network.forward(leaf, actions))
+
+    @torch.no_grad()
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> None:
+        """See `Propagation`."""
+        self._network.backward(*(part.contiguous() for part in self._algorithm.gradients(evaluation, minibatch)))
 
 
 class WrittenOut:

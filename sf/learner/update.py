@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -27,11 +26,11 @@ from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
 from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
 from sf.learner.minibatches import Selection, ages_of_all
-from sf.learner.optimizer import clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.learner.ppo import PPO
 from sf.learner.propagation import propagation_through
 from sf.learner.replayed import ReplayedMinibatches
+from sf.learner.small_steps import is_small, small_steps
 from sf.learner.trained_network import NonFiniteLoss, networks_beside
 from sf.learner.training import StepReport, Training
 from sf.learner.trial import loss_terms_of
@@ -73,7 +72,7 @@ class Update(Training):
         """
         super().__init__(policy, config, PPO(config) if algorithm is None else algorithm, num_streams, peers)
         self._loss_terms = loss_terms_of(self.algorithm, policy)
-        self._network = propagation_through(policy, self.algorithm)
+        self._network, self._small = propagation_through(policy, self.algorithm), small_steps(config)
         if replay.replay == "uniform":
             raise ConfigError(
                 [
@@ -203,8 +202,7 @@ class Update(Training):
         if step is None:
             return
         evaluation, rows, summary = step.evaluation, step.rows, self._summary
-        summary.add({"grad_norm": step.grad_norm})
-        summary.add_numbers({"lr": step.lr, "actual_lr": step.actual_lr})
+        summary.add_numbers({"grad_norm": step.grad_norm, "lr": step.lr, "actual_lr": step.actual_lr})
         if self.replays:
             summary.add(metrics.replay_facts(evaluation, rows, step.lags))
         if not len(rows):
@@ -269,8 +267,8 @@ class Update(Training):
             network.zero_grad()  # a step that was skipped has left something
         losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
-        grad_norm = clip_gradient(self.policy.flat_gradient, self.config.max_grad_norm)
-        if not math.isfinite(grad_norm.item()):  # the same for all learners
+        grad_norm = self.optimizer.clip()
+        if not math.isfinite(grad_norm):  # the same for all learners
             self._skip(rows.tensors())
             return False
         lr = self.lr
@@ -299,8 +297,10 @@ class Update(Training):
     ) -> Transitions:
         if not self.config.normalize_advantages:
             return minibatch
-        advantages = normalize_advantages(minibatch.advantages, self.config.advantage_ddof, std_mean)
-        return replace(minibatch, advantages=advantages)
+        advantages, ddof = minibatch.advantages, self.config.advantage_ddof
+        if std_mean is None and self._small is not None and len(advantages) > 1 and is_small(advantages):
+            return minibatch.with_advantages(self._small.normalize(advantages.contiguous(), ddof))
+        return minibatch.with_advantages(normalize_advantages(advantages, ddof, std_mean))
 
     @torch.no_grad()
     def _is_beyond_target_kl(self, evaluation: Evaluation, minibatch: Transitions) -> bool:

@@ -113,7 +113,7 @@ class Inherits(WithoutGradients):
     ],
 )
 def test_gradients_of_another_loss_are_never_used(algorithm: type[Algorithm], has_gradients: bool) -> None:
-    made = algorithm(LearnerConfig())
+    made = algorithm(LearnerConfig(native_update=False))
     assert made.has_gradients is has_gradients
     network = propagation_through(make_policy(), made)
     assert isinstance(network, WrittenOut if has_gradients else Recorded)

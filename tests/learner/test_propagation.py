@@ -13,12 +13,14 @@ from sf.config import LearnerConfig, ModelConfig
 from sf.learner.algorithm import Algorithm, Losses, LossGradients
 from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
-from sf.learner.propagation import Recorded, WrittenOut, propagation_through
+from sf.learner.propagation import Native, Recorded, WrittenOut, propagation_through
 from sf.nets.distributions import DiagonalGaussian
+from sf.nets.fast import native
+from sf.nets.fast.native import NativeNetwork, native_network
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo, action_spec, observation_leaves
 
-PPO_OF_DEFAULTS = PPO(LearnerConfig())
+PPO_IN_TORCH, PPO_OF_DEFAULTS = PPO(LearnerConfig(native_update=False)), PPO(LearnerConfig())
 
 
 class Given(Algorithm):
@@ -74,26 +76,26 @@ def outcome(
     return [part.detach() for part in evaluation[:4]], policy.flat_gradient.clone()
 
 
+NETWORKS: list[tuple[Any, dict[str, Any]]] = [
+    (CHOICE, {}),
+    (CHOICE, {"actor_critic_share_weights": False}),
+    (CHOICE, {"nonlinearity": "relu"}),
+    (CHOICE, {"nonlinearity": "elu", "encoder_mlp_layers": (16, 16, 16)}),
+    (CHOICE, {"nonlinearity": "tanh", "encoder_mlp_layers": (4,), "size": 1}),
+    (CHOICE, {"normalize_input": False, "obs_scale": 3.0, "normalize_returns": False}),
+    (NUMBERS, {}),
+    (NUMBERS, {"actor_critic_share_weights": False, "adaptive_stddev": False}),
+    (NUMBERS, {"adaptive_stddev": False, "nonlinearity": "tanh"}),
+    (NUMBERS, {"adaptive_stddev": True, "initial_stddev": 0.2}),
+]
+
+
 @pytest.mark.parametrize("num_rows", [1, 7, 300])
-@pytest.mark.parametrize(
-    ("action_space", "settings"),
-    [
-        (CHOICE, {}),
-        (CHOICE, {"actor_critic_share_weights": False}),
-        (CHOICE, {"nonlinearity": "relu"}),
-        (CHOICE, {"nonlinearity": "elu", "encoder_mlp_layers": (16, 16, 16)}),
-        (CHOICE, {"nonlinearity": "tanh", "encoder_mlp_layers": (4,), "size": 1}),
-        (CHOICE, {"normalize_input": False, "obs_scale": 3.0, "normalize_returns": False}),
-        (NUMBERS, {}),
-        (NUMBERS, {"actor_critic_share_weights": False, "adaptive_stddev": False}),
-        (NUMBERS, {"adaptive_stddev": False, "nonlinearity": "tanh"}),
-        (NUMBERS, {"adaptive_stddev": True, "initial_stddev": 0.2}),
-    ],
-)
+@pytest.mark.parametrize(("action_space", "settings"), NETWORKS)
 def test_what_is_written_out_is_what_torch_records(action_space: Any, settings: dict[str, Any], num_rows: int) -> None:
     """The numbers to the last bit, as ratios of 1 need; gradients up to the order of sums."""
     policy = make(action_space, **settings)
-    assert isinstance(propagation_through(policy, PPO_OF_DEFAULTS), WrittenOut)
+    assert isinstance(propagation_through(policy, PPO_IN_TORCH), WrittenOut)
     right, right_gradient = outcome(lambda given: Recorded(policy.evaluate, given), policy, num_rows, Given)
     assert float((right_gradient - 0.125).abs().max()) > 0.1
     shortcuts: list[Callable[[Algorithm], Any]] = [
@@ -105,6 +107,59 @@ def test_what_is_written_out_is_what_torch_records(action_space: Any, settings: 
         for name, one, other in zip(Evaluation._fields, found, right, strict=False):
             assert torch.equal(one, other), name
         torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 300])
+@pytest.mark.parametrize(("action_space", "settings"), [*NETWORKS, (CHOICE, {"encoder_mlp_layers": (64, 33, 5)})])
+def test_networks_in_c_are_those_of_torch(action_space: Any, settings: dict[str, Any], num_rows: int) -> None:
+    """Numbers and gradients up to the order of sums, with rows and columns that fill no block."""
+    policy = make(action_space, **settings)
+    network = in_c(policy)
+    right, right_gradient = outcome(lambda given: Recorded(policy.evaluate, given), policy, num_rows)
+    found, found_gradient = outcome(lambda given: Native(network, given), policy, num_rows)
+    for name, one, other in zip(Evaluation._fields, found, right, strict=False):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=3e-6, msg=name)
+    most = float(right_gradient.abs().max())
+    torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5 * most)
+
+
+def test_deviations_at_their_limits_have_no_gradient_in_c() -> None:
+    policy = make(NUMBERS, adaptive_stddev=True)
+    with torch.no_grad():  # the head asks for deviations far beyond the limits, for every observation
+        policy.policy_head.bias[3:5] = torch.tensor([100.0, -100.0])
+    _, gradient = outcome(lambda given: Native(in_c(policy), given), policy, 7)
+    del gradient
+    assert policy.policy_head.bias.grad is not None
+    assert policy.policy_head.bias.grad[3:5].tolist() == [0.125, 0.125]
+    assert policy.policy_head.bias.grad[5] != 0.125
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "elu"])
+def test_what_is_not_a_number_stays_that_in_c(nonlinearity: str) -> None:
+    """A step with such a gradient is skipped, see `Update`; the other rows are as they were."""
+    policy = make(nonlinearity=nonlinearity)
+    network, observations = in_c(policy), torch.zeros(9, 6)
+    observations[4, 2] = torch.nan
+    log_probs, *_ = network.forward(observations, torch.zeros(9, dtype=torch.int64))
+    assert log_probs.isnan().tolist() == [row == 4 for row in range(9)]
+    policy.flat_gradient.zero_()
+    network.backward(*torch.ones(3, 9).unbind())
+    assert policy.flat_gradient.isnan().any()
+
+
+def test_without_a_compiler_torch_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    native._functions.cache_clear()
+    try:
+        assert isinstance(propagation_through(make(), PPO_OF_DEFAULTS), WrittenOut)
+    finally:
+        native._functions.cache_clear()
+
+
+def in_c(policy: ActorCritic) -> NativeNetwork:
+    if (network := native_network(policy)) is None:
+        pytest.skip("no C compiler")
+    return network
 
 
 def test_deviations_at_their_limits_have_no_gradient() -> None:

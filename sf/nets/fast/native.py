@@ -1,0 +1,192 @@
+"""Small networks in C: one call forwards and one backwards, in place of some fifty operations of torch.
+
+With two layers of 64 an operation of torch takes longer to begin than to compute. `small_network.c` has the formulas of
+`sf.learner.propagation.WrittenOut`; numbers differ by the order of sums. It is compiled for the machine when it is
+first needed, see `sf.machine.compiled`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sf.config.written_out import is_written_out
+from sf.machine.compiled import NoCompilerError, library
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.distributions import Categorical, DiagonalGaussian
+from sf.nets.inputs import Numbers
+from sf.nets.networks import Encoder
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("small_network.c")
+MOST_LAYERS = 8
+WIDEST = 256
+"""Layers that are wider take torch: with two threads its products are as fast, and beginning them costs little."""
+ACTIVATIONS = ("tanh", "relu", "elu")
+CATEGORICAL, GAUSSIAN, ADAPTIVE_GAUSSIAN = range(3)
+
+Offsets = ctypes.c_int64 * MOST_LAYERS
+Pointer = ctypes.c_void_p
+
+
+class Network(ctypes.Structure):
+    """The same fields in the same order as in `small_network.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num_inputs", "num_layers", "num_params", "num_towers")),
+        ("activation", ctypes.c_int64),
+        ("distribution", ctypes.c_int64),
+        ("sizes", Offsets),
+        ("weights", Offsets * 2),
+        ("biases", Offsets * 2),
+        *((name, ctypes.c_int64) for name in ("policy_weight", "policy_bias", "value_weight", "value_bias", "log_std")),
+        *((name, Pointer) for name in ("parameters", "gradients", "mean", "std")),
+        *((name, ctypes.c_float) for name in ("clip", "initial_log_std", "lowest_log_std", "highest_log_std")),
+    )
+
+
+class NativeNetwork:
+    """The network of a policy, whose parameters and gradients it reads and writes where they are."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        """Describes a policy that `has_native` allows.
+
+        Raises:
+            NoCompilerError: see `library`.
+        """
+        self._library = _functions()
+        self._policy = policy
+        self._reader = policy.inputs.readers[0]
+        self._network = _described(policy)
+        self._pointer = ctypes.addressof(self._network)
+        self._num_params = int(self._network.num_params)
+        self._memory = torch.empty(0)
+        self._num_rows = 0
+
+    def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Evaluates actions.
+
+        Args:
+            observations: [N, size] float32, as the environment gave them.
+            actions: [N] int64, or [N, d] float32.
+
+        Returns:
+            Log-probabilities, entropies and normalized values [N], and the parameters of the distribution [N, P].
+        """
+        num_rows = len(actions)
+        if num_rows != self._num_rows:
+            self._num_rows = num_rows
+            self._memory = torch.empty(self._library.sf_scratch(self._pointer, num_rows))
+        inputs = observations if self._network.mean else self._reader(observations)
+        self._inputs, self._actions = inputs.contiguous(), actions.contiguous()
+        found = torch.empty(3 + self._num_params, num_rows)
+        log_probs, entropies, values = found[:3].unbind()
+        params = found[3:].view(num_rows, self._num_params)
+        self._library.sf_forward(
+            self._pointer, num_rows, self._inputs.data_ptr(), self._actions.data_ptr(), log_probs.data_ptr(),
+            entropies.data_ptr(), values.data_ptr(), params.data_ptr(), self._memory.data_ptr(),
+        )  # fmt: skip
+        self._entropies, self._params = entropies, params
+        return log_probs, entropies, values, params
+
+    def backward(self, d_log_probs: Tensor, d_entropies: Tensor, d_values: Tensor) -> None:
+        """Adds the gradients of all parameters, from the derivatives [N] of a loss for what `forward` gave last."""
+        self._library.sf_backward(
+            self._pointer, self._num_rows, self._actions.data_ptr(), self._entropies.data_ptr(),
+            self._params.data_ptr(), d_log_probs.data_ptr(), d_entropies.data_ptr(), d_values.data_ptr(),
+            self._memory.data_ptr(),
+        )  # fmt: skip
+
+
+def has_native(policy: ActorCritic) -> bool:
+    """Whether a policy has a form in C: what is written out, on the CPU, with layers of usual sizes."""
+    return (
+        policy.flat.device.type == "cpu"
+        and not policy.bf16
+        and is_written_out(policy.info, policy.config)
+        and 1 <= len(policy.config.encoder_mlp_layers) <= MOST_LAYERS
+        and max(policy.config.encoder_mlp_layers) <= WIDEST
+        and type(policy.distribution) in (Categorical, DiagonalGaussian)
+    )
+
+
+@functools.cache
+def _functions() -> Any:
+    """The compiled file.
+
+    Raises:
+        NoCompilerError: see `library`.
+    """
+    functions = library(SOURCE)
+    count = ctypes.c_int64
+    functions.sf_scratch.argtypes, functions.sf_scratch.restype = [Pointer, count], count
+    functions.sf_forward.argtypes, functions.sf_forward.restype = [Pointer, count, *[Pointer] * 7], None
+    functions.sf_backward.argtypes, functions.sf_backward.restype = [Pointer, count, *[Pointer] * 7], None
+    return functions
+
+
+def native_network(policy: ActorCritic) -> NativeNetwork | None:
+    """The form in C of a policy, None where it has none or there is no compiler, which is told once."""
+    if not has_native(policy):
+        return None
+    try:
+        return NativeNetwork(policy)
+    except NoCompilerError as error:
+        log.info("Small networks train with torch alone, which takes twice as long: %s.", error)
+        return None
+
+
+def _described(policy: ActorCritic) -> Network:
+    """Sizes, and where in the vectors of a policy its parameters lie."""
+    (reader,) = policy.inputs.readers
+    assert isinstance(reader, Numbers)
+    towers = [policy.encoder] if policy.value_encoder is None else [policy.encoder, policy.value_encoder]
+    layers = [_linear_layers(tower) for tower in towers]
+    place = _places(policy)
+    network = Network(
+        num_inputs=layers[0][0].in_features,
+        num_layers=len(layers[0]),
+        num_params=policy.policy_head.out_features,
+        num_towers=len(towers),
+        activation=ACTIVATIONS.index(policy.config.nonlinearity),
+        distribution=CATEGORICAL,
+        sizes=Offsets(*(layer.out_features for layer in layers[0])),
+        policy_weight=place(policy.policy_head.weight),
+        policy_bias=place(policy.policy_head.bias),
+        value_weight=place(policy.value_head.weight),
+        value_bias=place(policy.value_head.bias),
+        parameters=policy.flat_parameters.data_ptr(),
+        gradients=policy.flat_gradient.data_ptr(),
+        clip=reader.clip,
+    )
+    for tower, of_tower in enumerate(layers):
+        network.weights[tower] = Offsets(*(place(layer.weight) for layer in of_tower))
+        network.biases[tower] = Offsets(*(place(layer.bias) for layer in of_tower))
+    if isinstance(distribution := policy.distribution, DiagonalGaussian):
+        network.initial_log_std = distribution.initial_log_std
+        network.lowest_log_std, network.highest_log_std = policy.config.log_stddev_limits
+        network.distribution = ADAPTIVE_GAUSSIAN if distribution.log_std is None else GAUSSIAN
+        network.log_std = 0 if distribution.log_std is None else place(distribution.log_std)
+    (leaf,) = policy.info.observations.values()
+    if reader.normalizer is not None and leaf.dtype == "float32" and not leaf.is_wide:
+        network.mean, network.std = reader.normalizer.mean.data_ptr(), reader.normalizer.std.data_ptr()
+    return network
+
+
+def _linear_layers(tower: Any) -> list[torch.nn.Linear]:
+    assert isinstance(tower, Encoder)
+    assert tower.mlp is not None
+    return [layer for layer in tower.mlp.layers if isinstance(layer, torch.nn.Linear)]
+
+
+def _places(policy: ActorCritic) -> Any:
+    """A function from a parameter to its place in the vector of all of them."""
+    start = policy.flat_parameters.data_ptr()
+    return lambda parameter: (parameter.data_ptr() - start) // parameter.element_size()

@@ -1,0 +1,399 @@
+// Small actor-critics in one call forwards and one backwards, for `sf.nets.fast.native`.
+//
+// Rows [n] of a minibatch go through one or two towers of linear layers with a nonlinearity, a policy head and a value
+// head. Numbers are float32, matrices lie row after row. A policy keeps all parameters in one vector, and their
+// gradients in another one of the same order; offsets point into both.
+//
+// The compiler gets -march=native, so a vector has as many numbers as the processor takes at once. One product of
+// matrices serves all layers and both directions: blocks of the result stay in registers.
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define LANES 16
+#define ROWS 8
+#elif defined(__AVX2__)
+#define LANES 8
+#define ROWS 6
+#else
+#define LANES 4
+#define ROWS 6
+#endif
+#define WIDTH (2 * LANES)  // columns of a block: two vectors
+
+#define MOST_LAYERS 8
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef float Loaded __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+enum { TANH, RELU, ELU };
+enum { CATEGORICAL, GAUSSIAN, ADAPTIVE_GAUSSIAN };
+
+// The same fields in the same order as `sf.nets.fast.native.Network`.
+typedef struct {
+    int64_t num_inputs, num_layers, num_params, num_towers, activation, distribution;
+    int64_t sizes[MOST_LAYERS];
+    int64_t weights[2][MOST_LAYERS], biases[2][MOST_LAYERS];  // offsets, by tower
+    int64_t policy_weight, policy_bias, value_weight, value_bias, log_std;
+    float *parameters, *gradients;
+    const float *mean, *std;  // of the observations; null where they come prepared
+    float clip, initial_log_std, lowest_log_std, highest_log_std;
+} Network;
+
+static inline Vector load(const float *p) { return *(const Loaded *)p; }
+static inline void store(float *p, Vector v) { *(Loaded *)p = v; }
+static inline Vector all(float x) { return x - (Vector){}; }
+static inline int64_t up(int64_t n) { return (n + WIDTH - 1) / WIDTH * WIDTH; }
+
+// ---- products ----------------------------------------------------------------------------------------------------
+
+// rows x WIDTH of C = A B (added to what is there where `adds`); a is at row 0, its strides are those of A.
+#define BLOCK(M)                                                                                                       \
+    static void block_##M(int64_t depth, const float *a, int64_t row, int64_t column, const float *b, int64_t ldb,     \
+                          float *c, int64_t ldc, int adds) {                                                           \
+        Vector left[M], right[M];                                                                                      \
+        _Pragma("GCC unroll 8") for (int r = 0; r < M; r++) {                                                          \
+            left[r] = adds ? load(c + r * ldc) : all(0.0f);                                                            \
+            right[r] = adds ? load(c + r * ldc + LANES) : all(0.0f);                                                   \
+        }                                                                                                              \
+        for (int64_t k = 0; k < depth; k++) {                                                                          \
+            Vector b_left = load(b + k * ldb), b_right = load(b + k * ldb + LANES);                                    \
+            _Pragma("GCC unroll 8") for (int r = 0; r < M; r++) {                                                      \
+                Vector x = all(a[r * row + k * column]);                                                               \
+                left[r] += x * b_left;                                                                                 \
+                right[r] += x * b_right;                                                                               \
+            }                                                                                                          \
+        }                                                                                                              \
+        _Pragma("GCC unroll 8") for (int r = 0; r < M; r++) {                                                          \
+            store(c + r * ldc, left[r]);                                                                               \
+            store(c + r * ldc + LANES, right[r]);                                                                      \
+        }                                                                                                              \
+    }
+
+BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6) BLOCK(7) BLOCK(8)
+
+typedef void Block(int64_t, const float *, int64_t, int64_t, const float *, int64_t, float *, int64_t, int);
+static Block *const blocks[] = {0, block_1, block_2, block_3, block_4, block_5, block_6, block_7, block_8};
+
+// C [m, n] = A [m, depth] B [depth, n], or C += A B. Element (i, k) of A is a[i * row + k * column], that of B
+// b[k * b_row + j * b_column]. `packed` has room for depth * up(n) numbers.
+static void product(int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t column, const float *b,
+                    int64_t b_row, int64_t b_column, float *c, int adds, float *packed) {
+    int64_t ldb = b_row;
+    if (b_column != 1 || n % WIDTH) {
+        ldb = up(n);
+        for (int64_t k = 0; k < depth; k++) {
+            float *to = packed + k * ldb;
+            for (int64_t j = 0; j < n; j++) to[j] = b[k * b_row + j * b_column];
+            for (int64_t j = n; j < ldb; j++) to[j] = 0.0f;
+        }
+        b = packed;
+    }
+    for (int64_t j = 0; j < n; j += WIDTH) {
+        int64_t columns = n - j < WIDTH ? n - j : WIDTH;
+        for (int64_t i = 0; i < m; i += ROWS) {
+            int64_t rows = m - i < ROWS ? m - i : ROWS;
+            if (columns == WIDTH) {
+                blocks[rows](depth, a + i * row, row, column, b + j, ldb, c + i * n + j, n, adds);
+                continue;
+            }
+            float part[ROWS * WIDTH];
+            blocks[rows](depth, a + i * row, row, column, b + j, ldb, part, WIDTH, 0);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t s = 0; s < columns; s++) {
+                    float *to = c + (i + r) * n + j + s;
+                    *to = adds ? *to + part[r * WIDTH + s] : part[r * WIDTH + s];
+                }
+        }
+    }
+}
+
+// ---- functions of single numbers ---------------------------------------------------------------------------------
+
+// Without branches, so that the compiler makes loops over vectors of them. What is not a number stays that.
+
+// e^x to 1e-7 of itself: 2^i times a polynomial of the rest, which lies in [-0.5, 0.5].
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    float scaled = x * 1.44269504f, whole = (scaled + 12582912.0f) - 12582912.0f, rest = scaled - whole;
+    float p = 1.54035304e-4f;
+    p = p * rest + 1.33335581e-3f;
+    p = p * rest + 9.61812911e-3f;
+    p = p * rest + 5.55041087e-2f;
+    p = p * rest + 2.40226507e-1f;
+    p = p * rest + 6.93147182e-1f;
+    p = p * rest + 1.0f;
+    union {
+        int32_t bits;
+        float number;
+    } power = {((int32_t)whole + 127) << 23};
+    return p * power.number;
+}
+
+static inline float tanh_of(float x) { return 1.0f - 2.0f / (exponential(x + x) + 1.0f); }
+static inline float relu_of(float x) { return x < 0.0f ? 0.0f : x; }
+static inline float elu_of(float x) {
+    float below = exponential(x) - 1.0f;
+    return x > 0.0f ? x : below;
+}
+
+// gradient * f'(x), where y = f(x)
+static inline float through_tanh(float gradient, float y) { return gradient * (1.0f - y * y); }
+static inline float through_relu(float gradient, float y) { return y > 0.0f ? gradient : 0.0f; }
+static inline float through_elu(float gradient, float y) { return y > 0.0f ? gradient : gradient * (y + 1.0f); }
+
+#define ROWS_OF(function)                                                                                              \
+    for (int64_t i = 0; i < n; i++, y += size)                                                                         \
+        for (int64_t j = 0; j < size; j++) y[j] = function(y[j] + bias[j]);
+#define ALL_OF(function)                                                                                               \
+    for (int64_t j = 0; j < n * size; j++) gradient[j] = function(gradient[j], y[j]);
+
+// y [n, size] = f(y + bias)
+static void activate_rows(float *restrict y, const float *restrict bias, int64_t n, int64_t size, int64_t activation) {
+    if (activation == TANH) {
+        ROWS_OF(tanh_of)
+    } else if (activation == RELU) {
+        ROWS_OF(relu_of)
+    } else {
+        ROWS_OF(elu_of)
+    }
+}
+
+// gradient [n, size] of y = f(x) becomes that of x
+static void derive_rows(float *restrict gradient, const float *restrict y, int64_t n, int64_t size,
+                        int64_t activation) {
+    if (activation == TANH) {
+        ALL_OF(through_tanh)
+    } else if (activation == RELU) {
+        ALL_OF(through_relu)
+    } else {
+        ALL_OF(through_elu)
+    }
+}
+
+// to [size] += sum of the rows
+static void add_rows(float *restrict to, const float *restrict rows, int64_t n, int64_t size) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < size; j++) to[j] += rows[i * size + j];
+}
+
+// ---- layers ------------------------------------------------------------------------------------------------------
+
+// y [n, out] = x [n, in] W^T, with W [out, in]
+static void linear(int64_t n, int64_t in, int64_t out, const float *x, const float *weight, float *y, float *packed) {
+    product(n, out, in, x, in, 1, weight, 1, in, y, 0, packed);
+}
+
+// Adds the gradients of a layer from those of its results; the smaller side lies along the rows of the product.
+static void add_gradients(int64_t n, int64_t in, int64_t out, const float *x, const float *d_y, float *d_weight,
+                          float *d_bias, float *packed) {
+    product(out, in, n, d_y, 1, out, x, in, 1, d_weight, 1, packed);
+    add_rows(d_bias, d_y, n, out);
+}
+
+// ---- the network -------------------------------------------------------------------------------------------------
+
+static int64_t widest(const Network *net) {
+    int64_t most = net->num_inputs > net->num_params ? net->num_inputs : net->num_params;
+    for (int64_t i = 0; i < net->num_layers; i++) most = net->sizes[i] > most ? net->sizes[i] : most;
+    return most;
+}
+
+static int64_t of_layers(const Network *net) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < net->num_layers; i++) sum += net->sizes[i];
+    return sum;
+}
+
+// Parts of the scratch memory, which keeps what `forward` computed until `backward`.
+typedef struct {
+    float *inputs, *towers[2], *kept, *gradient, *next, *packed;
+} Scratch;
+
+static Scratch parts(const Network *net, int64_t n, float *memory) {
+    Scratch s;
+    int64_t wide = widest(net), layers = of_layers(net);
+    s.inputs = memory, memory += n * net->num_inputs;
+    for (int64_t t = 0; t < 2; t++) s.towers[t] = memory, memory += t < net->num_towers ? n * layers : 0;
+    s.kept = memory, memory += 2 * n * net->num_params;
+    s.gradient = memory, memory += n * wide;
+    s.next = memory, memory += n * wide;
+    s.packed = memory;
+    return s;
+}
+
+// Numbers of scratch memory for n rows.
+int64_t sf_scratch(const Network *net, int64_t n) {
+    int64_t wide = widest(net), longest = n > wide ? n : wide;
+    return n * (net->num_inputs + net->num_towers * of_layers(net) + 2 * net->num_params + 2 * wide) +
+           longest * up(wide);
+}
+
+static float *features(const Network *net, const Scratch *s, int64_t tower, int64_t n) {
+    float *last = s->towers[tower < net->num_towers ? tower : 0];
+    return last + n * (of_layers(net) - net->sizes[net->num_layers - 1]);
+}
+
+static void prepare(const Network *net, int64_t n, const float *raw, float *inputs) {
+    int64_t size = net->num_inputs;
+    if (!net->mean) {
+        memcpy(inputs, raw, sizeof(float) * n * size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < size; j++) {
+            float x = (raw[i * size + j] - net->mean[j]) / net->std[j];
+            x = x < -net->clip ? -net->clip : x;
+            inputs[i * size + j] = x > net->clip ? net->clip : x;
+        }
+}
+
+static void evaluate_categorical(const Network *net, int64_t n, const float *params, const int64_t *actions,
+                                 float *kept, float *log_probs, float *entropies) {
+    int64_t size = net->num_params;
+    for (int64_t i = 0; i < n; i++, params += size) {
+        float *logs = kept + i * size, *probs = logs + n * size;
+        float most = params[0], sum = 0.0f, entropy = 0.0f;
+        for (int64_t j = 1; j < size; j++) most = params[j] > most ? params[j] : most;
+        for (int64_t j = 0; j < size; j++) sum += expf(params[j] - most);
+        float shift = most + logf(sum);
+        for (int64_t j = 0; j < size; j++) {
+            logs[j] = params[j] - shift;
+            probs[j] = expf(logs[j]);
+            entropy -= probs[j] * logs[j];
+        }
+        log_probs[i] = logs[actions[i]];
+        entropies[i] = entropy;
+    }
+}
+
+static void back_through_categorical(const Network *net, int64_t n, const int64_t *actions, const float *kept,
+                                     const float *entropies, const float *d_log_probs, const float *d_entropies,
+                                     float *d_params) {
+    int64_t size = net->num_params;
+    for (int64_t i = 0; i < n; i++, d_params += size) {
+        const float *logs = kept + i * size, *probs = logs + n * size;
+        for (int64_t j = 0; j < size; j++)
+            d_params[j] = -probs[j] * ((logs[j] + entropies[i]) * d_entropies[i] + d_log_probs[i]);
+        d_params[actions[i]] += d_log_probs[i];
+    }
+}
+
+#define HALF_LOG_TWO_PI 0.918938533f
+
+static float log_std_of(const Network *net, const float *params, int64_t numbers, int64_t j, int *is_inside) {
+    *is_inside = 1;
+    if (net->distribution == GAUSSIAN) return net->parameters[net->log_std + j];
+    float x = params[numbers + j] + net->initial_log_std;
+    *is_inside = !(x < net->lowest_log_std || x > net->highest_log_std);
+    return x < net->lowest_log_std ? net->lowest_log_std : x > net->highest_log_std ? net->highest_log_std : x;
+}
+
+static int64_t numbers_of(const Network *net) {
+    return net->distribution == GAUSSIAN ? net->num_params : net->num_params / 2;
+}
+
+static void evaluate_gaussian(const Network *net, int64_t n, const float *params, const float *actions, float *kept,
+                              float *log_probs, float *entropies) {
+    int64_t size = numbers_of(net);
+    int is_inside;
+    for (int64_t i = 0; i < n; i++, params += net->num_params) {
+        float *distances = kept + i * size, *inverses = distances + n * size, density = 0.0f, spread = 0.0f;
+        for (int64_t j = 0; j < size; j++) {
+            float log_std = log_std_of(net, params, size, j, &is_inside);
+            inverses[j] = expf(-log_std);
+            distances[j] = (actions[i * size + j] - params[j]) * inverses[j];
+            density += -0.5f * distances[j] * distances[j] - log_std;
+            spread += log_std;
+        }
+        log_probs[i] = density - size * HALF_LOG_TWO_PI;
+        entropies[i] = spread + size * (0.5f + HALF_LOG_TWO_PI);
+    }
+}
+
+static void back_through_gaussian(const Network *net, int64_t n, const float *params, const float *kept,
+                                  const float *d_log_probs, const float *d_entropies, float *d_params) {
+    int64_t size = numbers_of(net);
+    int is_inside;
+    for (int64_t i = 0; i < n; i++, d_params += net->num_params, params += net->num_params) {
+        const float *distances = kept + i * size, *inverses = distances + n * size;
+        for (int64_t j = 0; j < size; j++) {
+            float along = distances[j] * d_log_probs[i];
+            float d_log_std = along * distances[j] - d_log_probs[i] + d_entropies[i];
+            d_params[j] = along * inverses[j];
+            if (net->distribution == GAUSSIAN) {
+                net->gradients[net->log_std + j] += d_log_std;
+            } else {
+                log_std_of(net, params, size, j, &is_inside);
+                d_params[size + j] = is_inside ? d_log_std : 0.0f;
+            }
+        }
+    }
+}
+
+// Evaluates n rows: `raw` observations [n, num_inputs] and `actions`, [n] int64 or [n, numbers].
+// Writes log-probabilities [n], entropies [n], values [n] and parameters of the distribution [n, num_params].
+void sf_forward(const Network *net, int64_t n, const float *raw, const void *actions, float *log_probs,
+                float *entropies, float *values, float *params, float *memory) {
+    Scratch s = parts(net, n, memory);
+    const float *p = net->parameters;
+    prepare(net, n, raw, s.inputs);
+    for (int64_t t = 0; t < net->num_towers; t++) {
+        const float *x = s.inputs;
+        float *y = s.towers[t];
+        int64_t in = net->num_inputs;
+        for (int64_t i = 0; i < net->num_layers; i++) {
+            int64_t out = net->sizes[i];
+            linear(n, in, out, x, p + net->weights[t][i], y, s.packed);
+            activate_rows(y, p + net->biases[t][i], n, out, net->activation);
+            x = y, in = out, y += n * out;
+        }
+    }
+    int64_t in = net->sizes[net->num_layers - 1], out = net->num_params;
+    linear(n, in, out, features(net, &s, 0, n), p + net->policy_weight, params, s.packed);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < out; j++) params[i * out + j] += p[net->policy_bias + j];
+    linear(n, in, 1, features(net, &s, 1, n), p + net->value_weight, values, s.packed);
+    for (int64_t i = 0; i < n; i++) values[i] += p[net->value_bias];
+    if (net->distribution == CATEGORICAL)
+        evaluate_categorical(net, n, params, actions, s.kept, log_probs, entropies);
+    else
+        evaluate_gaussian(net, n, params, actions, s.kept, log_probs, entropies);
+}
+
+// Adds the gradients of all parameters, from the derivatives [n] of a loss with respect to what `sf_forward` wrote last.
+void sf_backward(const Network *net, int64_t n, const void *actions, const float *entropies, const float *params,
+                 const float *d_log_probs, const float *d_entropies, const float *d_values, float *memory) {
+    Scratch s = parts(net, n, memory);
+    const float *p = net->parameters;
+    float *g = net->gradients, *d_params = s.next;
+    if (net->distribution == CATEGORICAL)
+        back_through_categorical(net, n, actions, s.kept, entropies, d_log_probs, d_entropies, d_params);
+    else
+        back_through_gaussian(net, n, params, s.kept, d_log_probs, d_entropies, d_params);
+    int64_t last = net->num_layers - 1, size = net->sizes[last], out = net->num_params;
+    add_gradients(n, size, out, features(net, &s, 0, n), d_params, g + net->policy_weight, g + net->policy_bias,
+                  s.packed);
+    add_gradients(n, size, 1, features(net, &s, 1, n), d_values, g + net->value_weight, g + net->value_bias, s.packed);
+    float *gradient = s.gradient, *next = s.next;
+    product(n, size, out, d_params, out, 1, p + net->policy_weight, size, 1, gradient, 0, s.packed);
+    for (int64_t t = 0; t < net->num_towers; t++) {
+        if (t == net->num_towers - 1)
+            product(n, size, 1, d_values, 1, 1, p + net->value_weight, size, 1, gradient, t == 0, s.packed);
+        for (int64_t i = last; i >= 0; i--) {
+            int64_t in = i ? net->sizes[i - 1] : net->num_inputs, width = net->sizes[i];
+            float *y = s.towers[t];
+            for (int64_t k = 0; k < i; k++) y += n * net->sizes[k];
+            derive_rows(gradient, y, n, width, net->activation);
+            add_gradients(n, in, width, i ? y - n * in : s.inputs, gradient, g + net->weights[t][i],
+                          g + net->biases[t][i], s.packed);
+            if (!i) break;
+            product(n, in, width, gradient, width, 1, p + net->weights[t][i], in, 1, next, 0, s.packed);
+            float *swap = gradient;
+            gradient = next, next = swap;
+        }
+    }
+}
