@@ -149,11 +149,11 @@ def _combinations(config: Config) -> list[str]:
             f"groups in turn, so they need the same size: use --num_envs_per_worker={near}, or --worker_num_splits=1."
         )
     are_given = learner.batch_size is not None and learner.num_batches_per_epoch is not None
-    if are_given and (samples := samples_per_iteration(config)) % max(1, rollout.rollout):
+    if are_given and (samples := samples_per_iteration(config)) % max(1, rollout.steps):
         problems.append(
             f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
-            f"transitions are no whole number of trajectories of rollout={rollout.rollout} steps. Use a --batch_size "
-            f"that is a multiple of {rollout.rollout}."
+            f"transitions are no whole number of trajectories of rollout={rollout.steps} steps. Use a --batch_size "
+            f"that is a multiple of {rollout.steps}."
         )
     workers, inference = rollout.num_workers, config.inference.policy_workers_per_policy
     if workers is not None and inference is not None and inference > workers:
@@ -221,7 +221,7 @@ def _sizes(config: Config, info: EnvInfo) -> list[str]:
     return [
         f"batch_size={learner.batch_size} x num_batches_per_epoch={learner.num_batches_per_epoch} = {samples} "
         f"transitions in a training iteration, but num_workers={rollout.num_workers} x num_envs_per_worker="
-        f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.rollout}{share} = {float(per_round):.10g} in a "
+        f"{rollout.num_envs_per_worker}{agents} x rollout={rollout.steps}{share} = {float(per_round):.10g} in a "
         f"sampling round, a ratio of {float(ratio):.6g}. Synchronous mode trains on 1, 2, 3, ... whole rounds: "
         f"{advice}, or collect asynchronously with --async_rl=True."
     ]
@@ -241,7 +241,7 @@ def _shares(config: Config) -> list[str]:
         problems.append(
             f"num_learners={learners} cannot share the {trajectories} trajectories of a batch (batch_size="
             f"{config.learner.batch_size} x num_batches_per_epoch={config.learner.num_batches_per_epoch} transitions, "
-            f"rollout={rollout.rollout}) evenly. Use a --num_learners that divides {trajectories}, or another "
+            f"rollout={rollout.steps}) evenly. Use a --num_learners that divides {trajectories}, or another "
             "--batch_size."
         )
     return problems

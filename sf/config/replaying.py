@@ -96,7 +96,7 @@ def bytes_of_replayed_transition(config: Config, info: EnvInfo) -> float:
     if not config.model.memory_size:
         return step
     flags = sizes["terminated"] + sizes["truncated"]  # whether an episode begins, and whether the step trains
-    return step + flags + (sizes["initial_memory"] + version) / config.rollout.rollout
+    return step + flags + (sizes["initial_memory"] + version) / config.rollout.steps
 
 
 def _memory(config: Config, info: EnvInfo) -> list[str]:

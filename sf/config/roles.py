@@ -113,6 +113,9 @@ class RunConfig:
         return arguments
 
 
+DEFAULT_ROLLOUT = 32
+
+
 @dataclass(frozen=True)
 class RolloutConfig:
     """How experience is collected."""
@@ -120,12 +123,12 @@ class RolloutConfig:
     num_workers: Annotated[int, AT_LEAST_1] | None = None
     """Rollout worker processes; None takes as many as the cores can use."""
     num_envs_per_worker: Annotated[int, AT_LEAST_1] | None = None
-    """Environments in each rollout worker; None gives 64 environments over all workers."""
+    """Environments in each rollout worker; None gives 64 environments over all workers, or fewer, see `rollout`."""
     worker_num_splits: Annotated[int, AT_LEAST_1] | None = None
     """Groups of environments in a worker; one steps while the others wait for actions. None makes 2, or 1 where rollout
     workers act for themselves or have an odd number of environments."""
-    rollout: Annotated[int, AT_LEAST_1] = 32
-    """Steps in one trajectory."""
+    rollout: Annotated[int, AT_LEAST_1] | None = None
+    """Steps in one trajectory. None makes 32; or 128, of 16 environments, for a Box in serial and synchronous runs."""
     vectorization: Literal["auto", "none", "native", "envpool"] = "auto"
     """Step the environments of a group at once: native if they offer it, out of EnvPool, or not at all."""
     env_frameskip: Annotated[int, AT_LEAST_1] = 1
@@ -139,6 +142,11 @@ class RolloutConfig:
     action_bounds: Literal["scale", "clip", "tanh"] = "scale"
     """How Box actions are kept in their bounds: scale maps -1 to 1 to finite bounds and clips, clip only clips,
     and tanh squashes into finite bounds."""
+
+    @property
+    def steps(self) -> int:
+        """Steps in one trajectory, where a choice is still open those of most runs."""
+        return DEFAULT_ROLLOUT if self.rollout is None else self.rollout
 
     @property
     def frames_per_step(self) -> int:

@@ -16,7 +16,7 @@ def samples_per_round(config: Config, num_agents: int) -> Fraction:
     rollout = config.rollout
     if rollout.num_workers is None or rollout.num_envs_per_worker is None:
         raise ValueError("num_workers and num_envs_per_worker are None; sizes follow from a resolved configuration.")
-    total = rollout.num_workers * rollout.num_envs_per_worker * num_agents * rollout.rollout
+    total = rollout.num_workers * rollout.num_envs_per_worker * num_agents * rollout.steps
     return Fraction(total, config.run.num_policies)
 
 
@@ -56,7 +56,7 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 
 def trajectories_per_dataset(config: Config) -> int:
     """Trajectories, of all policies together, from which each learner takes its own for one training iteration."""
-    return samples_per_iteration(config) * config.run.num_policies // config.rollout.rollout
+    return samples_per_iteration(config) * config.run.num_policies // config.rollout.steps
 
 
 def limit_of_drawn_lag(learner: LearnerConfig, replay: ReplayConfig) -> int | None:

@@ -316,7 +316,7 @@ class Monitor:
         assert self._first is not None
         is_early = snapshot.time_s < self._first.time_s + REPORT_INTERVAL_S
         if not (is_early or self._has_nothing_left or snapshot.has_learned):
-            self._console.line(progress_of_first_batch(snapshot, self._needed, self._config.rollout.rollout))
+            self._console.line(progress_of_first_batch(snapshot, self._needed, self._config.rollout.steps))
 
     def _tell_of_weights(self, snapshot: Snapshot) -> None:
         for policy_id, policy in enumerate(snapshot.policies):

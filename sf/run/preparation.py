@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags
 from sf.config.convolutions import notes_on_pictures
+from sf.config.roles import DEFAULT_ROLLOUT
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -334,6 +335,8 @@ def _updates(given: Config, resolved: Config, look: FirstLook, rank: Rank) -> st
 def _chosen_flags(given: Config, resolved: Config) -> str:
     """The flags that make the same choice again."""
     flags = [f"--{name}={getattr(resolved.rollout, name)}" for name in SIZES if getattr(given.rollout, name) is None]
+    if given.rollout.rollout is None and resolved.rollout.rollout != DEFAULT_ROLLOUT:
+        flags.append(f"--rollout={resolved.rollout.rollout}")
     if given.inference.policy_workers_per_policy is None:
         flags.append(f"--policy_workers_per_policy={resolved.inference.policy_workers_per_policy}")
     if given.rollout.vectorization != resolved.rollout.vectorization:

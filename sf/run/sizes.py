@@ -20,18 +20,21 @@ from sf.config import (
     samples_per_round,
     trajectories_per_dataset,
 )
+from sf.config.roles import DEFAULT_ROLLOUT
 from sf.config.written_out import is_small, is_written_out
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.envs.vectorization import PAYS_FROM
 from sf.errors import ConfigError
 from sf.machine.cores import usable_cores
-from sf.run.updates import choose_updates, epochs_for, with_updates
+from sf.run.updates import choose_updates, epochs_for, profits_from_long_trajectories, with_updates
 from sf.shared.slots import Topology, slots_per_group
 from sf.spaces import EnvInfo, image_layout
 
 DEFAULT_NUM_ENVS = 64
 """Environments over all workers, on any machine: learning must not depend on the number of cores."""
+LONG_ROLLOUT = 128
+"""Steps in a trajectory where fewer environments, of the same batch, learn more from a frame."""
 MAX_DEFAULT_WORKERS = 32
 LONGEST_FIRST_ROUND_S = 10.0
 """Limit for making and resetting all environments and stepping them once through a trajectory. Where 64 of them take
@@ -121,19 +124,35 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
     Raises:
         ConfigError: the batch size cannot be derived.
     """
-    config = with_updates(config, info, choose_updates(config, info, cores, step))
+    config = _with_rollout(with_updates(config, info, choose_updates(config, info, cores, step)), info)
     if config.rollout.num_envs_per_worker is not None:
         step = None  # the other sizes follow from that number and the cores
     if config.inference.policy_workers_per_policy is None:
         # Then there are many workers with few environments each. Those that step as one wait together, however many.
         waits = step is not None and step.waits and step.copies == 1
         acting = None if waits else _acting(config, info, cores, step)
-        config = acting or _sized(_with_inference(config, 1), cores, step)
+        config = acting or _sized(_with_inference(config, 1), info, cores, step)
     else:
-        config = _sized(config, cores, step, least=max(1, config.inference.policy_workers_per_policy))
+        config = _sized(config, info, cores, step, least=max(1, config.inference.policy_workers_per_policy))
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, run=replace(config.run, seed=seed))
     return replace(config, learner=_with_minibatches(config, info))
+
+
+def _with_rollout(config: Config, info: EnvInfo) -> Config:
+    """With the length of a trajectory."""
+    rollout = config.rollout
+    if rollout.rollout is not None:
+        return config
+    length = LONG_ROLLOUT if profits_from_long_trajectories(config, info) else rollout.steps
+    return replace(config, rollout=replace(rollout, rollout=length))
+
+
+def _num_envs(config: Config, info: EnvInfo) -> int:
+    """Environments over all workers, where the user leaves that open."""
+    if profits_from_long_trajectories(config, info):
+        return max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps)
+    return DEFAULT_NUM_ENVS
 
 
 def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
@@ -155,7 +174,7 @@ def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
 
 def _number_of_minibatches(config: Config, samples: Fraction) -> int:
     """The most that are equal and large enough; those of a recurrent policy are whole trajectories of a learner."""
-    trajectories = samples / config.rollout.rollout / config.learner.num_learners
+    trajectories = samples / config.rollout.steps / config.learner.num_learners
     whole = trajectories if config.model.use_rnn else samples
     recipe = config.learner.recipe
     most = min(recipe.most_minibatches, int(samples / recipe.minibatch))
@@ -167,7 +186,7 @@ def _number_of_size(size: int, config: Config, samples: Fraction) -> int:
 
     The nearest one if none do; it is refused when everything is known.
     """
-    rollout, nearest = config.rollout.rollout, max(1, round(samples / size))
+    rollout, nearest = config.rollout.steps, max(1, round(samples / size))
 
     def fits(number: int) -> bool:
         dataset = Fraction(number * size)
@@ -187,7 +206,7 @@ def _acting(config: Config, info: EnvInfo, cores: int, step: StepTime | None) ->
     if step is not None and step.copies > 1:
         most = min(most, _most_that_pay(1))
     for least in range(1, most + 1):
-        sized = _sized(_with_inference(config, 0), cores, step, least)
+        sized = _sized(_with_inference(config, 0), info, cores, step, least)
         if suits_acting(sized, info):
             return sized
     return None
@@ -207,11 +226,11 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
     return is_written_out(info, config.model) and is_small(info, config.model, rows_per_group(config, info.num_agents))
 
 
-def _sized(config: Config, cores: int, step: StepTime | None, least: int = 1) -> Config:
+def _sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, least: int = 1) -> Config:
     """With workers, environments and groups; `least` workers if the environments suffice for them."""
     splits = config.groups_per_worker
     least, most = (1, 1) if config.run.serial_mode else (least, max(least, _most_workers(splits, cores, step)))
-    rollout = _fill_workers(config.rollout, splits, least, most, config.learner.num_learners)
+    rollout = _fill_workers(config.rollout, _num_envs(config, info), splits, least, most, config.learner.num_learners)
     if step is not None and config.rollout.num_envs_per_worker is None:
         rollout = _in_time(rollout, step, may_have_one=config.rollout.worker_num_splits is None)
     return replace(config, rollout=rollout)
@@ -235,21 +254,23 @@ def _most_that_pay(splits: int) -> int:
     return max(1, DEFAULT_NUM_ENVS // (PAYS_FROM * splits))
 
 
-def _fill_workers(rollout: RolloutConfig, splits: int, least: int, most: int, num_learners: int) -> RolloutConfig:
+def _fill_workers(
+    rollout: RolloutConfig, num_envs: int, splits: int, least: int, most: int, num_learners: int
+) -> RolloutConfig:
     workers, envs = rollout.num_workers, rollout.num_envs_per_worker
     unit = num_learners // math.gcd(num_learners, splits)  # of workers, so that learners share groups evenly
     if workers is None:
         # Every group the same size, and the same total on every machine: as many workers as divide it evenly.
-        groups = -(-DEFAULT_NUM_ENVS // splits)
+        groups = -(-num_envs // splits)
         most = max(most, unit)
         if envs is not None:
-            most = max(1, min(most, DEFAULT_NUM_ENVS // envs))
+            most = max(1, min(most, num_envs // envs))
         sizes = [*range(most, least - 1, -1), *range(most + 1, groups + 1), *range(least - 1, 0, -1)]
         fitting = [w for w in sizes if w % unit == 0 and (envs is not None or groups % w == 0)]
         workers = fitting[0] if fitting else max(unit, most // unit * unit)
     if envs is None:
         evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # with each way of acting
-        envs = -(-DEFAULT_NUM_ENVS // (workers * evenly)) * evenly
+        envs = -(-num_envs // (workers * evenly)) * evenly
     return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
 
 
@@ -266,10 +287,10 @@ def _in_time(rollout: RolloutConfig, step: StepTime, may_have_one: bool) -> Roll
     assert splits is not None
     if step.copies > 1:
         # Each group takes the whole time to begin, whatever its size, so at least half of the limit is left for steps.
-        env_s, least = rollout.rollout * step.wall_s, splits * PAYS_FROM
+        env_s, least = rollout.steps * step.wall_s, splits * PAYS_FROM
         limit_s = max(LONGEST_FIRST_ROUND_S - splits * step.start_s, LONGEST_FIRST_ROUND_S / 2)
     else:
-        env_s, least, limit_s = step.start_s + rollout.rollout * step.wall_s, splits, LONGEST_FIRST_ROUND_S
+        env_s, least, limit_s = step.start_s + rollout.steps * step.wall_s, splits, LONGEST_FIRST_ROUND_S
     while envs > least and envs * env_s > limit_s:
         envs = max(least, envs // 2 // splits * splits)
     if may_have_one and envs == splits == 2 and envs * env_s > limit_s:
@@ -284,7 +305,7 @@ def _batch_size_problem(config: Config, info: EnvInfo) -> str:
     return (
         f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {float(samples):.10g} transitions "
         f"of a sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
-        f"{info.num_agents} agents x rollout={rollout.rollout}, over {config.run.num_policies} policies). So there is "
+        f"{info.num_agents} agents x rollout={rollout.steps}, over {config.run.num_policies} policies). So there is "
         f"no default for batch_size. Give --batch_size{other}."
     )
 
@@ -325,7 +346,7 @@ def topology_of(config: Config, info: EnvInfo) -> Topology:
         groups_per_worker=config.groups_per_worker,
         envs_per_group=envs_per_group(config),
         agents_per_env=info.num_agents,
-        rollout=rollout.rollout,
+        rollout=rollout.steps,
         slots_per_group=slots_per_group(
             trajectories_per_dataset(config) // config.learner.num_learners,
             rows_per_group(config, info.num_agents),

@@ -99,6 +99,15 @@ def _profits_from_two_networks(config: Config, info: EnvInfo) -> bool:
     return is_on_policy and not info.action.choices and _is_plain(info, config.model)
 
 
+def profits_from_long_trajectories(config: Config, info: EnvInfo) -> bool:
+    """Whether fewer environments with longer trajectories learn more from a frame; a measured rule.
+
+    Many optimizer steps on each batch need good advantages, and those of short trajectories rest on values.
+    """
+    is_serial = config.run.serial_mode or not config.run.async_rl
+    return is_serial and config.learner.updates == "efficient" and _profits_from_two_networks(config, info)
+
+
 def note_on_updates(given: Config, resolved: Config, choice: Choice) -> str:
     """A sentence with the choice and its reason, or nothing where flags leave it nothing to say."""
     if None not in (given.learner.num_epochs, given.learner.learning_rate):

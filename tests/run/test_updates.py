@@ -132,6 +132,29 @@ def test_numbers_have_two_networks(info: EnvInfo, step: StepTime | None, changes
     assert resolved.model.actor_critic_share_weights is shares
 
 
+@pytest.mark.parametrize(
+    ("info", "changes", "given", "rollout", "envs"),
+    [
+        (GOALS, {"serial_mode": True, "async_rl": False}, {}, 128, 16),
+        (GOALS, {"async_rl": False}, {}, 128, 16),
+        (GOALS, {}, {}, 32, 64),
+        (env_info(), {"async_rl": False}, {}, 32, 64),
+        (PICTURES, {"async_rl": False}, {}, 32, 64),
+        (GOALS, {"async_rl": False}, {"rollout": 32}, 32, 64),
+        (GOALS, {"async_rl": False}, {"rollout": 256}, 256, 8),
+        (GOALS, {"async_rl": False}, {"num_workers": 2, "num_envs_per_worker": 4}, 128, 8),
+    ],
+)
+def test_numbers_of_runs_that_repeat_have_long_trajectories(
+    info: EnvInfo, changes: dict[str, Any], given: dict[str, Any], rollout: int, envs: int
+) -> None:
+    """Each batch has 2,048 transitions, unless the environments are given."""
+    found = resolve(replace(config(rollout=RolloutConfig(**given)), run=RunConfig("Toy-v0", **changes)), info, 2)
+    assert found.rollout.rollout == rollout
+    assert (found.rollout.num_workers or 0) * (found.rollout.num_envs_per_worker or 0) == envs
+    check(found, info)
+
+
 def test_algorithms_with_critics_of_their_own_have_one_network() -> None:
     assert resolve(config(replay=ReplayConfig(replay="uniform")), GOALS, 2).model.shares_weights
 
