@@ -65,6 +65,7 @@ class DQN(OffPolicy):
         """See `OffPolicy`."""
         self._acting, self._epsilon = acting, epsilon_of(acting, "dqn")
         self.target = copy.deepcopy(acting.policy)
+        self._target_outputs = acting.outputs_of(self.target)
 
     def explore(self) -> None:
         """See `OffPolicy`."""
@@ -97,7 +98,7 @@ class DQN(OffPolicy):
     def _value_targets(self, minibatch: Experience) -> Tensor:
         """[N] rewards and the value of the best action that follows."""
         observations = minibatch.next_observations
-        params, state_values, _ = self.target.forward(observations, None)
+        params, state_values = self._target_outputs(observations)
         choices = self._acting.outputs(observations)[0] if self._double else params
         best = choices.argmax(-1, keepdim=True)
         following = action_values(params, state_values).gather(-1, best).squeeze(-1)

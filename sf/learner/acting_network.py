@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
 from sf.learner.optimizer import FlatAdam
 from sf.learner.peers import ALONE, Peers
-from sf.learner.trained_network import averaged_and_clipped
+from sf.learner.trained_network import NonFiniteLoss
 from sf.nets.actor_critic import Observations
+from sf.nets.fast.native import native_network
 from sf.policy import ActorCritic
 
 
@@ -23,7 +27,8 @@ class ActingNetwork:
         """For the next step; follows the schedule."""
         self.num_steps = 0
         """Steps taken through this object since it was made."""
-        self._optimizer, self._max_grad_norm = optimizer, config.max_grad_norm
+        self._optimizer, self._config = optimizer, config
+        self._outputs = self.outputs_of(policy)
 
     def zero_grad(self) -> None:
         """Forgets the gradient."""
@@ -38,15 +43,23 @@ class ActingNetwork:
         Raises:
             NonFiniteLoss: the gradient is not finite.
         """
-        norm = averaged_and_clipped(self.policy.flat_gradient, size, self.peers, self._max_grad_norm)
+        self.peers.mean_(self.policy.flat_gradient, size)
+        norm = self._optimizer.clip()
+        if not math.isfinite(norm):
+            raise NonFiniteLoss
         self._optimizer.step(self.learning_rate)
         self.num_steps += 1
-        return norm
+        return torch.tensor(norm)
 
     def outputs(self, observations: Observations) -> tuple[Tensor, Tensor]:
-        """Parameters of the action distribution [N, n] and values [N], with gradients."""
-        params, values, _ = self.policy.forward(observations, None)
-        return params, values
+        """Parameters of the action distribution [N, n] and values [N], with gradients where torch has them."""
+        return self._outputs(observations)
+
+    def outputs_of(self, policy: ActorCritic) -> Callable[[Observations], tuple[Tensor, Tensor]]:
+        """The function `outputs` of a policy, such as a copy of the acting one: the fastest form that it has."""
+        if self._config.native_update and (network := native_network(policy)) is not None:
+            return network.outputs
+        return lambda observations: policy.forward(observations, None)[:2]
 
     def inputs(self, observations: Observations) -> dict[str, Tensor]:
         """Observations as the network reads them: normalized, [N, *shape] per leaf."""

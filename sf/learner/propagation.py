@@ -21,7 +21,7 @@ from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
 from sf.nets.distributions import Mixed
 from sf.nets.fast.compiling import Compiled
-from sf.nets.fast.native import NativeNetwork, native_network
+from sf.nets.fast.native import NativeNetwork, evaluates_natively, native_network
 from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
 
@@ -45,7 +45,8 @@ def propagation_through(policy: ActorCritic, algorithm: Algorithm) -> Propagatio
     if algorithm.config.torch_compile:
         return Recorded(Compiled(policy), algorithm)
     if algorithm.has_gradients and is_written_out(policy.info, policy.config) and not policy.bf16:
-        network = native_network(policy) if algorithm.config.native_update else None
+        is_native = algorithm.config.native_update and evaluates_natively(policy)
+        network = native_network(policy) if is_native else None
         return WrittenOut(policy, algorithm) if network is None else Native(network, algorithm)
     return Recorded(policy.evaluate, algorithm)
 

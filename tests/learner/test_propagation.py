@@ -123,6 +123,25 @@ def test_networks_in_c_are_those_of_torch(action_space: Any, settings: dict[str,
     torch.testing.assert_close(found_gradient, right_gradient, rtol=1e-4, atol=1e-5 * most)
 
 
+@pytest.mark.parametrize(("action_space", "settings"), NETWORKS)
+def test_outputs_in_c_have_the_gradients_of_torch(action_space: Any, settings: dict[str, Any]) -> None:
+    """Two passes before the way back, as a loss with two terms has, and one without gradients in between."""
+    policy = make(action_space, **settings)
+    network, found = in_c(policy), []
+    first, second = torch.randn(2, 21, 6, generator=torch.Generator().manual_seed(5)).unbind()
+    for outputs in (network.outputs, lambda observations: policy.forward(observations, None)[:2]):
+        policy.flat_gradient.zero_()
+        size = policy.info.observations["obs"].shape[0]
+        params, values = outputs({"obs": first[:, :size]})
+        others, other_values = outputs({"obs": second[:, :size]})
+        with torch.no_grad():
+            weights, _ = outputs({"obs": second[:, :size]})
+        ((params * weights).sum() + (others.square().mean(0) * other_values.sum()).sum() + values.mean()).backward()
+        found.append((params.detach(), values.detach(), policy.flat_gradient.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
+
+
 def test_deviations_at_their_limits_have_no_gradient_in_c() -> None:
     policy = make(NUMBERS, adaptive_stddev=True)
     with torch.no_grad():  # the head asks for deviations far beyond the limits, for every observation

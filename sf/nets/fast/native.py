@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from sf.config.written_out import is_written_out
 from sf.machine.compiled import NoCompilerError, library
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.distributions import Categorical, DiagonalGaussian
+from sf.nets.distributions import Categorical, DiagonalGaussian, Mixed
 from sf.nets.inputs import Numbers
 from sf.nets.networks import Encoder
 
@@ -70,6 +71,35 @@ class NativeNetwork:
         self._memory = torch.empty(0)
         self._num_rows = 0
 
+    def outputs(self, observations: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Parameters of the action distribution [N, P] and normalized values [N], with gradients where torch has them.
+
+        Args:
+            observations: as the environment gave them, of the only leaf.
+        """
+        (leaf,) = observations.values()
+        if torch.is_grad_enabled():
+            found: tuple[Tensor, Tensor] = _Outputs.apply(self, self._policy.flat_parameters, leaf)  # type: ignore[no-untyped-call]
+            return found
+        return self.outputs_kept(leaf)[:2]
+
+    def outputs_kept(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs, and the memory that `through_outputs` reads."""
+        num_rows = len(observations)
+        inputs = self._read(observations)
+        memory = torch.empty(self._library.sf_scratch(self._pointer, num_rows))
+        params, values = torch.empty(num_rows, self._num_params), torch.empty(num_rows)
+        self._library.sf_outputs(
+            self._pointer, num_rows, inputs.data_ptr(), params.data_ptr(), values.data_ptr(), memory.data_ptr()
+        )
+        return params, values, memory
+
+    def through_outputs(self, d_params: Tensor, d_values: Tensor, memory: Tensor) -> None:
+        """Adds the gradients of all parameters, from derivatives for outputs with this memory."""
+        self._library.sf_through_outputs(
+            self._pointer, len(d_values), d_params.data_ptr(), d_values.data_ptr(), memory.data_ptr()
+        )
+
     def forward(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Evaluates actions.
 
@@ -84,8 +114,7 @@ class NativeNetwork:
         if num_rows != self._num_rows:
             self._num_rows = num_rows
             self._memory = torch.empty(self._library.sf_scratch(self._pointer, num_rows))
-        inputs = observations if self._network.mean else self._reader(observations)
-        self._inputs, self._actions = inputs.contiguous(), actions.contiguous()
+        self._inputs, self._actions = self._read(observations), actions.contiguous()
         found = torch.empty(3 + self._num_params, num_rows)
         log_probs, entropies, values = found[:3].unbind()
         params = found[3:].view(num_rows, self._num_params)
@@ -104,17 +133,43 @@ class NativeNetwork:
             self._memory.data_ptr(),
         )  # fmt: skip
 
+    def _read(self, observations: Tensor) -> Tensor:
+        """What the file in C takes: observations that it prepares itself, or else prepared ones."""
+        inputs: Tensor = observations if self._network.mean else self._reader(observations)
+        return inputs.contiguous()
+
+
+class _Outputs(torch.autograd.Function):
+    """`NativeNetwork.outputs`, whose gradients are added to those of the parameters directly."""
+
+    @staticmethod
+    def forward(ctx: Any, network: NativeNetwork, parameters: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+        params, values, ctx.memory = network.outputs_kept(leaf)
+        ctx.network = network
+        return params, values
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, None, None]:
+        d_params, d_values = (gradient.contiguous() for gradient in grad_outputs)
+        ctx.network.through_outputs(d_params, d_values, ctx.memory)
+        return None, None, None
+
 
 def has_native(policy: ActorCritic) -> bool:
-    """Whether a policy has a form in C: what is written out, on the CPU, with layers of usual sizes."""
+    """Whether the outputs of a policy have a form in C: what is written out, on the CPU, with layers of usual sizes."""
     return (
         policy.flat.device.type == "cpu"
         and not policy.bf16
         and is_written_out(policy.info, policy.config)
         and 1 <= len(policy.config.encoder_mlp_layers) <= MOST_LAYERS
         and max(policy.config.encoder_mlp_layers) <= WIDEST
-        and type(policy.distribution) in (Categorical, DiagonalGaussian)
+        and not isinstance(policy.distribution, Mixed)
     )
+
+
+def evaluates_natively(policy: ActorCritic) -> bool:
+    """Whether `NativeNetwork.forward` knows the distribution of a policy."""
+    return type(policy.distribution) in (Categorical, DiagonalGaussian)
 
 
 @functools.cache
@@ -127,6 +182,8 @@ def _functions() -> Any:
     functions = library(SOURCE)
     count = ctypes.c_int64
     functions.sf_scratch.argtypes, functions.sf_scratch.restype = [Pointer, count], count
+    functions.sf_outputs.argtypes, functions.sf_outputs.restype = [Pointer, count, *[Pointer] * 4], None
+    functions.sf_through_outputs.argtypes, functions.sf_through_outputs.restype = [Pointer, count, *[Pointer] * 3], None
     functions.sf_forward.argtypes, functions.sf_forward.restype = [Pointer, count, *[Pointer] * 7], None
     functions.sf_backward.argtypes, functions.sf_backward.restype = [Pointer, count, *[Pointer] * 7], None
     return functions

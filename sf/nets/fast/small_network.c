@@ -334,10 +334,8 @@ static void back_through_gaussian(const Network *net, int64_t n, const float *pa
     }
 }
 
-// Evaluates n rows: `raw` observations [n, num_inputs] and `actions`, [n] int64 or [n, numbers].
-// Writes log-probabilities [n], entropies [n], values [n] and parameters of the distribution [n, num_params].
-void sf_forward(const Network *net, int64_t n, const float *raw, const void *actions, float *log_probs,
-                float *entropies, float *values, float *params, float *memory) {
+// From `raw` observations [n, num_inputs] to parameters of the distribution [n, num_params] and values [n].
+void sf_outputs(const Network *net, int64_t n, const float *raw, float *params, float *values, float *memory) {
     Scratch s = parts(net, n, memory);
     const float *p = net->parameters;
     prepare(net, n, raw, s.inputs);
@@ -358,27 +356,17 @@ void sf_forward(const Network *net, int64_t n, const float *raw, const void *act
         for (int64_t j = 0; j < out; j++) params[i * out + j] += p[net->policy_bias + j];
     linear(n, in, 1, features(net, &s, 1, n), p + net->value_weight, values, s.packed);
     for (int64_t i = 0; i < n; i++) values[i] += p[net->value_bias];
-    if (net->distribution == CATEGORICAL)
-        evaluate_categorical(net, n, params, actions, s.kept, log_probs, entropies);
-    else
-        evaluate_gaussian(net, n, params, actions, s.kept, log_probs, entropies);
 }
 
-// Adds the gradients of all parameters, from the derivatives [n] of a loss with respect to what `sf_forward` wrote last.
-void sf_backward(const Network *net, int64_t n, const void *actions, const float *entropies, const float *params,
-                 const float *d_log_probs, const float *d_entropies, const float *d_values, float *memory) {
+// Adds the gradients of all parameters, from the derivatives of a loss for what `sf_outputs` wrote with this memory.
+void sf_through_outputs(const Network *net, int64_t n, const float *d_params, const float *d_values, float *memory) {
     Scratch s = parts(net, n, memory);
     const float *p = net->parameters;
-    float *g = net->gradients, *d_params = s.next;
-    if (net->distribution == CATEGORICAL)
-        back_through_categorical(net, n, actions, s.kept, entropies, d_log_probs, d_entropies, d_params);
-    else
-        back_through_gaussian(net, n, params, s.kept, d_log_probs, d_entropies, d_params);
+    float *g = net->gradients, *gradient = s.gradient, *next = s.next;
     int64_t last = net->num_layers - 1, size = net->sizes[last], out = net->num_params;
     add_gradients(n, size, out, features(net, &s, 0, n), d_params, g + net->policy_weight, g + net->policy_bias,
                   s.packed);
     add_gradients(n, size, 1, features(net, &s, 1, n), d_values, g + net->value_weight, g + net->value_bias, s.packed);
-    float *gradient = s.gradient, *next = s.next;
     product(n, size, out, d_params, out, 1, p + net->policy_weight, size, 1, gradient, 0, s.packed);
     for (int64_t t = 0; t < net->num_towers; t++) {
         if (t == net->num_towers - 1)
@@ -396,4 +384,27 @@ void sf_backward(const Network *net, int64_t n, const void *actions, const float
             gradient = next, next = swap;
         }
     }
+}
+
+// Evaluates `actions` of n rows, [n] int64 or [n, numbers]; see `sf_outputs`.
+// Writes log-probabilities [n] and entropies [n] as well.
+void sf_forward(const Network *net, int64_t n, const float *raw, const void *actions, float *log_probs,
+                float *entropies, float *values, float *params, float *memory) {
+    Scratch s = parts(net, n, memory);
+    sf_outputs(net, n, raw, params, values, memory);
+    if (net->distribution == CATEGORICAL)
+        evaluate_categorical(net, n, params, actions, s.kept, log_probs, entropies);
+    else
+        evaluate_gaussian(net, n, params, actions, s.kept, log_probs, entropies);
+}
+
+// Adds the gradients of all parameters, from the derivatives [n] of a loss for what `sf_forward` wrote with this memory.
+void sf_backward(const Network *net, int64_t n, const void *actions, const float *entropies, const float *params,
+                 const float *d_log_probs, const float *d_entropies, const float *d_values, float *memory) {
+    Scratch s = parts(net, n, memory);
+    if (net->distribution == CATEGORICAL)
+        back_through_categorical(net, n, actions, s.kept, entropies, d_log_probs, d_entropies, s.next);
+    else
+        back_through_gaussian(net, n, params, s.kept, d_log_probs, d_entropies, s.next);
+    sf_through_outputs(net, n, s.next, d_values, memory);
 }
