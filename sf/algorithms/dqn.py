@@ -75,17 +75,21 @@ class DQN(OffPolicy):
 
     def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
         """See `OffPolicy`."""
-        acting = self._acting
+        acting, actions = self._acting, minibatch.actions
         targets = self._value_targets(minibatch)
-        values = action_values(*acting.outputs(minibatch.observations))
-        chosen = values.gather(-1, minibatch.actions.unsqueeze(-1)).squeeze(-1)
-        losses = functional.smooth_l1_loss(chosen, targets, reduction="none")  # Huber: large errors count linearly
-        loss = (minibatch.weights * losses).mean()
+        params, state_values = outputs = acting.outputs(minibatch.observations)
+        with torch.no_grad():
+            chosen = action_values(params, state_values).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+            errors = chosen - targets
+            loss = (minibatch.weights * functional.smooth_l1_loss(chosen, targets, reduction="none")).mean()
+            # The derivatives of the Huber loss, in which large errors count linearly.
+            slopes = (minibatch.weights / len(minibatch)) * errors.clamp(-1.0, 1.0)
+            d_params = through_advantages(params, actions, slopes)
         acting.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        acting.backward(outputs, (d_params, slopes))
         grad_norm = acting.step(len(minibatch))
         if self.priorities is not None:
-            self.priorities.update(minibatch.places, chosen - targets)
+            self.priorities.update(minibatch.places, errors)
         if (self.version + 1) % self._target_every == 0:
             with torch.no_grad():
                 self.target.flat.lerp_(acting.policy.flat, self._tau)
@@ -113,3 +117,10 @@ def action_values(advantages: Tensor, state_values: Tensor) -> Tensor:
     legal = advantages > MASKED_LOGIT / 2
     mean = torch.where(legal, advantages, 0.0).sum(-1) / legal.sum(-1)
     return advantages + (state_values - mean).unsqueeze(-1)
+
+
+def through_advantages(advantages: Tensor, actions: Tensor, slopes: Tensor) -> Tensor:
+    """[N, n] derivatives with respect to the advantages, from those [N] of the `action_values` of actions [N]."""
+    legal = advantages > MASKED_LOGIT / 2
+    of_mean = -(slopes / legal.sum(-1)).unsqueeze(-1) * legal
+    return of_mean.scatter_add_(-1, actions.unsqueeze(-1), slopes.unsqueeze(-1))

@@ -22,7 +22,7 @@ class Command(NamedTuple):
 
 def commands() -> tuple[Command, ...]:
     """All but ``sf-train`` and ``sf-bench``, which take the whole configuration, and those without flags."""
-    from sf.cli import enjoy, evaluate, export, hub, plan, report, runs, sweep, track
+    from sf.cli import doctor, enjoy, evaluate, export, hub, plan, report, runs, sweep, track
     from sf.config.plan import PlanConfig
 
     return (
@@ -31,6 +31,7 @@ def commands() -> tuple[Command, ...]:
         Command("export", "sf-export", export.DESCRIPTION, export.ExportConfig),
         Command("report", "sf-report RUN [RUN...]", report.DESCRIPTION, report.ReportConfig),
         Command("ls", "sf ls [RUN...]", runs.DESCRIPTION, runs.RunsConfig),
+        Command("doctor", "sf doctor", doctor.DESCRIPTION, doctor.DoctorConfig, takes_runs=False),
         Command("track", "sf-track", track.DESCRIPTION, track.TrackConfig),
         Command("hub push", "sf-hub push", hub.COMMANDS["push"], hub.PushConfig),
         Command("hub pull", "sf-hub pull", hub.COMMANDS["pull"], hub.PullConfig, takes_runs=False),

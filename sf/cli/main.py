@@ -20,6 +20,7 @@ COMMANDS = {
     "export": ("sf.cli.export", "write a policy for another runtime"),
     "track": ("sf.cli.track", "send the curves of a run to a tracker"),
     "hub": ("sf.cli.hub", "publish a run, and take over a published one"),
+    "doctor": ("sf.cli.doctor", "look at this machine and this installation"),
     "bench": ("sf.cli.bench", "measure this machine"),
     "completion": ("sf.cli.completion", "completion for bash and zsh"),
 }

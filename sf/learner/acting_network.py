@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner.given_gradients import scalar_with
 from sf.learner.optimizer import FlatAdam
 from sf.learner.peers import ALONE, Peers
 from sf.learner.trained_network import NonFiniteLoss
@@ -54,6 +55,10 @@ class ActingNetwork:
     def outputs(self, observations: Observations) -> tuple[Tensor, Tensor]:
         """Parameters of the action distribution [N, n] and values [N], with gradients where torch has them."""
         return self._outputs(observations)
+
+    def backward(self, outputs: tuple[Tensor, Tensor], gradients: tuple[Tensor, Tensor]) -> None:
+        """Adds the gradients of the network, from the derivatives of a loss with respect to `outputs`."""
+        scalar_with(gradients, outputs).backward()  # type: ignore[no-untyped-call]
 
     def outputs_of(self, policy: ActorCritic) -> Callable[[Observations], tuple[Tensor, Tensor]]:
         """The function `outputs` of a policy, such as a copy of the acting one: the fastest form that it has."""

@@ -6,7 +6,7 @@ that of a step that was truncated is missing: the next one belongs to another ep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,8 @@ from sf.learner.priorities import Priorities
 from sf.machine.memory import available_memory
 from sf.replay import NothingToDraw
 
+MOST_BYTES_AT_ONCE = 8 * 2**20
+"""Largest observations of minibatches that are drawn together."""
 MOST_ROUNDS = 100
 """Most rounds of draws, after which those that may be drawn are looked for one by one."""
 
@@ -45,6 +47,26 @@ class Experience:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def split(self, size: int) -> Iterator[Experience]:
+        """Parts of `size` transitions, without a copy."""
+        if len(self) == size:
+            yield self
+            return
+        columns = {name: torch.split(getattr(self, name), size) for name in COLUMNS}
+        observations, following = (
+            {name: torch.split(leaf, size) for name, leaf in leaves.items()}
+            for leaves in (self.observations, self.next_observations)
+        )
+        for part in range(len(columns["actions"])):
+            yield Experience(
+                observations={name: leaf[part] for name, leaf in observations.items()},
+                next_observations={name: leaf[part] for name, leaf in following.items()},
+                **{name: column[part] for name, column in columns.items()},
+            )
+
+
+COLUMNS = "actions", "rewards", "discounts", "versions", "places", "weights"
 
 
 class ExperienceRing:
@@ -118,6 +140,19 @@ class ExperienceRing:
             places,
             there(weights),
         )
+
+    def minibatches(self, number: int, size: int, device: torch.device | None = None) -> Iterator[Experience]:
+        """So many draws of `size` transitions; several at once where nothing that is learned changes the next draw.
+
+        Raises:
+            NothingToDraw: see `draw`.
+        """
+        row = sum(leaf[:1].nbytes for leaf in self._observations.values())
+        at_once = 1 if self._priorities is not None else max(1, MOST_BYTES_AT_ONCE // max(1, 2 * row * size))
+        while number > 0:
+            several = min(number, at_once)
+            number -= several
+            yield from self.draw(several * size, device=device).split(size)
 
     def _places(self, number: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Places [N] of transitions that may be drawn, in the flattened ring, and their weights [N]."""

@@ -81,15 +81,13 @@ class OffPolicyUpdate(Training):
             return
         self._owed += self._replay.replay_ratio * int(batch.valid.sum())
         lags: list[Array] = []
-        while self._owed >= 1.0:
-            self._owed -= 1.0
-            try:
-                minibatch = self._ring.draw(self._size, device=self.policy.flat.device)
-            except NothingToDraw as nothing:
-                log.error("Passed over a batch: %s", nothing)
-                break
-            if report := self._step(minibatch, lags):
-                yield report
+        try:
+            for minibatch in self._ring.minibatches(int(self._owed), self._size, self.policy.flat.device):
+                self._owed -= 1.0
+                if report := self._step(minibatch, lags):
+                    yield report
+        except NothingToDraw as nothing:
+            log.error("Passed over a batch: %s", nothing)
         self._count(lags)
         if self.want_summary and lags:
             self._summary.add(metrics.running_statistics(self.policy))

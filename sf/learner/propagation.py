@@ -8,15 +8,16 @@ calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config.written_out import is_written_out
-from sf.learner.algorithm import Algorithm, Losses, LossGradients
+from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.dataset import Transitions
+from sf.learner.given_gradients import scalar_with
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
 from sf.nets.distributions import Mixed
@@ -60,36 +61,13 @@ class Recorded:
     def backward(self, evaluation: Evaluation, minibatch: Transitions) -> Losses | None:
         """See `Propagation`."""
         if self._algorithm.has_gradients:
-            loss, losses = _with_gradients(evaluation, self._algorithm.gradients(evaluation, minibatch)), None
+            gradients, losses = self._algorithm.gradients(evaluation, minibatch), None
+            loss = scalar_with(gradients, evaluation[:3])
         else:
             losses = self._algorithm.loss(evaluation, minibatch)
             loss = losses.total
         loss.backward()  # type: ignore[no-untyped-call]
         return losses
-
-
-class _WithGradients(torch.autograd.Function):
-    """A scalar with these derivatives with respect to the tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, gradients: LossGradients, *tensors: Tensor) -> Tensor:
-        ctx.gradients = gradients
-        return tensors[0].new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *ctx.gradients
-
-
-def _with_gradients(evaluation: Evaluation, gradients: LossGradients) -> Tensor:
-    """A scalar in the place of the loss, with its derivatives.
-
-    `torch.autograd.backward` takes derivatives too, and imports 487 modules to compare their shapes.
-    """
-    loss: Tensor = _WithGradients.apply(  # type: ignore[no-untyped-call]
-        gradients, evaluation.log_probs, evaluation.entropy, evaluation.normalized_values
-    )
-    return loss
 
 
 class Native:

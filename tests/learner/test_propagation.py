@@ -136,7 +136,7 @@ def test_outputs_in_c_have_the_gradients_of_torch(action_space: Any, settings: d
         others, other_values = outputs({"obs": second[:, :size]})
         with torch.no_grad():
             weights, _ = outputs({"obs": second[:, :size]})
-        ((params * weights).sum() + (others.square().mean(0) * other_values.sum()).sum() + values.mean()).backward()
+        ((params * weights).sum() + (others.square().mean(0) * other_values.sum()).sum() + values.mean()).backward()  # type: ignore[no-untyped-call]
         found.append((params.detach(), values.detach(), policy.flat_gradient.clone()))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
