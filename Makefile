@@ -11,13 +11,14 @@ RESULTS_ARGS ?=
 CHAOS_ARGS ?=
 MUTANTS_ARGS ?=
 
+PYTEST_FLAGS := -n $$(nproc) --maxprocesses 8 --dist worksteal
 NONE_IS_FINE := $(if $(PYTEST_ARGS),|| test $$$$? -eq 5)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := docs,atari,envpool,minigrid,mujoco,pettingzoo,vizdoom,onnx,video,notebook,report,sweep,slurm,wandb,trackio,hub
 EXTRAS_STAMP := $(VENV)/.extras-installed
 
-.PHONY: install train check test test-slow docs notebooks mutants bench-gpu results chaos clean
+.PHONY: install train check test test-more test-slow docs notebooks mutants bench-gpu results chaos clean
 
 install: $(STAMP)
 
@@ -45,13 +46,17 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# As many at once as there are cores, because a run waits about half of its time; then those that must be alone.
-# PYTEST_ARGS may leave no test of one kind, which is exit code 5. Hundreds of processes import what is compiled first,
-# also where the environment forbids Python to keep it.
+# What answers soon: as many at once as there are cores. Hundreds of processes import what is compiled first, also where the
+# environment forbids Python to keep it.
 test: check $(EXTRAS_STAMP)
 	$(BIN)/python -m compileall -q sf tests
-	$(BIN)/pytest -m "not slow and not gpu and not alone" -n $$(nproc) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS) $(NONE_IS_FINE)
-	$(BIN)/pytest -m "alone and not slow and not gpu" $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest -m "not (more or alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS)
+
+# The tests of whole runs, then those that must be alone. PYTEST_ARGS may leave no test of one kind, which is exit code 5.
+test-more: $(EXTRAS_STAMP)
+	$(BIN)/python -m compileall -q sf tests
+	$(BIN)/pytest -m "more and not (alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS) $(NONE_IS_FINE)
+	$(BIN)/pytest -m "alone and not (slow or gpu)" $(PYTEST_ARGS) $(NONE_IS_FINE)
 
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)

@@ -53,6 +53,7 @@ def test_a_daemonic_process_is_no_place_to_train_from(monkeypatch: pytest.Monkey
         sf.train("CartPole-v1")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("serial_mode", [True, False])
 def test_result_has_policy_curves_and_path(tmp_path: Path, serial_mode: bool) -> None:
     handler = signal.getsignal(signal.SIGTERM)

@@ -68,6 +68,7 @@ def test_children_write_into_the_log_of_their_parent(tmp_path: Path) -> None:
     assert "from a child\n" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.more
 def test_a_run_leaves_what_it_has_printed_and_a_resume_adds_to_it(tmp_path: Path) -> None:
     first = run(tmp_path, *CARTPOLE, "--train_for_env_steps=2000")
     second = run(tmp_path, *CARTPOLE, "--train_for_env_steps=6000")

@@ -85,6 +85,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / EXPERIMENT
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("command", list(runnable()))
 def test_command_runs(command: Command, trained: Path, tmp_path: Path) -> None:
     program, *arguments = command.arguments
@@ -131,6 +132,7 @@ def run_program(program: str, arguments: Sequence[str], path: Path) -> Finished:
     return run(path, *arguments, module=f"sf.cli.{MODULES[program]}", python_path=f"{ROOT}:{ROOT / 'envs'}")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", [*IN_ORDER[:-1], pytest.param(IN_ORDER[-1], marks=pytest.mark.slow)])
 def test_page_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
     """With the output that it shows, but for times and numbers; an error that is shown has its exit code."""

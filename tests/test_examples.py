@@ -41,6 +41,7 @@ def replay_loop(frames: int) -> tuple[list[float], float]:
     return staleness, float(finished.stdout.split()[-1])
 
 
+@pytest.mark.more
 def test_e19_loop_logs_its_staleness_and_learns(tmp_path: Path) -> None:
     staleness, mean_return = replay_loop(15_000)
     assert staleness[0] == 3.5, "8 steps on the first rows, which are all of version 0"
@@ -79,6 +80,7 @@ def test_notebook_of_policies() -> None:
     assert any("100 episodes of CartPole-v1: reward" in output.get("text", "") for output in outputs)
 
 
+@pytest.mark.more
 @kernels_may_warn
 def test_notebook_trains_loads_evaluates_and_plots() -> None:
     outputs = executed("train_and_plot.ipynb")
@@ -89,6 +91,7 @@ def test_notebook_trains_loads_evaluates_and_plots() -> None:
     assert total > 60, "a random policy gets 22"
 
 
+@pytest.mark.more
 @kernels_may_warn
 def test_notebook_of_an_algorithm_learns_with_both_losses() -> None:
     outputs = executed("custom_algorithm.ipynb")

@@ -74,6 +74,7 @@ def test_s1_wheel_holds_sf_and_sf_envs_and_nothing_called_envs(wheel: Path) -> N
     assert {name for name in top if not name.endswith(".dist-info")} == {"sf", "sf_envs"}
 
 
+@pytest.mark.more
 def test_s1_installed_wheel_imports_and_its_commands_run(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path, with_pip=False)
     python = tmp_path / "bin" / "python"

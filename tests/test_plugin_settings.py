@@ -85,6 +85,7 @@ def test_settings_without_a_plugin_or_in_another_form_are_refused(flags: dict[st
         check(make_config(**flags))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("serial", ["True", "False"])
 def test_a_run_with_settings(tmp_path: Path, serial: str) -> None:
     (tmp_path / "mine.py").write_text(FILE)

@@ -61,6 +61,7 @@ def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> No
     assert int(saved["version"]) == 4 * batches + 6 * phases
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("algorithm", ["appo", "rnd", "pqn"])
 def test_a_serial_run_in_two_parts_is_the_one_without_a_stop(algorithm: str, tmp_path: Path) -> None:
     serial = MODES["serial"]

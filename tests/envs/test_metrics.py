@@ -134,6 +134,7 @@ def score_of_best(tmp_path: Path) -> float:
     return float(json.loads(state.read_text())["reward"])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("evaluates", [[], ["--eval_every_steps=2000", "--eval_episodes=8"]])
 def test_the_score_decides_what_is_best_and_when_it_is_enough(tmp_path: Path, evaluates: list[str]) -> None:
     """Keys that are left become fewer with training, so the best policies are the first ones."""

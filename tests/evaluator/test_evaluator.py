@@ -178,6 +178,7 @@ def test_several_policies_are_evaluated_together(tmp_path: Path) -> None:
     close(roles, evaluator)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode=False", "--serial_mode=True"])
 def test_evaluations_are_shown_and_written(tmp_path: Path, mode: str) -> None:
     flags = (
@@ -234,6 +235,7 @@ def test_signal_skips_the_evaluation_of_the_last_policy(tmp_path: Path) -> None:
     assert "The last policy was not evaluated; sf-eval does it." in finished.out
 
 
+@pytest.mark.more
 def test_fault_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_path: Path) -> None:
     with running(tmp_path, "--env=CartPole-v1", "--eval_every_steps=1000000", "--num_workers=1") as command:
         command.wait_for_text("Fps is")
@@ -243,6 +245,7 @@ def test_fault_e1_run_that_is_stopped_by_a_signal_evaluates_nothing_more(tmp_pat
     assert "Evaluating the last policy" not in finished.out
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("fault", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_fault_a9_evaluator_that_dies_or_hangs_is_replaced(tmp_path: Path, fault: signal.Signals) -> None:
     """Its successor evaluates; the learner, which writes to nobody else's pipe, notices nothing."""

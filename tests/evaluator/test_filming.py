@@ -122,6 +122,7 @@ def test_a_film_that_is_not_complete_at_the_end_is_not_left(tmp_path: Path) -> N
     assert list(films.iterdir()) == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode", "--async_rl=True"])
 def test_a_run_has_films_in_its_directory_and_report(tmp_path: Path, mode: str) -> None:
     flags = "--num_workers=1", "--num_envs_per_worker=4", "--rollout=16", "--train_for_env_steps=20000", mode

@@ -176,6 +176,7 @@ class Wide(gym.Env[Any, Any]):
 gym.register("Wide-v0", entry_point="tests.inference.test_acting_workers:Wide")
 
 
+@pytest.mark.more
 def test_a10_cr1_numpy_and_torch_agree_as_exactly_as_strict_demands(tmp_path: Path) -> None:
     """Zero lag: every ratio is 1 up to rounding, also with layers of 512, many numbers and changing statistics."""
     code, _ = train(
@@ -208,6 +209,7 @@ RUNS = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_that_act_for_themselves_end_well(tmp_path: Path, name: str) -> None:
     flags = "--env=CartPole-v1", "--num_workers=2", "--rollout=16", "--seed=1", "--train_for_env_steps=9000", BY_ITSELF
@@ -221,6 +223,7 @@ def test_runs_that_act_for_themselves_end_well(tmp_path: Path, name: str) -> Non
     assert slots["allocated"] == slots["learned"] + sum(slots["discarded"].values()) + slots["free"]
 
 
+@pytest.mark.more
 def test_run_goes_on_with_the_other_way_of_acting(tmp_path: Path) -> None:
     flags = "--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1"
     for inference, steps in ((1, 4000), (0, 8000), (1, 12_000)):

@@ -161,6 +161,7 @@ class Sleepy(sf.PPO):
         return super().loss(evaluation, minibatch)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("bound", [3, 8])
 @pytest.mark.parametrize("acting", ["--policy_workers_per_policy=0", "--policy_workers_per_policy=1"])
 def test_no_step_of_a_run_sees_more_than_the_bound(tmp_path: Path, bound: int, acting: str) -> None:
@@ -178,6 +179,7 @@ def test_no_step_of_a_run_sees_more_than_the_bound(tmp_path: Path, bound: int, a
     assert policy["too_old"] <= 0.2 * policy["frames"], "admission has foreseen nearly all, beside other processes too"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("target", [2.0, 4.0])
 def test_average_lag_of_a_run_comes_near_its_target(tmp_path: Path, target: float) -> None:
     """Without the target the slots hold so many batches that the average is 25.5."""

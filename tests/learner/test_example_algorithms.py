@@ -176,6 +176,7 @@ def learn(tmp_path: Path, example: str, seed: int) -> sf.TrainResult:
     return sf.train("CartPole-v1", algorithm=algorithm, seed=seed, serial_mode=True, **flags)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("example", LEARN)
 def test_example_learns_cartpole(example: str, tmp_path: Path) -> None:
     result = learn(tmp_path, example, seed=1)

@@ -176,6 +176,7 @@ def test_fault_c1_too_small_files_are_allowed(tmp_path: Path, limit_kib: int, fl
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_fault_c3_restarts_need_no_more_descriptors(tmp_path: Path, kills: int) -> None:
     """Workers whose successors have delivered: a synchronous run gets on with all of them only."""

@@ -52,6 +52,7 @@ def outcomes() -> dict[str, dict[str, Any]]:
     return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.more
 @can_emulate
 @pytest.mark.parametrize("name", CASES)
 def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
@@ -69,6 +70,7 @@ def test_another_device_learns_the_same(name: str, outcomes: dict[str, dict[str,
     assert outcome["gpu"]["memory"] == [3, 5]
 
 
+@pytest.mark.more
 @can_emulate
 def test_policies_of_a_learner_act_on_its_device() -> None:
     line = [sys.executable, "-m", "tests.helpers.policies_elsewhere"]
@@ -87,6 +89,7 @@ def run_elsewhere(path: Path, *arguments: str) -> Finished:
     return run(path, *arguments, python_path=f"{ROOT}/tests/helpers/elsewhere_site{os.pathsep}{ROOT}")
 
 
+@pytest.mark.more
 @can_emulate
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a22_cx2_whole_run_on_another_device(tmp_path: Path, inference: int) -> None:

@@ -242,6 +242,7 @@ def test_faulty_encoder_is_no_fault_of_ours(tmp_path: Path) -> None:
     assert "fault of sf" not in finished.err
 
 
+@pytest.mark.more
 def test_documented_encoder_is_found_in_the_working_directory(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n# my_model.py\n(.*?)```", (Path(ROOT) / "docs/models.md").read_text(), re.S)
     (tmp_path / "my_model.py").write_text(code)

@@ -53,6 +53,7 @@ def test_episodes_whose_fragments_were_dropped_are_not_put_together() -> None:
             rollouts.close()
 
 
+@pytest.mark.more
 def test_parts_of_the_episodes_of_dead_workers_are_forgotten() -> None:
     settings = {**SETTINGS, "rollout_fragment_length": 5, "batch_mode": "complete_episodes"}
     with WorkerSet(CountingPolicy, settings) as workers:

@@ -66,6 +66,7 @@ def test_d36_a2c_learns() -> None:
         assert train(trainer, 25_000)["episode_reward_mean"] > 50
 
 
+@pytest.mark.more
 def test_d37_a3c_learns_and_gradients_are_no_older_than_the_last_one_of_their_worker() -> None:
     """So at equal pace a gradient is one step old for each other worker in flight."""
     came_from: list[tuple[int, int]] = []
@@ -144,6 +145,7 @@ def test_d40_ppo_improves_and_adapts_its_penalty() -> None:
         assert trainer.get_policy().kl_coeff != 0.2
 
 
+@pytest.mark.more
 def test_d42_two_algorithms_in_one_run() -> None:
     with PPOAndDQN({"seed": 1}) as trainer:
         local = trainer.workers.local_worker()

@@ -33,6 +33,7 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.more
 def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> None:
     first = run(tmp_path, A2C, *SMALL, "--train_for_env_steps=2000", "--seed=1")
     assert first.returncode == ExitCode.FINISHED, first.stderr
@@ -67,6 +68,7 @@ def test_run_shows_lines_curves_and_checkpoints_and_goes_on(tmp_path: Path) -> N
     assert note_on_finished_plan(limits) is None, "it was stopped"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.SIGINT), (signal.SIGTERM, ExitCode.SIGTERM)])
 def test_signal_saves_and_ends_in_order(tmp_path: Path, number: signal.Signals, code: ExitCode) -> None:
     line = [sys.executable, "-u", "-m", "sf.cli.plan", A2C, *SMALL, f"--train_dir={tmp_path}", "--num_workers=1"]
@@ -84,6 +86,7 @@ def test_signal_saves_and_ends_in_order(tmp_path: Path, number: signal.Signals, 
     assert list((tmp_path / "default_plan" / "checkpoints").glob("checkpoint_*"))
 
 
+@pytest.mark.more
 def test_a_plan_of_an_earlier_version_is_not_begun_at_zero(tmp_path: Path) -> None:
     assert run(tmp_path, A2C, *SMALL, "--train_for_env_steps=200").returncode == ExitCode.FINISHED
     (tmp_path / "default_plan" / "plan.pt").write_bytes(b"old")
@@ -106,6 +109,7 @@ def test_only_an_earlier_checkpoint_is_gone_on_from(tmp_path: Path, left: str, b
             run_plan(A2CTrainer, settings, limits)
 
 
+@pytest.mark.more
 def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
     """CartPole returns more than 5 in any episode, so the first 100 of them end the plan, and not the first one."""
     found = run(tmp_path, A2C, *SMALL, "--stop_at_reward=5", "--seed=1")
@@ -115,6 +119,7 @@ def test_a_few_lucky_episodes_end_no_plan(tmp_path: Path) -> None:
     assert summary["policies"][0]["episodes"] >= 100
 
 
+@pytest.mark.more
 def test_short_episodes_that_report_first_end_no_plan(tmp_path: Path) -> None:
     flags = ("--num_workers=1", "--num_envs_per_worker=8", "--rollout_fragment_length=20", "--train_batch_size=160")
     limits = ("--stop_at_reward=0.95", "--train_for_env_steps=20000", "--seed=1")
@@ -123,18 +128,21 @@ def test_short_episodes_that_report_first_end_no_plan(tmp_path: Path) -> None:
     assert "train_for_env_steps reached" in found.stdout
 
 
+@pytest.mark.more
 def test_plan_of_a_file_that_no_module_name_leads_to(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(Path(A2C).read_text())
     found = run(tmp_path, str(tmp_path / "mine.py"), *SMALL, "--train_for_env_steps=400", "--num_workers=1")
     assert found.returncode == ExitCode.FINISHED, found.stderr
 
 
+@pytest.mark.more
 def test_a3c_ends_in_order_with_fragments_under_way(tmp_path: Path) -> None:
     found = run(tmp_path, "examples/plans/a3c.py", "--env=CartPole-v1", "--train_for_seconds=2")
     assert found.returncode == ExitCode.FINISHED, found.stderr
     assert "Restart" not in found.stdout
 
 
+@pytest.mark.more
 def test_operator_that_fails_is_named_and_ends_the_plan(tmp_path: Path) -> None:
     text = (
         Path(A2C).read_text().replace("    return Standard", "    train = train.for_each(divides)\n    return Standard")
@@ -204,6 +212,7 @@ def test_plan_beside_the_package_is_none_of_it() -> None:
     assert blamed_on_plan(stack, "It") is None
 
 
+@pytest.mark.more
 def test_typo_that_only_workers_see_ends_the_plan_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "typo_in_worker.py"
     path.write_text(ONLY_IN_WORKERS)

@@ -35,6 +35,7 @@ class Spread(Configured):
         super().__init__({"first": first})
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", [Configured, Spread])
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_environment_is_a_class(kind: type[Configured], num_workers: int) -> None:
@@ -63,6 +64,7 @@ def run(directory: Path, text: str) -> str:
     return found.stdout
 
 
+@pytest.mark.more
 def test_first_example_of_the_page_is_a_program(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "plans.md").read_text()
     example = text.split("```python\n")[1].partition("```")[0]
@@ -107,5 +109,6 @@ for env in (Outer, "Registered-v0", "Named-v0", "Ours"):
 """
 
 
+@pytest.mark.more
 def test_script_without_a_main_guard_has_its_own_environments_and_classes(tmp_path: Path) -> None:
     assert run(tmp_path, SCRIPT).splitlines() == ["True 10"] * 4

@@ -84,6 +84,7 @@ def test_d11_rows_of_a_sample(case: dict[str, Any]) -> None:
         assert workers.local_worker().sample().count >= inputs["rollout_fragment_length"]
 
 
+@pytest.mark.more
 def test_d12_remote_workers_have_the_weights_of_the_local_one(workers: WorkerSet) -> None:
     workers.local_worker().set_weights({"default_policy": {"w": 4.5}})
     workers.sync_weights()
@@ -124,6 +125,7 @@ def test_a_sample_says_how_many_optimizer_steps_led_to_the_policy_that_acted(wor
     assert set(first.sample()["policy_version"]) == {2}
 
 
+@pytest.mark.more
 def test_d12_weights_of_one_remote_worker_are_set_until_others_are_pushed(workers: WorkerSet) -> None:
     first, second = workers.remote_workers()
     first.set_weights({"default_policy": {"w": 6.5}}, {"timestep": 7})
@@ -165,6 +167,7 @@ def test_d15_d20_local_rollouts_step_nothing_before_next() -> None:
         assert TenSteps.steps == before + 15
 
 
+@pytest.mark.more
 def test_worker_that_is_killed_is_replaced_and_counted(workers: WorkerSet) -> None:
     first, second = workers.remote_workers()
     first.sample()
@@ -190,6 +193,7 @@ def test_transforms_survive_the_worker(workers: WorkerSet) -> None:
     counts.close()
 
 
+@pytest.mark.more
 def test_environment_that_crashes_again_and_again_in_one_worker_ends_the_plan_in_order() -> None:
     settings = {
         "env": CRASHING, "env_config": {"only": 1}, "num_workers": 2, "rollout_fragment_length": 50,
@@ -199,6 +203,7 @@ def test_environment_that_crashes_again_and_again_in_one_worker_ends_the_plan_in
         ParallelRollouts(workers, mode="bulk_sync").take(2)
 
 
+@pytest.mark.more
 def test_exception_in_a_function_that_workers_were_sent(workers: WorkerSet) -> None:
     with pytest.raises(OperatorFailed, match="worker 0 was sent raised ZeroDivisionError"):
         workers.foreach_worker(lambda worker: 1 / worker.worker_index if hasattr(worker, "worker_index") else 0)
@@ -267,6 +272,7 @@ def _tensors(batch: SampleBatch) -> dict[str, Any]:
     return {"obs": torch.as_tensor(batch["obs"])}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_fragment_at_once_has_the_advantages_of_its_trajectories(num_workers: int) -> None:
     """A remote worker steps all environments as one, and has rows between two episodes that train nothing."""
@@ -328,6 +334,7 @@ def test_acting_in_numpy_is_acting_with_torch() -> None:
         assert act_in_numpy(CountingPolicy(*spaces, {}), np.random.default_rng(1)) is None
 
 
+@pytest.mark.more
 def test_worker_that_dies_in_an_async_union_is_replaced(workers: WorkerSet) -> None:
     """A union asks without waiting, and supervision must not depend on a wait."""
     first, second = ParallelRollouts(workers).duplicate(2)

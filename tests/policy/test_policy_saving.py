@@ -75,6 +75,7 @@ def test_b27_a_loaded_policy_acts_bit_by_bit_like_the_saved_one(kind: str, tmp_p
     assert set(path.suffix for path in (tmp_path / "policy").iterdir()) == {".json", ".safetensors"}
 
 
+@pytest.mark.more
 def test_b32_variables_are_the_same_in_every_process(tmp_path: Path) -> None:
     code = (
         "from tests.policy.test_policy_saving import KINDS\n"

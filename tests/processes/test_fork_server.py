@@ -239,6 +239,7 @@ def test_fault_a14_nothing_is_left_at_the_end() -> None:
     assert not psutil.pid_exists(fork)
 
 
+@pytest.mark.more
 def test_it_keeps_no_descriptor(server: ForkServer) -> None:
     arena, doorbells = Arena({"numbers": Field((1,), "int8"), "sum": Field((1,), "int8")}), [Doorbell()]
     folders = [Path(f"/proc/{pid}/fd") for pid in (pid_of(server), os.getpid())]
@@ -355,6 +356,7 @@ def test_no_other_user_finds_the_server(tmp_path: Path, monkeypatch: pytest.Monk
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("restart", [False, True])
 def test_fault_a9_end_of_the_fork_server_is_that_of_its_learner(tmp_path: Path, restart: bool) -> None:
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1", f"--restart_learner={restart}") as command:
@@ -408,6 +410,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
+@pytest.mark.more
 def test_roles_load_nothing_large_when_they_work(tmp_path: Path) -> None:
     """What one loads after the fork it loads alone, and its first steps take that time."""
     line = [sys.executable, "-c", LOADED_WHILE_TRAINING, str(tmp_path)]

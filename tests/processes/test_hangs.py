@@ -37,6 +37,7 @@ def test_fault_b1_constructor_that_takes_longer_than_workers_may_is_told(capsys:
     assert re.search(told, capsys.readouterr().out)
 
 
+@pytest.mark.more
 def test_fault_b1_b3_worker_that_hangs_while_it_makes_environments(tmp_path: Path) -> None:
     """Starting, which takes longer than the limit here, is no time of an environment."""
     start_slowly(tmp_path, 4.5)
@@ -93,6 +94,7 @@ def test_fault_a13_b1_b3_of_time_in_which_nobody_looked_a_second_counts() -> Non
     assert (hang.phase, hang.deadline_s) == (Phase.STEP, 60.0)
 
 
+@pytest.mark.more
 def test_fault_b1_inference_worker_that_does_nothing_at_all_is_replaced(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,7 @@ def saved_whole(directory: Path) -> bool:
     )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("end", ["", " &"])
 def test_fault_e5_a_terminal_that_is_closed_below_an_interactive_shell_loses_nothing(tmp_path: Path, end: str) -> None:
     """The kernel, the shell and its end each tell the run, within a moment."""
@@ -207,6 +208,7 @@ def test_fault_e5_a_terminal_that_is_closed_below_an_interactive_shell_loses_not
         shell.wait()
 
 
+@pytest.mark.more
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux (Debian: apt-get install tmux)")
 def test_fault_e5_a_session_of_tmux_that_is_ended_loses_nothing(tmp_path: Path) -> None:
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *CARTPOLE, *BIG])
@@ -232,6 +234,7 @@ def wait_for_text_in(path: Path, text: str, terminal: int | None = None) -> None
         time.sleep(0.05)
 
 
+@pytest.mark.more
 def test_fault_e1_the_last_checkpoint_may_take_longer_than_the_time_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -362,6 +365,7 @@ def test_fault_e4_signal_between_the_death_of_a_worker_and_its_successor(tmp_pat
     expect_exact_ledger(tmp_path, done)
 
 
+@pytest.mark.more
 def test_fault_e4_signal_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     large = ("--encoder_mlp_layers", "1500", "1500", "--save_every_sec=1", "--batch_size=256", "--rollout=16")
     checkpoints = tmp_path / EXPERIMENT / "checkpoint_p0"

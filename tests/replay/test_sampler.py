@@ -67,6 +67,7 @@ def test_e2_only_rows_within_the_gate_are_drawn(oracles: dict[str, Any]) -> None
         assert (found > 0).tolist() == expected["eligible"]
 
 
+@pytest.mark.more
 def test_e3_weights_are_normalized_over_the_survivors(oracles: dict[str, Any]) -> None:
     (inputs, expected), (groups, share) = cases(oracles, "E3")
     sampler = seeded(StalenessAwareSampler(), 9)
@@ -113,6 +114,7 @@ def inclusion(weights: list[float], num: int) -> list[float]:
     return found
 
 
+@pytest.mark.more
 def test_e5_inclusion_probabilities_of_batches(oracles: dict[str, Any]) -> None:
     ((inputs, expected),) = cases(oracles, "E5")
     staleness, size = inputs["staleness"], inputs["batch_size"]
@@ -124,6 +126,7 @@ def test_e5_inclusion_probabilities_of_batches(oracles: dict[str, Any]) -> None:
         assert abs(share - probability) < 4 * math.sqrt(probability * (1 - probability) / num_draws)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "weights",
     [

@@ -176,6 +176,7 @@ ENDS = [("rollout-0", 1, 8), ("inference-0", 1, 25), ("rollout-0", 0, 8)]
 EVERY_LINE = [pytest.param(name, inference, 1, marks=pytest.mark.slow) for name, inference, _ in ENDS]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "inference", "every"), [*ENDS, *EVERY_LINE])
 def test_fault_a2_a4_a7_end_at_any_line(tmp_path: Path, name: str, inference: int, every: int) -> None:
     """A partial slot is never learned, a complete one never lost, no answer to a dead worker is acted on."""

@@ -88,6 +88,7 @@ def newborn(command: Running) -> psutil.Process:
     return found[0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("fault", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_fault_a4_a13_newborn_that_never_reads_what_it_is_given(tmp_path: Path, fault: signal.Signals) -> None:
     """Which is more than fits into the pipe to it: nobody waits for a reader, and signals are heard."""
@@ -133,6 +134,7 @@ def wait_for_more_text(command: Running, text: str, begin: int) -> str:
     return command.out[begin:]
 
 
+@pytest.mark.more
 def test_fault_b5_reset_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     """By the same environment, which is told; nobody is replaced."""
     with running(tmp_path, *fault_run(tmp_path)[:-1]) as command:
@@ -150,6 +152,7 @@ def test_fault_b5_reset_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert expect_exact_ledger(tmp_path, finished)["discarded"]["worker_died"] == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("inference", [1, 0])
 def test_fault_a15_b4_b5_b6_workers_that_end_by_themselves_are_replaced(tmp_path: Path, inference: int) -> None:
     """One after the other in one run, in which each end but the last is followed by another one."""
@@ -207,6 +210,7 @@ def test_fault_a13_b1_b2_worker_that_hangs_is_killed_and_replaced(tmp_path: Path
     expect_exact_ledger(tmp_path, finished)
 
 
+@pytest.mark.more
 def test_fault_b3_slow_but_legal(tmp_path: Path) -> None:
     """A reset that takes most of its time is nobody's fault; steps have a shorter limit, and each reset has its own."""
     flags = fault_run(tmp_path, kwargs={"reset_s": 4.0})[:-1]
@@ -232,6 +236,7 @@ def test_fault_a6_worker_that_dies_in_init_again_and_again(tmp_path: Path) -> No
     expect_exact_ledger(tmp_path, finished)
 
 
+@pytest.mark.more
 def test_fault_a6_asynchronous_run_goes_on_with_fewer_workers(tmp_path: Path) -> None:
     flags = fault_run(tmp_path, num_workers=3)[:-1]
     with running(tmp_path, *flags, "--max_restarts=1") as command:
@@ -283,6 +288,7 @@ def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -
         assert command.finish(20).code == 143
 
 
+@pytest.mark.more
 def test_fault_a13_b3_run_that_was_stopped_as_a_whole_blames_nobody(tmp_path: Path) -> None:
     """For longer than a step may take; whoever looks at the clock was stopped as well."""
     flags = fault_run(tmp_path)[:-1]

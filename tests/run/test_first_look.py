@@ -148,6 +148,7 @@ def test_a_vector_environment_unlike_the_single_one_is_refused_before_processes_
         first_look(open_sizes(), source(Wider))
 
 
+@pytest.mark.more
 def test_single_games_step_where_the_form_of_the_package_has_other_pictures() -> None:
     """As the id promises; a line names the one with the usual wrappers."""
     pytest.importorskip("ale_py")

@@ -84,6 +84,7 @@ def test_fault_f2_learner_waits_without_spinning(tmp_path: Path) -> None:
         assert command.finish(20).code == 143
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("mode", "inference"), [("--async_rl=False", 1), ("--async_rl=True", 1), ("--async_rl=True", 0)]
 )
@@ -124,6 +125,7 @@ def test_fault_f3_full_control_queue_is_an_error_and_no_lost_signal() -> None:
     assert [message.reward for message in learner.poll()] == sent
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("async_rl", [True, False])
 def test_fault_f5_serial_mode_does_not_wait_for_itself(tmp_path: Path, async_rl: bool) -> None:
     """With the smallest buffers there are."""

@@ -71,6 +71,7 @@ def stamped_run(path: Path, transitions: int, publishes_always: bool = True, **f
     return run_with(path, learner, "Pendulum-v1", True, **(shape | {"train_for_env_steps": transitions} | flags))
 
 
+@pytest.mark.more
 def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """Exact integers at every optimizer step: 0 ... F - 1, and all labels of an iteration are its first version."""
     for index, case in enumerate(oracles["A8"]["cases"]):
@@ -85,6 +86,7 @@ def test_a5_a8_staircase_with_processes(tmp_path: Path, oracles: dict[str, Any])
         assert facts["labels"] == [[n * expected["F"]] * 2 for n in range(iterations)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a3_a14_no_label_is_ever_wrong_under_stress(tmp_path: Path, inference: int) -> None:
     """The learner publishes all the time while others act; a million transitions."""
@@ -140,6 +142,7 @@ def title_of(process: psutil.Process) -> str:
     return ""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
 def test_fault_a2_a3_a7_no_torn_row_is_learned_while_workers_are_killed(tmp_path: Path, kills: int) -> None:
     """Real kills: every action that is learned was chosen by the policy that its label names."""
@@ -174,6 +177,7 @@ def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path, infe
     assert serial["version"] == 20
 
 
+@pytest.mark.more
 def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> None:
     """One publication per dataset in sync mode: zero lag for every transition, over 200 iterations and more."""
     facts = stamped_run(tmp_path, transitions=420_000, publishes_always=False, async_rl=False)

@@ -46,6 +46,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("env", "algorithm", "serial"),
     [("Mine", "Guarded", True), ("Mine-v0", "functools.partial(Guarded, scale=2.0)", False)],

@@ -171,6 +171,7 @@ def test_fault_a10_supervisor_killed_at_the_first_look(tmp_path: Path) -> None:
         assert not left_of(family, 2)
 
 
+@pytest.mark.more
 def test_fault_b1_b2_b3_what_keeps_a_worker_at_the_end_is_told_and_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +210,7 @@ def after_the_learner(stop: Stop) -> Stop:
     return stop_late
 
 
+@pytest.mark.more
 def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
     """In order, as after SIGHUP; with nohup it goes on."""
     for prefix in ("", "nohup "):
@@ -308,6 +310,7 @@ def test_fault_a17_child_that_cannot_be_killed_does_not_hold_up_the_end(
     assert not [one for one in multiprocessing.active_children() if one.name == "rollout-0"]
 
 
+@pytest.mark.more
 def test_fault_a17_b1_hang_that_cannot_be_killed_ends_the_run(
     tmp_path: Path, unkillable: Callable[[], list[psutil.Process]]
 ) -> None:

@@ -138,6 +138,7 @@ def trains_with_ratio_one(observations: Space, actions: Space, mask_in: MaskPlac
 ROUNDS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("model", MODELS, ids=["no-memory", "gru", "lstm"])
 @ROUNDS
 @given(observations=OBSERVATIONS, actions=ACTIONS)
@@ -145,6 +146,7 @@ def test_random_spaces_train_with_ratio_one(model: dict[str, Any], observations:
     trains_with_ratio_one(observations, actions, "nowhere", model)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("model", MODELS, ids=["no-memory", "gru", "lstm"])
 @ROUNDS
 @given(observations=OBSERVATIONS, actions=MASKABLE, mask_in=st.sampled_from(["info", "observation"]))

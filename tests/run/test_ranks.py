@@ -111,6 +111,7 @@ def test_cx2_what_does_not_go_together_with_ranks_is_refused_in_one_sentence_eac
     assert told == ["serial_mode=True", "num_learners=2", "replay=staleness", "restart_learner=True"]
 
 
+@pytest.mark.more
 def test_cx2_ranks_with_different_flags_are_refused(tmp_path: Path) -> None:
     """The variable is set by torchrun and read by a shell, which gives each rank its flag."""
     flags = f"{' '.join(SMALL)} --gamma=0.9$RANK $MORE"

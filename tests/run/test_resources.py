@@ -368,6 +368,7 @@ def test_fault_b19_environments_that_leak_are_replaced(tmp_path: Path, small_gro
     assert all(name.startswith("rollout-") for name in killed)
 
 
+@pytest.mark.more
 def test_fault_b19_environments_that_leak_files_are_replaced(tmp_path: Path) -> None:
     """A worker that can open nothing any more makes way for a successor, and the learner notices nothing."""
     arguments = json.dumps({"megabytes": 0, "files": 1})

@@ -172,6 +172,7 @@ def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
     assert re.search(r"Collected \{0: 4\d{3}\}", finished.out)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "flags",
     [

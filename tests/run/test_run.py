@@ -47,6 +47,7 @@ def matches(pattern: str, finished: Finished) -> list[re.Match[str]]:
     return [match for line in finished.lines if (match := re.fullmatch(pattern, line))]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", MODES)
 def test_s6_every_mode_trains_and_ends_well(tmp_path: Path, mode: str, oracles: dict[str, Any]) -> None:
     finished = run(tmp_path, *MODES[mode], "--train_for_env_steps=20000")
@@ -78,6 +79,7 @@ def test_roles_of_serial_mode_share_one_time(tmp_path: Path) -> None:
     assert 0.5 < sum(busy) < 1.05
 
 
+@pytest.mark.more
 def test_a10_zero_lag_on_the_console_and_in_tensorboard(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """(c) with several processes: 200 iterations and more, and every reported lag is 0.0."""
     with running(tmp_path, *MODES["a2c"]) as command:
@@ -141,6 +143,7 @@ def test_a28_lag_does_not_grow_over_ten_minutes(tmp_path: Path, inference: int, 
     assert after["sf-"] < before["sf-"] + 16
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("inference", "groups"), [(1, 2), (0, 1)])
 def test_s3_s4_a_forward_pass_serves_the_groups_that_wait_meanwhile(
     tmp_path: Path, inference: int, groups: int
@@ -245,6 +248,7 @@ def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     assert newest_version(tmp_path) >= told > 0, "at most the steps of one interval are lost"
 
 
+@pytest.mark.more
 def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path) -> None:
     assert run(tmp_path, *SMALL, "--train_for_env_steps=500").code == 0
     assert summary_of(tmp_path)["exit_code"] == 0
@@ -255,6 +259,7 @@ def test_fault_a10_killed_run_leaves_no_summary_of_an_earlier_one(tmp_path: Path
     assert not (tmp_path / EXPERIMENT / "summary.json").exists()
 
 
+@pytest.mark.more
 def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     run(tmp_path, *SMALL, "--train_for_env_steps=10000")
     first = summary_of(tmp_path)
@@ -276,6 +281,7 @@ def test_resume_continues_counters_and_schedule(tmp_path: Path) -> None:
     ) in third.out
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("behavior", ["restart", "overwrite"])
 def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     run(tmp_path, *SMALL, "--train_for_env_steps=4000")
@@ -292,6 +298,7 @@ def test_restart_behavior(tmp_path: Path, behavior: str) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / EXPERIMENT, *kept)} == {0o700}
 
 
+@pytest.mark.more
 def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         wait_for_first_step(command)
@@ -309,6 +316,7 @@ def test_fault_d11_experiment_in_use(tmp_path: Path) -> None:
     assert after.code == 0, after.err
 
 
+@pytest.mark.more
 def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     finished = run(tmp_path / "a", *SMALL, "--stop_at_reward=10")
     assert finished.code == 0, finished.err
@@ -318,6 +326,7 @@ def test_stop_at_reward_and_seconds_really_stop(tmp_path: Path) -> None:
     assert summary_of(tmp_path / "b")["exit_reason"] == "train_for_seconds reached"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("inference", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int, oracles: dict[str, Any]) -> None:
     flags = ("--env=sf/TwoAgentEcho-v0", "--num_policies=2", "--num_workers=2", "--num_envs_per_worker=8", "--seed=1")
@@ -343,6 +352,7 @@ def test_two_policies_on_a_two_agent_environment(tmp_path: Path, inference: int,
         assert (tmp_path / EXPERIMENT / f"checkpoint_p{policy_id}").is_dir()
 
 
+@pytest.mark.more
 def test_a20_frames_count_the_frame_skip(tmp_path: Path, oracles: dict[str, Any]) -> None:
     """Frames learned over samples taken is 4 within 2 %, over the whole run."""
     finished = run(tmp_path, *SMALL, "--env_frameskip=4", "--train_for_env_steps=200000", "--async_rl=False")
@@ -401,6 +411,7 @@ def test_environment_that_fails_ends_the_run_with_its_name(
     assert fault != "raise" or 'faulty.py", line 18, in step' in finished.err
 
 
+@pytest.mark.more
 def test_checkpoint_of_another_model_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
     run(tmp_path, *SMALL, "--train_for_env_steps=2000")
     before = {name: (tmp_path / EXPERIMENT / name).read_text() for name in ("config.json", "summary.json")}

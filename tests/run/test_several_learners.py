@@ -30,6 +30,7 @@ EIGHT_STEPS = ("--num_epochs=4", "--num_batches_per_epoch=2")
 A2C = ("--async_rl=False", "--num_epochs=1", "--num_batches_per_epoch=1", "--batch_size=256")
 
 
+@pytest.mark.more
 @INFERENCE
 def test_cx2_two_learners_train_and_end_well(tmp_path: Path, inference: str) -> None:
     finished = run(tmp_path, *SMALL, *EIGHT_STEPS, inference, "--train_for_env_steps=15000")
@@ -100,6 +101,7 @@ def test_fault_h2_h6_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Pat
     assert bool(saved) == (victim == "sf-learner-0-1"), "the first learner saves what is left"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("victim", [pytest.param("learner-0", marks=pytest.mark.slow), "learner-0-1"])
 def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(tmp_path: Path, victim: str) -> None:
     """With five seconds for an optimizer step instead of ten minutes."""

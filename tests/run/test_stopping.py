@@ -13,6 +13,7 @@ from tests.helpers.commands import run, summary_of
 from tests.helpers.lab import make_config
 
 
+@pytest.mark.more
 def test_stop_at_reward_takes_so_many_episodes(tmp_path: Path) -> None:
     """Random play of CartPole lasts 20 steps; a serial run looks at rewards after each iteration, of 64 frames here."""
     flags = "--num_envs_per_worker=2", "--rollout=32", "--batch_size=64", "--num_batches_per_epoch=1", "--seed=1"
@@ -41,6 +42,7 @@ def frames_and_rewards(path: Path) -> tuple[list[int], list[float]]:
     return frames, rewards
 
 
+@pytest.mark.more
 def test_serial_run_stops_at_a_reward_at_the_same_frame_every_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_fault_b13_observation_of_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "train_dir").exists()
 
 
+@pytest.mark.more
 def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
     """Refused with the need, what there is, and the flags that lower it; nothing was allocated."""
     finished = run(tmp_path, *shaped(shape=(25_000_000,)))
@@ -201,6 +202,7 @@ def test_fault_b17_a_million_actions(tmp_path: Path) -> None:
     assert summary_of(tmp_path)["frames"] >= 64
 
 
+@pytest.mark.more
 def test_fault_b18_careless_environment(tmp_path: Path) -> None:
     """Streams, directory, mask, signals, timers, random state, threads, environment: the run does not notice.
 

@@ -113,6 +113,7 @@ def test_fault_d2_age_of_the_checkpoint_that_is_resumed_from(tmp_path: Path, mon
     assert ages == [5.0, 10.0, 15.0, 0.0, 5.0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", ["best", "milestones"])
 def test_fault_d4_run_goes_on_from_what_there_is(tmp_path: Path, kind: str) -> None:
     assert run(tmp_path, *CARTPOLE, "--train_for_env_steps=2000").code == 0
@@ -175,6 +176,7 @@ def test_fault_b4_first_look_is_over_where_a_later_step_raises(tmp_path: Path) -
     assert look.step_time.wall_s > 0
 
 
+@pytest.mark.more
 def test_fault_a6_evaluations_are_the_work_of_an_evaluator(tmp_path: Path) -> None:
     """One that has delivered is replaced at once, however often."""
     with running(tmp_path, *CARTPOLE, "--eval_every_steps=500", "--eval_episodes=2", "--eval_share=1") as command:

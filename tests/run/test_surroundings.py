@@ -48,6 +48,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.more
 def test_a_program_from_standard_input_trains(tmp_path: Path) -> None:
     finished = shell(tmp_path, "", "-", text=SCRIPT)
     assert finished.returncode == ExitCode.FINISHED, finished.stderr

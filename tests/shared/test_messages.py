@@ -64,6 +64,7 @@ def test_s2_no_message_is_larger_than_1_kb(tmp_path: Path) -> None:
     assert lab.arena.num_bytes > 4 * 4 * 84 * 84 * 4  # the images went another way
 
 
+@pytest.mark.more
 def test_s2_no_message_between_processes_is_larger_than_1_kb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the supervisor of a real run receives over the pipes of its children, and what it sends to learners."""
     received: list[bytes] = []

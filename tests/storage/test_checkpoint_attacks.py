@@ -159,6 +159,7 @@ print(found, most_kib() - before)
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("kind", "found"),
     [

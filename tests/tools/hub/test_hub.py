@@ -78,6 +78,7 @@ def told(folder: Path) -> Any:
 # ------------------------------------------------------------------------------------------------- there and back
 
 
+@pytest.mark.more
 def test_a_pulled_run_plays_the_same_scores_and_trains_on(trained: Path, hub: Hub, tmp_path: Path) -> None:
     pushed = hub_run(trained, *PUSH, "--repo=me/pole", "--private=True")
     assert pushed.code == 0, pushed.err
@@ -273,6 +274,7 @@ def test_scores_of_something_else_are_refused(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_modules_are_named_by_the_user_in_a_push_and_after_a_pull(written: Path, hub: Hub, tmp_path: Path) -> None:
     env, experiment = "tests.environments.toys:Toy-v0", tmp_path / "train_dir" / "pole"
     experiment.parent.mkdir()

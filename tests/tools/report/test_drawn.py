@@ -145,6 +145,7 @@ def test_groups_are_drawn(width: int, groups: list[Path], tmp_path: Path) -> Non
     assert [name for name, plot in plots.items() if plot["outside"] or plot["inside"] < 0.4] == []
 
 
+@pytest.mark.more
 def test_axes_are_light_in_the_dark(tmp_path: Path) -> None:
     page = report(tmp_path, write_run(tmp_path / "run"))
     colours = [

@@ -25,6 +25,7 @@ from tests.helpers.reported import write_run
 pytest.importorskip("plotly")
 
 
+@pytest.mark.more
 def test_page_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--env=CartPole-v1", f"--train_dir={tmp_path}", "--experiment=seen", "--experiment_summaries_interval=1"
     finished = run(tmp_path / "out", *flags, "--train_for_env_steps=100000")

@@ -108,6 +108,7 @@ def test_a_run_that_has_ended_needs_no_following(tmp_path: Path, capsys: pytest.
     assert "--png writes plots once, and --follow a page again and again." in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_a_page_follows_a_run_until_it_ends(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     flags = "--env=CartPole-v1", "--experiment=alive", "--serial_mode", "--num_envs_per_worker=4", "--rollout=16"

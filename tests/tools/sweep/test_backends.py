@@ -24,6 +24,7 @@ def expect_two_trials(path: Path) -> None:
     assert [each["state"] for trial in trials for each in trial["runs"]] == ["finished", "finished"]
 
 
+@pytest.mark.more
 def test_jobs_of_submitit(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     (tmp_path / "sweep.toml").write_text(f'{HEAD}time_limit_s = 100\n{FLAGS}{VALUES}[slurm]\ncluster = "local"\n')

@@ -263,6 +263,7 @@ sys.exit(main(["sweep.toml", "--prune=median"]))
 """
 
 
+@pytest.mark.more
 def test_a_real_run_is_pruned_while_it_goes_on(tmp_path: Path) -> None:
     """The curve of the learning rate is as good as known, and so is which one is below the other."""
     pytest.importorskip("optuna")

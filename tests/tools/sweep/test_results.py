@@ -41,6 +41,7 @@ def swept(path: Path, trials: int = 25) -> tuple[Description, SweepRecord]:
     return description, SweepRecord(description, read_only=True)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("has_optuna", [True, False])
 def test_importance_is_the_share_of_the_variance(
     has_optuna: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

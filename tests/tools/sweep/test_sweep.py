@@ -46,6 +46,7 @@ def wait_for_curves(command: Running, name: str) -> None:
     command.wait_for(lambda: curves.is_file() and "train/loss" in curves.read_text(), f"curves of {name}")
 
 
+@pytest.mark.more
 def test_grid_of_two_seeds_to_the_best_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     flags = f'{FLAGS}train_for_env_steps = 600\nupdates = "fast"\n'
@@ -109,6 +110,7 @@ def test_sweep_goes_on_after_ctrl_c_and_after_a_kill(tmp_path: Path) -> None:
         assert 0 < summary["new_frames"] < LONG, "a part of them before the stop"
 
 
+@pytest.mark.more
 def test_sweep_goes_past_runs_that_fail(tmp_path: Path) -> None:
     values = 'env = ["CartPole-v1", "NoSuchTask-v0"]\n'
     text = HEAD + FLAGS.replace('env = "CartPole-v1"\n', "") + "train_for_env_steps = 600\n"

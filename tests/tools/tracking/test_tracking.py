@@ -107,6 +107,7 @@ def test_what_was_sent_is_not_sent_again_also_where_lines_are_forgotten(tmp_path
 # ------------------------------------------------------------------------------------------------------- real packages
 
 
+@pytest.mark.more
 def test_wandb_has_the_curves_of_a_run_and_of_its_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_package("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

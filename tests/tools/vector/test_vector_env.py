@@ -178,6 +178,7 @@ def expect_same(found: Any, wanted: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Counting"])
 def test_steps_are_those_of_gymnasium(env: str) -> None:
     """Episodes end in the first 60 steps of all but Pendulum, which is cut after 30."""
@@ -213,6 +214,7 @@ def test_steps_are_those_of_gymnasium(env: str) -> None:
         theirs.close()
 
 
+@pytest.mark.more
 def test_reset_hands_on_options_and_one_seed_for_each() -> None:
     ours = sf.vector_env(Counting, num_envs=3, num_workers=2)
     try:
@@ -250,6 +252,7 @@ def test_ends_with_everything_that_it_has_started() -> None:
         ours.step(np.zeros(4, int))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -279,6 +282,7 @@ def test_a_worker_that_has_died_is_told_by_the_next_call(call: str) -> None:
     assert ours.closed
 
 
+@pytest.mark.more
 def test_options_may_be_long() -> None:
     ours = sf.vector_env(Counting, num_envs=3, num_workers=2)
     try:
@@ -314,6 +318,7 @@ class Remembering(gymnasium.Env[Any, Any]):
         return np.array(before, np.float32), float(before[0]), self.t == 3, self.t == 6, {}
 
 
+@pytest.mark.more
 def test_results_and_actions_belong_to_those_who_have_them() -> None:
     """Nothing that a program or an environment keeps changes with a later step."""
     ours = sf.vector_env(Remembering, num_envs=3, num_workers=2)
@@ -338,6 +343,7 @@ def test_results_and_actions_belong_to_those_who_have_them() -> None:
         ours.close()
 
 
+@pytest.mark.more
 def test_each_environment_has_options_of_its_own() -> None:
     ours = sf.vector_env(Remembering, num_envs=3, num_workers=1)
     try:
@@ -354,6 +360,7 @@ class Secretive(Breaking):
         return np.zeros(2, np.float32), 0.0, True, False, {"how": lambda: 1}
 
 
+@pytest.mark.more
 def test_an_info_that_cannot_be_sent_names_its_environment() -> None:
     ours = sf.vector_env(Secretive, num_envs=2, num_workers=2)
     ours.reset()
