@@ -1,1 +1,1 @@
-"""Algorithms that come with sf beside PPO, each a subclass of `OffPolicy` in a file of its own."""
+"""Algorithms that come with sf beside PPO, each in a file of its own."""

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import ABOVE_0, AT_LEAST_1
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import FurtherStep
 from sf.learner.batch import Batch
@@ -39,6 +41,7 @@ class APPO(PPO):
             most_weight: limit of the ratio of the policy that acted to the target network.
         """
         super().__init__(config)
+        expect_in_range("appo", target_every=(target_every, AT_LEAST_1), most_weight=(most_weight, ABOVE_0))
         self.prepares_each_epoch = False
         self._target_every, self._most_log_weight = target_every, math.log(most_weight)
         self._num_batches = 0

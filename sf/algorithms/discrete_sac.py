@@ -14,7 +14,9 @@ from torch import Tensor
 
 from sf.algorithms.critics import Critics
 from sf.algorithms.sac import Scalar
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import ABOVE_0, UNIT
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
@@ -42,6 +44,10 @@ class DiscreteSAC(OffPolicy):
             initial_temperature: weight of the entropy at the start.
         """
         super().__init__(config)
+        expect_in_range(
+            "discrete_sac", tau=(tau, UNIT), entropy_share=(entropy_share, UNIT),
+            initial_temperature=(initial_temperature, ABOVE_0),
+        )  # fmt: skip
         self._tau, self._share, self._initial_temperature = tau, entropy_share, initial_temperature
 
     def begin(self, acting: ActingNetwork) -> None:

@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sf.algorithms.epsilon import EpsilonSchedule, epsilon_of
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import AT_LEAST_0, AT_LEAST_1, UNIT
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
 from sf.learner.off_policy import OffPolicy
@@ -55,15 +57,20 @@ class DQN(OffPolicy):
             priority_beta: how much of that is taken back at the start of the run; all of it at the end.
         """
         super().__init__(config)
+        expect_in_range(
+            "dqn", num_steps=(num_steps, AT_LEAST_1), tau=(tau, UNIT), target_every=(target_every, AT_LEAST_1),
+            priority_alpha=(priority_alpha, AT_LEAST_0), priority_beta=(priority_beta, UNIT),
+        )  # fmt: skip
         self.num_steps, self._double, self._tau, self._target_every = num_steps, double, tau, target_every
         self._beta = priority_beta
         if priority_alpha > 0:
             self.priorities = Priorities(priority_alpha, priority_beta)
-        self._schedule = EpsilonSchedule(epsilon_start, epsilon_end, epsilon_fraction)
+        self._schedule = EpsilonSchedule.checked("dqn", epsilon_start, epsilon_end, epsilon_fraction)
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `OffPolicy`."""
         self._acting, self._epsilon = acting, epsilon_of(acting, "dqn")
+        self._epsilon.fill_(self._schedule.start)
         self.target = copy.deepcopy(acting.policy)
         self._target_outputs = acting.outputs_of(self.target)
 
@@ -91,8 +98,7 @@ class DQN(OffPolicy):
         if self.priorities is not None:
             self.priorities.update(minibatch.places, errors)
         if (self.version + 1) % self._target_every == 0:
-            with torch.no_grad():
-                self.target.flat.lerp_(acting.policy.flat, self._tau)
+            acting.lead(self.target, self._tau)
         return {
             "loss": loss, "grad_norm": grad_norm, "value": chosen.mean(), "value_target": targets.mean(),
             "epsilon": self._epsilon.clone(),
@@ -115,12 +121,12 @@ def action_values(advantages: Tensor, state_values: Tensor) -> Tensor:
     Actions that are not legal keep their mask, and the mean is over the others.
     """
     legal = advantages > MASKED_LOGIT / 2
-    mean = torch.where(legal, advantages, 0.0).sum(-1) / legal.sum(-1)
+    mean = torch.where(legal, advantages, 0.0).sum(-1) / legal.sum(-1).clamp_(min=1)
     return advantages + (state_values - mean).unsqueeze(-1)
 
 
 def through_advantages(advantages: Tensor, actions: Tensor, slopes: Tensor) -> Tensor:
     """[N, n] derivatives with respect to the advantages, from those [N] of the `action_values` of actions [N]."""
     legal = advantages > MASKED_LOGIT / 2
-    of_mean = -(slopes / legal.sum(-1)).unsqueeze(-1) * legal
+    of_mean = -(slopes / legal.sum(-1).clamp_(min=1)).unsqueeze(-1) * legal
     return of_mean.scatter_add_(-1, actions.unsqueeze(-1), slopes.unsqueeze(-1))

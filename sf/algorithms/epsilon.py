@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sf.algorithms.settings import expect_in_range
+from sf.config.ranges import UNIT
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.nets.distributions import EpsilonGreedy
@@ -20,6 +22,18 @@ class EpsilonSchedule(NamedTuple):
     """At its end."""
     fraction: float
     """The part of the run in which it falls from one to the other."""
+
+    @classmethod
+    def checked(cls, algorithm: str, start: float, end: float, fraction: float) -> EpsilonSchedule:
+        """A schedule of the settings of an algorithm.
+
+        Raises:
+            ConfigError: one is not from 0 to 1.
+        """
+        expect_in_range(
+            algorithm, epsilon_start=(start, UNIT), epsilon_end=(end, UNIT), epsilon_fraction=(fraction, UNIT)
+        )
+        return cls(start, end, fraction)
 
     def at(self, progress: float) -> float:
         """The share where this part of the run, from 0 to 1, lies behind."""

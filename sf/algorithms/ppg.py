@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import AT_LEAST_0, AT_LEAST_1
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import FurtherStep
@@ -21,9 +23,10 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
 from sf.nets.actor_critic import Observations
-from sf.nets.distributions import ActionDistribution
 from sf.nets.networks import linear
 
+Columns = list[tuple[Tensor, ...]]
+"""Of each number or choice of an action its parameters, [N] or [N, n]; see `ActionDistribution.columns`."""
 Kept = tuple[dict[str, Tensor], Tensor, Tensor]
 """Observations [N, *shape] per leaf, returns [N] and versions [N] on the host."""
 
@@ -43,6 +46,10 @@ class PPG(PPO):
             clone_coeff: weight of the divergence from the policy before the phase.
         """
         super().__init__(config)
+        expect_in_range(
+            "ppg", phase_batches=(phase_batches, AT_LEAST_1), phase_epochs=(phase_epochs, AT_LEAST_1),
+            clone_coeff=(clone_coeff, AT_LEAST_0),
+        )  # fmt: skip
         self._batches, self._epochs, self._clone_coeff = phase_batches, phase_epochs, clone_coeff
         self._kept: list[Kept] = []
 
@@ -69,30 +76,32 @@ class PPG(PPO):
         observations, returns, versions = joined(self._kept)
         self._kept.clear()
         num_parts = self._batches * self.config.num_minibatches
-        before = self._params(observations, num_parts)
+        before = self._columns(observations, num_parts)
         for _ in range(self._epochs):
             for rows in torch.randperm(len(returns)).tensor_split(num_parts):
                 there = rows.to(returns.device)
                 part = {name: leaf[there] for name, leaf in observations.items()}
-                yield FurtherStep(self._step(part, returns[there], before[there]), versions[rows])
+                acted = [tuple(numbers[there] for numbers in column) for column in before]
+                yield FurtherStep(self._step(part, returns[there], acted), versions[rows])
 
     @torch.no_grad()
-    def _params(self, observations: Observations, num_parts: int) -> Tensor:
-        """[N, n] parameters of the action distribution; in parts, to use less memory."""
+    def _columns(self, observations: Observations, num_parts: int) -> Columns:
+        """The distributions of the actions now, also of what no observation changes; in parts, to use less memory."""
         rows = torch.arange(len(next(iter(observations.values()))))
-        parts = rows.tensor_split(num_parts)
-        return torch.cat(
-            [self._acting.outputs({name: leaf[part] for name, leaf in observations.items()})[0] for part in parts]
-        )
+        found = []
+        for part in rows.tensor_split(num_parts):
+            params, _ = self._acting.outputs({name: leaf[part] for name, leaf in observations.items()})
+            found.append(self._acting.policy.distribution.columns(params))
+        return [tuple(map(torch.cat, zip(*column, strict=True))) for column in zip(*found, strict=True)]
 
-    def _step(self, observations: Observations, returns: Tensor, before: Tensor) -> dict[str, Tensor]:
+    def _step(self, observations: Observations, returns: Tensor, before: Columns) -> dict[str, Tensor]:
         """Equation 1 of the paper, and the loss of the value network; one step of each optimizer."""
         acting, policy = self._acting, self._acting.policy
         targets = policy.normalize(returns)
         params, values = acting.outputs(observations)
         head_values = self.head(policy.encoder(acting.inputs(observations))).squeeze(-1)
         head_loss = 0.5 * (head_values - targets).square().mean()
-        clone_loss = divergences(policy.distribution, before, params).mean()
+        clone_loss = divergences(before, policy.distribution.columns(params)).mean()
         value_loss = 0.5 * (values - targets).square().mean()
         acting.zero_grad()
         (head_loss + self._clone_coeff * clone_loss + value_loss).backward()
@@ -113,10 +122,10 @@ def joined(kept: list[Kept]) -> Kept:
     )
 
 
-def divergences(distribution: ActionDistribution, before: Tensor, now: Tensor) -> Tensor:
-    """[N] KL divergence of the actions under parameters [N, n] from those under earlier ones."""
-    total = torch.zeros(len(now), device=now.device)
-    for old, new in zip(distribution.columns(before), distribution.columns(now), strict=True):
+def divergences(before: Columns, now: Columns) -> Tensor:
+    """[N] KL divergence of the actions under distributions from those under earlier ones."""
+    total = torch.zeros(len(now[0][0]), device=now[0][0].device)
+    for old, new in zip(before, now, strict=True):
         if len(old) == 1:
             old_logs, new_logs = (functional.log_softmax(logits, -1) for (logits,) in (old, new))
             total = total + (old_logs.exp() * (old_logs - new_logs)).sum(-1)

@@ -43,16 +43,21 @@ class PQN(Algorithm):
             epsilon_fraction: part of the run in which it falls from one to the other.
         """
         super().__init__(config)
-        self._schedule = EpsilonSchedule(epsilon_start, epsilon_end, epsilon_fraction)
+        self._schedule = EpsilonSchedule.checked("pqn", epsilon_start, epsilon_end, epsilon_fraction)
+        self._progress = 0.0
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `Algorithm`."""
         self._acting, self._epsilon = acting, epsilon_of(acting, "pqn")
-        self.set_progress(0.0)
+        self._epsilon.fill_(self._schedule.start)
 
     def set_progress(self, fraction: float) -> None:
+        """See `Algorithm`; the share of random actions changes with the next step, so that each version has one."""
+        self._progress = fraction
+
+    def after_step(self, size: int) -> None:
         """See `Algorithm`; sets the share of random actions."""
-        self._epsilon.fill_(self._schedule.at(fraction))
+        self._epsilon.fill_(self._schedule.at(self._progress))
 
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
         """See `Algorithm.prepare`."""

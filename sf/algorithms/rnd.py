@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from sf.algorithms.critics import Critics
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import AT_LEAST_0, UNIT, Range
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.algorithm import Losses
@@ -54,6 +56,10 @@ class RND(PPO):
             learning_rate: of the predictor; the value network of the bonus has that of the policy.
         """
         super().__init__(config)
+        expect_in_range(
+            "rnd", num_features=(num_features, Range(2)), predictor_share=(predictor_share, UNIT),
+            intrinsic_gamma=(intrinsic_gamma, UNIT), learning_rate=(learning_rate, AT_LEAST_0),
+        )  # fmt: skip
         self._coeffs, self._gamma = (extrinsic_coeff, intrinsic_coeff), intrinsic_gamma
         self._num_features, self._share, self._rate = num_features, predictor_share, learning_rate
 
@@ -74,8 +80,10 @@ class RND(PPO):
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
         """See `Algorithm.prepare`; the advantages are those of both rewards."""
         bonuses, values = self._bonuses_and_values(batch)
-        self.scale.update(discounted_sums(bonuses, self._gamma), self._acting)
-        bonuses = bonuses / self.scale.deviation
+        if self.is_first_epoch:  # later the predictor has learned from this batch
+            self.scale.update(discounted_sums(bonuses, self._gamma), self._acting)
+            self._bonuses = bonuses / self.scale.deviation
+        bonuses = self._bonuses
         never = torch.zeros_like(batch.terminated)
         advantages = gae(bonuses, values[:-1], values[1:], never, never, self._gamma, self.config.gae_lambda)
         targets = (advantages + values[:-1]).flatten()

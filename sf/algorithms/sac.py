@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.algorithms.critics import Critics
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import ABOVE_0, UNIT
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
@@ -44,13 +46,14 @@ class SAC(OffPolicy):
             initial_temperature: weight of the entropy at the start.
         """
         super().__init__(config)
+        expect_in_range("sac", tau=(tau, UNIT), initial_temperature=(initial_temperature, ABOVE_0))
         self._tau, self._target_entropy = tau, target_entropy
         self._initial_temperature = initial_temperature
 
     def begin(self, acting: ActingNetwork) -> None:
         """See `OffPolicy`."""
         policy, distribution = acting.policy, acting.policy.distribution
-        if not isinstance(distribution, DiagonalGaussian) or distribution.log_std is not None:
+        if type(distribution) is not DiagonalGaussian or distribution.log_std is not None:
             raise ConfigError(
                 [
                     "algorithm=sac needs actions that are numbers, a Box, whose deviation the network chooses "

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from sf.algorithms.critics import Critics
+from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
+from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, UNIT
 from sf.errors import ConfigError
 from sf.learner.acting_network import ActingNetwork
 from sf.learner.experience import Experience
@@ -47,6 +49,11 @@ class TD3(OffPolicy):
             policy_every: updates of the critics for each of the policy.
         """
         super().__init__(config)
+        expect_in_range(
+            "td3", tau=(tau, UNIT), policy_every=(policy_every, AT_LEAST_1),
+            exploration_noise=(exploration_noise, ABOVE_0), target_noise=(target_noise, AT_LEAST_0),
+            most_target_noise=(most_target_noise, AT_LEAST_0),
+        )  # fmt: skip
         self._tau, self._exploration_noise, self._policy_every = tau, exploration_noise, policy_every
         self._target_noise, self._most_noise = target_noise, most_target_noise
 
@@ -61,10 +68,15 @@ class TD3(OffPolicy):
                 ]
             )
         self._acting, device = acting, policy.flat.device
-        distribution.log_noise.fill_(math.log(self._exploration_noise))
+        self._log_noise = distribution.log_noise
+        self.explore()
         self.critics = TrainedNetwork(Critics(policy, 1, takes_action=True), acting.learning_rate, device)
         self.targets = self.critics.target()
         self.target = copy.deepcopy(policy)
+
+    def explore(self) -> None:
+        """See `OffPolicy`; a run that goes on may have another deviation than the one that was saved."""
+        self._log_noise.fill_(math.log(self._exploration_noise))
 
     def update(self, minibatch: Experience) -> Mapping[str, Tensor]:
         """See `OffPolicy`: critics, and every `policy_every` updates the policy and all targets."""
@@ -87,8 +99,7 @@ class TD3(OffPolicy):
         (policy_loss + value_loss).backward()
         grad_norm = acting.step(size)
         self.targets.follow(self.critics.flat, self._tau)
-        with torch.no_grad():
-            self.target.flat.lerp_(acting.policy.flat, self._tau)
+        acting.lead(self.target, self._tau)
         return scalars | {"policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": grad_norm}
 
     @torch.no_grad()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sf.config.algorithm_flags import OF_ALGORITHMS, changed_algorithm_flags, note_on_unread_flags
+from sf.config.algorithm_flags import (
+    OF_ALGORITHMS,
+    changed_algorithm_flags,
+    note_on_unread_flags,
+    unread_by_ours,
+)
 from sf.config.checks import check
 from sf.config.roles import (
     Config,
@@ -48,4 +53,5 @@ __all__ = [
     "steps_per_round",
     "sync_ratio",
     "trajectories_per_dataset",
+    "unread_by_ours",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
+from sf.config.algorithms import values_of
 from sf.config.roles import LearnerConfig
+from sf.plugins import ALGORITHMS
 
 OF_ALGORITHMS = (
     "gamma", "gae_lambda", "value_bootstrap", "with_vtrace", "vtrace_rho", "vtrace_c", "recompute_advantages",
@@ -14,9 +16,30 @@ OF_ALGORITHMS = (
 )  # fmt: skip
 
 
+WITH_GAE = frozenset({"gamma", "gae_lambda", "value_bootstrap"})
+READ: Mapping[str, frozenset[str]] = {
+    "appo": frozenset(
+        {
+            "gamma", "value_bootstrap", "vtrace_rho", "vtrace_c", "ppo_clip_ratio", "ppo_clip_ratio_high",
+            "ppo_dual_clip", "ppo_clip_form", "ppo_clip_anneal", "ppo_clip_value", "value_loss_coeff",
+            "exploration_loss_coeff", "kl_loss_coeff",
+        }
+    ),
+    "pqn": WITH_GAE,
+    **dict.fromkeys(("discrete_sac", "dqn", "sac", "td3"), frozenset({"gamma"})),
+}  # fmt: skip
+"""What the algorithms that come with sf read; those that are missing here read all. Users' algorithms are looked at."""
+
+
+def unread_by_ours(config: LearnerConfig) -> list[str]:
+    """Changed flags that an algorithm that comes with sf does not read."""
+    read = READ.get(ALGORITHMS.short(config.algorithm))
+    return [] if read is None else [name for name in changed_algorithm_flags(config) if name not in read]
+
+
 def changed_algorithm_flags(config: LearnerConfig) -> list[str]:
-    """Those that are not what they are by default."""
-    defaults = {each.name: each.default for each in fields(config)}
+    """Those that are not what they are by default, or by default with this algorithm."""
+    defaults = {each.name: each.default for each in fields(config)} | dict(values_of(config.algorithm))
     changed = [name for name in OF_ALGORITHMS if getattr(config, name) != defaults[name]]
     return [name for name in changed if name != "gamma" or not config.normalize_rewards]  # which discounts as well
 

@@ -65,7 +65,8 @@ DISCRETE_SAC: Values = {
     "max_grad_norm": 0.0,
 }
 
-PPG: Values = {"actor_critic_share_weights": False}
+PPG: Values = {"actor_critic_share_weights": False, "max_policy_lag": 1_000_000}
+"""An auxiliary phase takes thousands of steps, by which all data that waits becomes older."""
 
 PQN: Values = {
     "exploration": "epsilon_greedy",

@@ -167,11 +167,17 @@ def _combinations(config: Config) -> list[str]:
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
             "Exchange them."
         )
-    schedules = {"lr_schedule=linear": learner.lr_schedule == "linear", "ppo_clip_anneal=True": learner.ppo_clip_anneal}
+    schedules = {
+        "lr_schedule=linear": learner.lr_schedule == "linear",
+        "ppo_clip_anneal=True": learner.ppo_clip_anneal,
+        f"algorithm={learner.algorithm}, whose random actions become fewer": (
+            config.model.exploration == "epsilon_greedy" and ALGORITHMS.is_ours(learner.algorithm)
+        ),
+    }
     if any(schedules.values()) and config.run.frame_limit == config.run.time_limit_s == math.inf:
         names = " and ".join(name for name, is_set in schedules.items() if is_set)
         problems.append(
-            f"{names}: what shrinks to zero by the end of the run needs an end. Give --train_for_env_steps or "
+            f"{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or "
             "--train_for_seconds, or leave the schedule out."
         )
     if config.run.serial_mode and learner.num_learners > 1:

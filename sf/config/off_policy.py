@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sf.config.algorithms import VALUES, is_off_policy, values_of
@@ -24,7 +25,7 @@ def off_policy_problems(config: Config) -> list[str]:
         return problems
     if ALGORITHMS.is_ours(name) and not is_off_policy(name):
         return problems + _of_on_policy(config, name)
-    return problems + (_of_off_policy(config) if replay == "uniform" else [])
+    return problems + (_of_off_policy(config) + _of_start(config) if replay == "uniform" else [])
 
 
 def _of_exploration(name: str, exploration: str) -> list[str]:
@@ -53,6 +54,12 @@ def _of_on_policy(config: Config, name: str) -> list[str]:
         )
     if config.model.use_rnn and name in {"ppg", "rnd"}:
         problems.append(f"use_rnn=True with algorithm={name}: its networks have no memory. Leave it out.")
+    lags = {"bound_policy_lag": config.learner.bound_policy_lag, "target_policy_lag": config.learner.target_policy_lag}
+    problems += [
+        f"{flag}={value} with algorithm=ppg: its auxiliary phases take many steps on earlier batches. Leave it out."
+        for flag, value in lags.items()
+        if value is not None and name == "ppg"
+    ]
     if config.model.actor_critic_share_weights and name == "ppg":
         problems.append("actor_critic_share_weights=True with algorithm=ppg: it has two networks. Leave it out.")
     return problems
@@ -79,8 +86,20 @@ def _of_off_policy(config: Config) -> list[str]:
     return [f"{flag} with algorithm={name}: {why}. Leave it out." for flag, (is_set, why) in unfit.items() if is_set]
 
 
+def _of_start(config: Config) -> list[str]:
+    """Whether the run is long enough to learn anything."""
+    steps = config.run.frame_limit / config.rollout.frames_per_step / config.run.num_policies
+    if steps > config.replay.learning_starts:
+        return []
+    return [
+        f"learning_starts={config.replay.learning_starts} with {steps:,.0f} steps for each policy: the run would "
+        "end before it learned. Use a larger --train_for_env_steps, or a smaller --learning_starts."
+    ]
+
+
 ONE_CHOICE = ("discrete_sac", "dqn", "pqn")
-NUMBERS = ("sac", "td3")
+NUMBERS = {"sac": "tanh", "td3": "scale"}
+"""The value of `action_bounds` under which the environment gets the action that the critics value."""
 
 
 def action_problems(config: Config, info: EnvInfo) -> list[str]:
@@ -90,7 +109,20 @@ def action_problems(config: Config, info: EnvInfo) -> list[str]:
         return [f"algorithm={name} chooses among actions, a Discrete space; found {action}. {_other(info)}"]
     if name in NUMBERS and action.choices:
         return [f"algorithm={name} needs actions that are numbers, a Box; found {action}. {_other(info)}"]
-    return []
+    if name not in NUMBERS:
+        return []
+    problems, bounds = [], config.rollout.action_bounds
+    if bounds != NUMBERS[name]:
+        problems.append(
+            f"action_bounds={bounds} with algorithm={name}: the environment would get other actions than its critics "
+            f"value. Leave it out, or use --action_bounds={NUMBERS[name]}."
+        )
+    elif not all(math.isfinite(column.low) and math.isfinite(column.high) for column in action.columns):
+        problems.append(
+            f"algorithm={name} needs actions with finite bounds; found {action}. Use "
+            "gymnasium.wrappers.RescaleAction in the environment, or --algorithm=ppo."
+        )
+    return problems
 
 
 def _other(info: EnvInfo) -> str:

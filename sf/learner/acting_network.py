@@ -67,7 +67,18 @@ class ActingNetwork:
         return lambda observations: policy.forward(observations, None)[:2]
 
     def inputs(self, observations: Observations) -> dict[str, Tensor]:
-        """Observations as the network reads them: normalized, [N, *shape] per leaf."""
+        """Observations as the network reads them: normalized, [N, *shape] float32 per leaf."""
         with torch.no_grad():
-            prepared: dict[str, Tensor] = self.policy.inputs(observations)
-        return prepared
+            return {name: leaf.to(torch.float32) for name, leaf in self.policy.inputs(observations).items()}
+
+    @torch.no_grad()
+    def lead(self, target: ActorCritic, share: float) -> None:
+        """Has a copy of the network go this share of the way to it. It reads observations as the network does.
+
+        Args:
+            target: the copy, whose statistics become those of the network.
+            share: from 0 to 1, which copies it.
+        """
+        size = len(self.policy.flat_parameters)
+        target.flat[:size].lerp_(self.policy.flat[:size], share)
+        target.flat[size:].copy_(self.policy.flat[size:])

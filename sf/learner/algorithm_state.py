@@ -31,7 +31,7 @@ def parts_of(owner: object) -> dict[str, Part]:
     """Modules and optimizers in the attributes of an object, by name; modules once they have weights."""
     found: dict[str, Part] = {}
     for name, value in vars(owner).items():
-        for key, part in _entries(name, value):
+        for key, part in entries(name, value):
             if isinstance(part, Optimizer) or (isinstance(part, nn.Module) and not _is_lazy(part)):
                 found[key] = part
     return found
@@ -42,7 +42,8 @@ def _is_lazy(module: nn.Module) -> bool:
     return any(is_lazy(variable) for _, variable in named_variables(module))
 
 
-def _entries(name: str, value: object) -> Iterator[tuple[str, object]]:
+def entries(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """What an attribute holds, by name: itself, or the parts of a list, tuple or dict."""
     if isinstance(value, Mapping):
         yield from ((f"{name}.{key}", part) for key, part in value.items())
     elif isinstance(value, (list, tuple)):

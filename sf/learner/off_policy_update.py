@@ -96,19 +96,19 @@ class OffPolicyUpdate(Training):
     def _step(self, minibatch: Experience, lags: list[Array]) -> StepReport | None:
         """One update; None where it has no step of the acting network, or a gradient was not finite."""
         self._off_policy.version, steps_before = self.version, self.acting.num_steps
+        scalars: Mapping[str, Tensor] = {}
         try:
             scalars = self._off_policy.update(minibatch)
+            self._skipped_in_a_row = 0
         except NonFiniteLoss:
             self._skip({"actions": minibatch.actions, "rewards": minibatch.rewards, **minibatch.observations})
-            return None
-        self._skipped_in_a_row = 0
         if self.acting.num_steps == steps_before:
             return None
         each_lag: Array = (self.version - minibatch.versions).numpy()
         lags.append(each_lag)
         self.version += 1
         least, mean, most = float(each_lag.min()), float(each_lag.mean()), float(each_lag.max())
-        if self.want_summary:
+        if self.want_summary and scalars:
             self._note(scalars, least, mean, most, len(minibatch))
         return StepReport(self.version, least, mean, most, 0.0, 0.0)
 

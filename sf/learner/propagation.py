@@ -20,9 +20,9 @@ from sf.learner.dataset import Transitions
 from sf.learner.given_gradients import scalar_with
 from sf.nets.activations import GRADIENTS
 from sf.nets.actor_critic import Observations
-from sf.nets.distributions import Mixed
+from sf.nets.distributions import Categorical, DiagonalGaussian, Mixed
 from sf.nets.fast.compiling import Compiled
-from sf.nets.fast.native import NativeNetwork, evaluates_natively, native_network
+from sf.nets.fast.native import NativeNetwork, native_network
 from sf.nets.networks import Encoder
 from sf.policy import ActorCritic, Evaluation, Sequences
 
@@ -45,9 +45,9 @@ def propagation_through(policy: ActorCritic, algorithm: Algorithm) -> Propagatio
     """The fastest one."""
     if algorithm.config.torch_compile:
         return Recorded(Compiled(policy), algorithm)
-    if algorithm.has_gradients and is_written_out(policy.info, policy.config) and not policy.bf16:
-        is_native = algorithm.config.native_update and evaluates_natively(policy)
-        network = native_network(policy) if is_native else None
+    is_known = type(policy.distribution) in (Categorical, DiagonalGaussian) and not policy.bf16
+    if algorithm.has_gradients and is_known and is_written_out(policy.info, policy.config):
+        network = native_network(policy) if algorithm.config.native_update else None
         return WrittenOut(policy, algorithm) if network is None else Native(network, algorithm)
     return Recorded(policy.evaluate, algorithm)
 

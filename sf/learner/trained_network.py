@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from sf.learner.algorithm_state import entries
 from sf.learner.optimizer import Adam, clip_gradient
 from sf.learner.peers import ALONE, Peers
 from sf.nets.flat import FlatVariables
@@ -63,8 +64,10 @@ class TrainedNetwork(nn.Module):
     def frozen(self) -> Iterator[None]:
         """Meanwhile gradients pass through to the inputs alone, which saves a third of the way back."""
         self.module.requires_grad_(False)
-        yield
-        self.module.requires_grad_(True)
+        try:
+            yield
+        finally:
+            self.module.requires_grad_(True)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Forgets the gradient; the vector that holds it stays."""
@@ -91,8 +94,9 @@ class TrainedNetwork(nn.Module):
 
 
 def networks_beside(algorithm: object) -> list[TrainedNetwork]:
-    """Those in the attributes of an algorithm."""
-    return [part for part in vars(algorithm).values() if isinstance(part, TrainedNetwork)]
+    """Those in the attributes of an algorithm, and in lists, tuples and dicts there."""
+    parts = (part for name, value in vars(algorithm).items() for _, part in entries(name, value))
+    return [part for part in parts if isinstance(part, TrainedNetwork)]
 
 
 class TargetNetwork(nn.Module):

@@ -191,7 +191,7 @@ class Training:
         if self._skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise NonFiniteGradient(
                 f"{self._skipped_in_a_row} gradients in a row were not finite, the last one at version {self.version}. "
-                "The policy is as it was before them. Lower --learning_rate, set --max_grad_norm, and look at the size "
+                "No network took such a step. Lower --learning_rate, set --max_grad_norm, and look at the size "
                 "of rewards and observations (--normalize_input, --reward_scale, --reward_clip).",
                 minibatch,
             )

@@ -24,6 +24,7 @@ from sf.plugins import ALGORITHMS, blamed_on
 from sf.policy import ActorCritic, Sequences
 from sf.shared.fields import TrainingUse
 from sf.shared.slots import OBSERVATIONS, slot_fields
+from sf.spaces import ACTION_MASK
 
 NUM_STEPS, NUM_TRAJECTORIES = 3, 2
 
@@ -194,6 +195,8 @@ def batch_of_zeros(policy: ActorCritic) -> Batch:
         leaf = policy.info.observations.get(name.removeprefix(OBSERVATIONS))
         if leaf is not None and leaf.categories:  # of which 0 need not be one
             column += torch.tensor(leaf.starts, device=device).view(field.shape)
+        if name == OBSERVATIONS + ACTION_MASK:  # every action is legal
+            column.fill_(1)
         (by_step if field.axes.has_time else by_trajectory)[name] = column
     by_step["valid"] = torch.ones(NUM_STEPS, NUM_TRAJECTORIES, dtype=torch.bool)
     by_trajectory["streams"] = torch.arange(NUM_TRAJECTORIES)

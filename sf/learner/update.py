@@ -263,13 +263,11 @@ class Update(Training):
         self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(rows, minibatch.std_mean)
         self.policy.flat_gradient.zero_()
-        for network in networks_beside(self.algorithm):
-            network.zero_grad()  # a step that was skipped has left something
         losses = self._network.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = self.optimizer.clip()
         if not math.isfinite(grad_norm):  # the same for all learners
-            self._skip(rows.tensors())
+            self._leave_out(rows)
             return False
         lr = self.lr
         if self.config.ess_lr:
@@ -282,7 +280,7 @@ class Update(Training):
             self.algorithm.after_step(size)
             self._skipped_in_a_row = 0
         except NonFiniteLoss:
-            self._skip(rows.tensors())
+            self._leave_out(rows)
         if self.want_summary:
             step = metrics.TakenStep(
                 evaluation, rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
@@ -291,6 +289,16 @@ class Update(Training):
         if self._schedule.needs_divergence:
             self._schedule.after_minibatch(self._divergence(evaluation, rows))
         return True
+
+    def _leave_out(self, minibatch: Transitions) -> None:
+        """Forgets the gradients of a step that is not taken, and counts it.
+
+        Raises:
+            NonFiniteGradient: see `_skip`.
+        """
+        for network in networks_beside(self.algorithm):
+            network.zero_grad()
+        self._skip(minibatch.tensors())
 
     def _with_normalized_advantages(
         self, minibatch: Transitions, std_mean: tuple[Tensor, Tensor] | None

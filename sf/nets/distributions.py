@@ -126,11 +126,16 @@ class EpsilonGreedy(Categorical):
         """Logarithms of the probabilities; those of choices that are not legal are masked as they were."""
         values = super()._logits(params)
         legal = values > MASKED_LOGIT / 2
-        share = self.epsilon / legal.sum(-1, keepdim=True)
+        # Never 0, whose logarithm would make the entropy no number.
+        share = (self.epsilon / legal.sum(-1, keepdim=True)).clamp(min=torch.finfo(torch.float32).tiny)
         explored = share.log().expand_as(values)
         best = values.argmax(-1, keepdim=True)
         logits = explored.scatter(-1, best, (1.0 - self.epsilon + share).log())
         return torch.where(legal, logits, values)
+
+    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+        """Logarithms of the probabilities [B, n] with which the choices are taken."""
+        return [(self._logits(params),)] if self._is_scalar else super().columns(params)
 
     def best(self, params: Tensor) -> Tensor:
         """The choices with the largest values, int64."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags
+from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags, unread_by_ours
 from sf.config.convolutions import notes_on_pictures
 from sf.config.roles import DEFAULT_ROLLOUT
 from sf.console import Console
@@ -116,8 +116,9 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         console.plain(" ".join([*measured, f"Chosen: {chosen}"]))
     if rank.is_first and (learning := _updates(config, resolved, look, rank)):
         console.plain(learning)
-    if note:
-        console.plain(note)
+    for line in (note, note_on_unread_flags(config.learner, unread_by_ours(config.learner))):
+        if line:
+            console.plain(line)
     if not look.refutes_vectorization and (left := note_on_single(resolved, source, info, envs_per_group(resolved))):
         console.plain(left)
     config, source = vectorized(resolved, replace(source, autoreset_mode=look.autoreset_mode), info)
@@ -292,7 +293,7 @@ def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
         return ""
     begin(algorithm, policy)
     loss_terms_of(algorithm, policy)
-    if config.learner.algorithm == ALGORITHMS.default:
+    if ALGORITHMS.is_ours(config.learner.algorithm):
         return ""
     return note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
 

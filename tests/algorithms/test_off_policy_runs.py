@@ -68,7 +68,7 @@ def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path)
     kept = [name for name in before if name.startswith("algorithm.")]
     parts = {name.split(".")[1] for name in kept}
     assert parts == PARTS[algorithm]
-    again = train(tmp_path, algorithm, *serial, "--train_for_env_steps=672", "--learning_starts=10000")
+    again = train(tmp_path, algorithm, *serial, "--train_for_env_steps=672", "--learning_starts=600")
     assert again.code == ExitCode.FINISHED, again.err
     assert "replay buffer of policy 0 begins empty" in again.out
     after = newest(tmp_path)

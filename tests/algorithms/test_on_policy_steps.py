@@ -233,7 +233,7 @@ def test_ppg_step_is_that_of_separate_optimizers() -> None:
     moved(policy)
     copied: Any = copy.deepcopy(policy)
     head = copy.deepcopy(algorithm.head.module)
-    algorithm._step(observations, returns, before)
+    algorithm._step(observations, returns, [(before,)])
 
     inputs = copied.inputs(observations)
     params, values, _ = copied.forward(observations, None)
@@ -253,10 +253,27 @@ def test_ppg_step_is_that_of_separate_optimizers() -> None:
 def test_ppg_divergence_of_numbers() -> None:
     policy = make_policy(BOX)
     before, now = torch.randn(5, 2), torch.randn(5, 2)
-    found = divergences(policy.distribution, before, now)
+    earlier = [tuple(part.detach() for part in column) for column in policy.distribution.columns(before)]
     deviations = policy.variables()["distribution.log_std"].exp()
-    expected = kl_divergence(normal(before, deviations), normal(now, deviations)).sum(-1)
+    with torch.no_grad():  # also the deviations that no observation changes are those of before the phase
+        policy.variables()["distribution.log_std"].add_(0.3)
+    found = divergences(earlier, policy.distribution.columns(now))
+    wider = policy.variables()["distribution.log_std"].exp()
+    expected = kl_divergence(normal(before, deviations), normal(now, wider)).sum(-1)
     torch.testing.assert_close(found.detach(), expected)
+
+
+def test_a_ppg_phase_leaves_free_deviations_where_they_are() -> None:
+    """The penalty is least where they are equal, however far the means are apart for a while."""
+    policy = make_policy(BOX, actor_critic_share_weights=False)
+    algorithm = PPG(config(), phase_batches=1, phase_epochs=30)
+    begin(algorithm, policy)
+    before = policy.variables()["distribution.log_std"].clone()
+    transitions = algorithm.prepare(act(policy), policy)
+    for _ in algorithm.after_batch(transitions, torch.zeros(len(transitions), dtype=torch.int64)):
+        pass
+    moved = (policy.variables()["distribution.log_std"] - before).abs().max()
+    assert moved < 5 * RATE, "thirty steps of Adam could go 30 times the rate"
 
 
 def test_ppg_with_one_network_is_refused() -> None:
@@ -323,6 +340,8 @@ def test_pqn_explores_less_and_less() -> None:
     seen = [policy.variables()["distribution.epsilon"].item()]
     for fraction in (0.25, 0.5, 0.9):
         algorithm.set_progress(fraction)
+        assert policy.variables()["distribution.epsilon"].item() == seen[-1], "this version has acted by it"
+        algorithm.after_step(8)
         seen.append(policy.variables()["distribution.epsilon"].item())
     assert seen == pytest.approx([0.9, 0.5, 0.1, 0.1])
 

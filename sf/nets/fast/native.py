@@ -20,7 +20,7 @@ from torch import Tensor
 from sf.config.written_out import is_written_out
 from sf.machine.compiled import NoCompilerError, library
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.distributions import Categorical, DiagonalGaussian, Mixed
+from sf.nets.distributions import DiagonalGaussian, Mixed
 from sf.nets.inputs import Numbers
 from sf.nets.networks import Encoder
 
@@ -165,11 +165,6 @@ def has_native(policy: ActorCritic) -> bool:
         and max(policy.config.encoder_mlp_layers) <= WIDEST
         and not isinstance(policy.distribution, Mixed)
     )
-
-
-def evaluates_natively(policy: ActorCritic) -> bool:
-    """Whether `NativeNetwork.forward` knows the distribution of a policy."""
-    return type(policy.distribution) in (Categorical, DiagonalGaussian)
 
 
 @functools.cache
