@@ -21,7 +21,8 @@ from sf.learner.training import StepReport
 from sf.learner.worker import Learner
 from sf.monitor import Console, Monitor
 from sf.run.callbacks import Callbacks
-from sf.run.preparation import note_on_batches_held, prepare
+from sf.run.notes import note_on_batches_held
+from sf.run.preparation import prepare
 from sf.run.session import Session
 from sf.run.sizes import Sizes
 from sf.shared.ledger import Ledger

@@ -1,0 +1,105 @@
+"""Looks before a run that take torch, each in a process of its own: accelerators, and plugins of users."""
+
+from __future__ import annotations
+
+import json
+
+from sf.config import Config, note_on_unread_flags
+from sf.errors import ConfigError, EnvError, ResourceError
+from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
+from sf.processes.disposable import in_disposable_child
+from sf.run.wiring import START_S
+from sf.spaces import EnvInfo
+
+
+def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
+    """Tries an encoder and an algorithm of the user in a process of its own, because that takes torch.
+
+    A serial run has torch anyway, and constructs them in this process.
+
+    Returns:
+        A sentence about flags that the algorithm does not read, or nothing.
+
+    Raises:
+        ConfigError: one cannot be imported, or does not do what it has to do.
+    """
+    used = {ENCODERS: config.model.encoder, ALGORITHMS: config.learner.algorithm}
+    texts = {"algorithm": config.learner.algorithm_kwargs, "encoder": config.model.encoder_kwargs}
+    settings = {kind: json.loads(text) for kind, text in texts.items()}
+    theirs = [
+        f"the {plugins.kind} {name}"
+        for plugins, name in used.items()
+        if not plugins.is_ours(name) or settings[plugins.kind]
+    ]
+    if not theirs:
+        return ""
+    if config.run.serial_mode:
+        is_ours = ALGORITHMS.is_ours(config.learner.algorithm)
+        return "" if not any(settings.values()) and (is_ours or not changed) else _note_on_flags(config, changed, info)
+    what = f"A first look at {' and '.join(theirs)}"
+    try:
+        found = in_disposable_child(
+            _try_plugins, config, changed, info, plugins_to_send(), timeout_s=START_S, what=what
+        )
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ConfigError([str(error)]) from None
+    if isinstance(found, str):
+        return found
+    raise ConfigError(found)
+
+
+def _try_plugins(config: Config, changed: list[str], info: EnvInfo, plugins: Sent) -> str | tuple[str, ...]:
+    """A note, or problems."""
+    receive_plugins(plugins)
+    try:
+        return _note_on_flags(config, changed, info)
+    except ConfigError as error:
+        return error.problems
+
+
+def _note_on_flags(config: Config, changed: list[str], info: EnvInfo) -> str:
+    """Constructs a policy and an algorithm; says which flags that one does not read.
+
+    Raises:
+        ConfigError: one of them does not do what it has to do.
+    """
+    import torch
+
+    from sf.learner.off_policy import OffPolicy
+    from sf.learner.off_policy_trial import try_update
+    from sf.learner.trial import algorithm_of, begin, loss_terms_of, unread_flags
+    from sf.nets.device import accelerators
+    from sf.policy import ActorCritic
+
+    device = torch.device(accelerators()[0] if config.run.device == "gpu" else "cpu")
+    policy = ActorCritic(info, config.model, device, config.run.bf16)
+    algorithm = algorithm_of(config.learner)
+    if isinstance(algorithm, OffPolicy):
+        try_update(algorithm, policy, config.learner)
+        return ""
+    begin(algorithm, policy)
+    loss_terms_of(algorithm, policy)
+    if ALGORITHMS.is_ours(config.learner.algorithm):
+        return ""
+    return note_on_unread_flags(config.learner, unread_flags(config.learner, policy, changed))
+
+
+def found_accelerators() -> list[str]:
+    """Their names, found by a process of its own, because it takes torch.
+
+    Raises:
+        ResourceError: there are none, or looking for them does not end well.
+    """
+    try:
+        return in_disposable_child(_look_for_accelerators, timeout_s=START_S, what="A first look at the accelerators")
+    except EnvError as error:  # what ends badly in such a process is an environment elsewhere
+        raise ResourceError(
+            f"Torch could not say within {START_S:.0f} s which accelerators there are, or died of it ({error}). Try "
+            "python -c 'import torch; print(torch.accelerator.device_count())', or use --device=cpu."
+        ) from None
+
+
+def _look_for_accelerators() -> list[str]:
+    from sf.nets.device import accelerators
+
+    return accelerators()
