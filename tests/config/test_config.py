@@ -395,7 +395,7 @@ def test_schedules_to_the_end_of_a_run_need_an_end(learner: Any, run: Any, names
     if not names:
         return check(config)
     message = (
-        f"^{names}: what shrinks to zero by the end of the run needs an end. Give --train_for_env_steps or --train"
+        f"^{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or --train"
     )
     with pytest.raises(ConfigError, match=message):
         check(config)
