@@ -136,6 +136,7 @@ def test_a_numpy_bool_stops_the_run_and_other_answers_do_not(tmp_path: Path) -> 
     assert result.exit_reason == "stopped by a callback"
 
 
+@pytest.mark.more
 def test_ctrl_c_while_the_roles_start(tmp_path: Path) -> None:
     code = """
 import time, gymnasium, sf
@@ -203,6 +204,7 @@ def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.more
 def test_a_script_with_an_environment_of_its_own(tmp_path: Path) -> None:
     code = """
 import gymnasium, sf

@@ -60,6 +60,7 @@ def test_it_trains_in_each_mode(algorithm: str, mode: str, tmp_path: Path) -> No
     assert int(newest(tmp_path)["version"]) == updates // (2 if algorithm == "td3" else 1)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("algorithm", RUNS)
 def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path) -> None:
     serial = MODES["serial"]
@@ -76,6 +77,7 @@ def test_a_resumed_run_goes_on_with_all_networks(algorithm: str, tmp_path: Path)
     assert not changed  # no step was taken, so all is as it was saved
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("algorithm", ["dqn", "td3"])
 def test_serial_runs_repeat_bit_by_bit(algorithm: str, tmp_path: Path) -> None:
     found = []
@@ -86,6 +88,7 @@ def test_serial_runs_repeat_bit_by_bit(algorithm: str, tmp_path: Path) -> None:
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
+@pytest.mark.more
 def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
     assert train(tmp_path, "sac", *MODES["serial"]).code == ExitCode.FINISHED
     done = run(tmp_path, f"--experiment={EXPERIMENT.name}", "--num_episodes=2", "--json", module="sf.cli.evaluate")

@@ -74,6 +74,7 @@ def test_a_serial_run_in_two_parts_is_the_one_without_a_stop(algorithm: str, tmp
     assert [name for name in whole if not torch.equal(whole[name], parts[name])] == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("algorithm", ["ppg", pytest.param("rnd", marks=pytest.mark.slow)])
 def test_two_learners_share_all_networks(algorithm: str, tmp_path: Path) -> None:
     done = train(tmp_path, algorithm, "--async_rl=False", "--num_learners=2", "--train_for_env_steps=1280")

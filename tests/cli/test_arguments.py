@@ -92,7 +92,7 @@ class TestRefused:
             ("--env=x --num-workers=3 --num_workers=4", "--num_workers is given twice (3 and 4). Give it once."),
             ("--env=x --num_workers=a", "--num_workers=a must be an integer or None."),
             ("--env=x --num_workers=", "--num_workers= must be an integer or None."),
-            ("--env=x --rollout=2.5", "--rollout=2.5 must be an integer."),
+            ("--env=x --rollout=2.5", "--rollout=2.5 must be an integer or None."),
             ("--env=x --train_for_env_steps=1.5", "--train_for_env_steps=1.5 must be an integer or None."),
             ("--env=x --train_for_env_steps=1e400", "--train_for_env_steps=1e400 must be an integer or None."),
             ("--env=x --gamma=high", "--gamma=high must be a number."),

@@ -352,6 +352,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("folder", [".", "scripts of mine"])
 def test_printed_command_plays_what_a_script_has_registered(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir(exist_ok=True)

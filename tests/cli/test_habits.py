@@ -218,6 +218,7 @@ def test_a_question_lists_the_environments(words: list[str], capsys: pytest.Capt
     assert max(map(len, listed.splitlines())) <= 100
 
 
+@pytest.mark.more
 def test_one_command_has_all_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     told = capsys.readouterr().out

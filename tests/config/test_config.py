@@ -394,8 +394,6 @@ def test_schedules_to_the_end_of_a_run_need_an_end(learner: Any, run: Any, names
     config = Config(RunConfig("Toy-v0", **run), learner=LearnerConfig(**learner))
     if not names:
         return check(config)
-    message = (
-        f"^{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or --train"
-    )
+    message = f"^{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or --train"
     with pytest.raises(ConfigError, match=message):
         check(config)

@@ -104,6 +104,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
 }
 
 
+@pytest.mark.more
 @EACH_WAY
 def test_cx2_two_learners_with_half_a_batch_each_equal_one_with_the_whole(makers: Makers) -> None:
     """Weights, optimizer, statistics, learning rate, lag and curves of three datasets, and copies to the last bit."""

@@ -42,6 +42,7 @@ from tests.helpers.commands import (
 from tests.helpers.lab import make_config
 
 
+@pytest.mark.more
 def test_fault_c5_c6_one_thread_computes_in_each_process(tmp_path: Path) -> None:
     """Beside it the learner and the inference worker have those that torch has started, which only wait."""
     with running(tmp_path, *CARTPOLE, "--eval_every_steps=100000") as command:

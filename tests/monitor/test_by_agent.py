@@ -55,6 +55,7 @@ def test_an_evaluation_has_the_mean_of_each_agent() -> None:
     assert summarize(alone).agents == {}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode", "--async_rl=True"])
 def test_a_run_and_an_evaluation_show_who_wins(tmp_path: Path, mode: str) -> None:
     flags = "--num_workers=2", "--num_envs_per_worker=4", "--train_for_env_steps=4000", "--rollout=16", mode

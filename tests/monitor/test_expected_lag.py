@@ -187,6 +187,7 @@ def test_synchronous_and_serial_runs_have_exactly_the_expected_lag(tmp_path: Pat
     assert re.search(rf"Policy #0 lag over the run: avg .+, max {expected['max']:.1f} \(expected: avg", printed)
 
 
+@pytest.mark.more
 def test_asynchronous_run_shows_expected_and_measured_lag(tmp_path: Path) -> None:
     """No more than that: a worker that waits for a core in the middle of a trajectory exceeds any number."""
     flags = "--batch_size=32", "--num_batches_per_epoch=4", "--num_epochs=4", "--train_for_env_steps=20000"

@@ -183,6 +183,7 @@ def test_the_monitor_says_so_five_seconds_after_the_goal(tmp_path: Path, capsys:
     assert told == [False, False, False, True, False]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", [("--serial_mode=True",), ()])
 def test_short_episodes_that_report_first_end_no_run(tmp_path: Path, mode: tuple[str, ...]) -> None:
     finished = run(tmp_path, *SMALL, *mode, "--stop_at_reward=0.95", "--train_for_env_steps=20000")

@@ -54,6 +54,7 @@ def test_fault_f2_time_in_which_the_run_was_stopped_does_not_count() -> None:
     assert told((0.0, 0, 80), (1.0, 0, 80), (1000.0, 0, 80), (1001.0, 0, 80)) == []
 
 
+@pytest.mark.more
 def test_fault_f2_whole_run_says_why_its_learner_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_exact_ledger(tmp_path, finished)
 
 
+@pytest.mark.more
 def test_fault_e3_second_signal_ends_the_compiler_as_well(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for(lambda: command.named("g++"), "the compiler")

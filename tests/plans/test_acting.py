@@ -150,6 +150,7 @@ def test_what_functions_set_in_workers_takes_effect_everywhere() -> None:
         assert workers.local_worker().get_policy().config == {"answer": 0.75}
 
 
+@pytest.mark.more
 def test_exploration_is_switched_off_everywhere() -> None:
     """Also where a worker acts in NumPy."""
     settings = {"env": TEN_STEPS, "rollout_fragment_length": 200, "num_workers": 1, "seed": 1}

@@ -169,6 +169,7 @@ def test_dqn_with_uniform_replay_learns(seed: int) -> None:
     assert result["episode_reward_mean"] > 80
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_gradients_of_several_policies_count_both_kinds_of_steps(num_workers: int) -> None:
     settings = {

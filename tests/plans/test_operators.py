@@ -123,6 +123,7 @@ def test_d23_standardized_fields() -> None:
         StandardizeFields(["returns"])(batch)
 
 
+@pytest.mark.more
 def test_d24_one_step(together: WorkerSet) -> None:
     before = together.local_worker().get_weights()["default_policy"]["w"]
     train = of([rows(100)]).for_each(TrainOneStep(together))

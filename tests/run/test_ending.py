@@ -177,6 +177,7 @@ def test_a_run_whose_books_do_not_balance_says_so_whatever_else_went_wrong(tmp_p
     assert "something else" in str(caught.value.__cause__)
 
 
+@pytest.mark.more
 def test_fault_d2_summary_has_the_code_of_the_command(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         command.wait_for_text("Fps is")

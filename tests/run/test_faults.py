@@ -31,6 +31,7 @@ from tests.helpers.commands import (
 )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("role", "inference"), [("rollout-1", 1), ("inference-0-0", 1), ("rollout-1", 0)])
 def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str, inference: int) -> None:
     with running(tmp_path, *OPEN, f"--policy_workers_per_policy={inference}") as command:
@@ -56,6 +57,7 @@ def test_fault_a1_a7_killed_worker_is_replaced(tmp_path: Path, role: str, infere
     assert summary_of(tmp_path)["faults"]["faults/restarts"] == 2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--async_rl=False", pytest.param("--async_rl=True", marks=pytest.mark.slow)])
 def test_fault_a5_all_rollout_workers_killed_together(tmp_path: Path, mode: str) -> None:
     """The learner waits for their successors, in synchronous mode for exactly the same number of trajectories."""
@@ -177,6 +179,7 @@ def test_fault_a15_b4_b5_b6_workers_that_end_by_themselves_are_replaced(tmp_path
     expect_exact_ledger(tmp_path, finished)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("order", "inference"),
     [
@@ -270,6 +273,7 @@ def test_fault_a4_b4_message_of_a_megabyte_is_told_in_short(tmp_path: Path) -> N
     assert len(said) < 100_000
 
 
+@pytest.mark.more
 def test_fault_a9_watchdog_and_resource_tracker_are_not_needed(tmp_path: Path) -> None:
     with running(tmp_path, *CARTPOLE) as command:
         wait_for_training(command)
@@ -316,6 +320,7 @@ def shared_blocks(command: Running) -> int:
 SAVED = r"Saved \S+/checkpoint_(\d+)_\d+ \(periodic"
 
 
+@pytest.mark.more
 def test_fault_a8_learner_begins_again_from_its_checkpoint(tmp_path: Path) -> None:
     """Lost is what was learned since the last checkpoint; frames and versions go on from there."""
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1", "--restart_learner=True") as command:

@@ -167,6 +167,7 @@ def test_a3_a14_millions_of_transitions(tmp_path: Path) -> None:
     assert facts["checked"] > 4_990_000
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a29_serial_mode_gives_the_same_labels_as_processes(tmp_path: Path, inference: int) -> None:
     flags = {"async_rl": False, "batch_size": 1024, "num_envs_per_worker": 64, "policy_workers_per_policy": inference}
@@ -186,6 +187,7 @@ def test_a10_b_every_label_is_the_iteration_with_processes(tmp_path: Path) -> No
     assert facts["lags"] == [0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("inference", [1, 0])
 def test_a10_zero_lag_a2c_with_processes(tmp_path: Path, inference: int) -> None:
     """All six statements at each of 200 optimizer steps of the real learner."""

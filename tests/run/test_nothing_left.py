@@ -64,6 +64,7 @@ END: dict[str, Callable[[Running], object]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("end", END)
 def test_fault_a1_a10_a11_a14_simulators_end_with_their_worker(tmp_path: Path, end: str) -> None:
     """Programs, shells and forks, in the group of the worker and out of it. A fork hides no death of its parent."""
@@ -107,6 +108,7 @@ def test_a_name_in_shared_memory_belongs_to_the_process_that_has_it_mapped() -> 
         left.unlink()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["--serial_mode=True", "--serial_mode=False"])
 def test_fault_a14_nothing_is_left_after_a_normal_end(tmp_path: Path, mode: str) -> None:
     """Neither of a first look at the environment, nor of a run with one process."""
@@ -239,6 +241,7 @@ def test_fault_a12_run_stops_when_its_parent_dies(tmp_path: Path) -> None:
                     member.kill()
 
 
+@pytest.mark.more
 def test_fault_a12_run_stops_when_its_parent_dies_while_it_starts(tmp_path: Path) -> None:
     flags = fault_run(tmp_path, num_workers=1, kwargs={"init_s": 2.0})[:-1]
     line = shlex.join([sys.executable, "-m", "sf.cli.train", *flags])

@@ -156,6 +156,7 @@ def test_cx4_random_masks_train_with_ratio_one(
     trains_with_ratio_one(observations, actions, mask_in, model)
 
 
+@pytest.mark.more
 @ROUNDS
 @given(actions=nests(BOXES))
 def test_tanh_keeps_actions_in_their_bounds_with_ratio_one(actions: Space) -> None:

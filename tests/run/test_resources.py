@@ -89,6 +89,7 @@ def processes_of_runs() -> list[str]:
     return [line for line in lines if re.match(r"sf-|.*(watchdog\.py|spawn_main)", line)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "number"),
     [
@@ -118,6 +119,7 @@ def test_fault_c4_evaluation_of_its_own_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert processes_of_runs() == []
 
 
+@pytest.mark.more
 def test_fault_c6_processes_are_never_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where the program that calls sf has chosen to fork."""
     monkeypatch.setattr(fault, "is_forked", True)
@@ -151,6 +153,7 @@ class Greedy(torch.nn.Module):
         return features
 
 
+@pytest.mark.more
 def test_fault_c7_out_of_memory_says_so_and_earlier_checkpoints_remain(tmp_path: Path) -> None:
     register_model("test/Greedy", Greedy)
     small = make_config(
@@ -213,6 +216,7 @@ print("This clock jumps.")
 """
 
 
+@pytest.mark.more
 def test_fault_c8_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every process of the run; only the stamps of the log and of the curves tell this time."""
     (tmp_path / "sitecustomize.py").write_text(JUMPING_CLOCK)
@@ -306,6 +310,7 @@ def test_fault_c1_memory_of_a_container_is_what_counts(tmp_path: Path, small_gro
     assert re.search(r"Shared memory needs [\d,]+ MiB, .* and the container has [\d,]+ MiB left\.", done.stderr)
 
 
+@pytest.mark.more
 def test_fault_c2_others_fill_the_file_system_of_shared_memory(tmp_path: Path) -> None:
     """What a run shares has no place there that others could take, before it starts or later."""
     own_view = ["unshare", "--mount", "bash", "-c"]
@@ -389,6 +394,7 @@ def test_fault_d2_disk_without_room_for_checkpoints(tmp_path: Path, monkeypatch:
         make_lab(tmp_path).build("learner-0")
 
 
+@pytest.mark.more
 def test_fault_d2_disk_that_is_full_for_a_while_costs_no_training(tmp_path: Path) -> None:
     """A limit on the size of files does to the learner what a full disk does to everybody."""
     with running(tmp_path, *CARTPOLE, "--save_every_sec=1") as command:

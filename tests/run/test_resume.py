@@ -48,6 +48,7 @@ def state_after(
     return newest.tensors, episodes
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("async_rl", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "flags",
@@ -75,6 +76,7 @@ def test_fault_d9_resumed_run_is_bit_for_bit_the_same(tmp_path: Path, async_rl: 
         assert torch.equal(tensor.nan_to_num(), parts[name].nan_to_num()), f"{name} differs after a resume"
 
 
+@pytest.mark.more
 def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its newest checkpoint has the name of the one that it went on from, and is another one."""
 
@@ -97,6 +99,7 @@ def test_fault_d9_run_that_stopped_before_it_learned_goes_on_where_it_was(tmp_pa
     assert parts == told(tmp_path / "whole", (512, False))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("shares", [True, False])
 def test_a_resumed_run_has_as_many_networks_as_it_began_with(tmp_path: Path, shares: bool) -> None:
     """Whatever the default is now."""
@@ -110,6 +113,7 @@ def test_a_resumed_run_has_as_many_networks_as_it_began_with(tmp_path: Path, sha
     assert config["model"]["actor_critic_share_weights"] is shares
 
 
+@pytest.mark.more
 def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> None:
     flags = "--env=tests.environments.toys:Moody-v0", "--serial_mode=True", "--num_envs_per_worker=4", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000").code == 0
@@ -120,6 +124,7 @@ def test_fault_d9_environments_that_do_not_repeat_begin_anew(tmp_path: Path) -> 
     assert summary["frames"] >= 6000
 
 
+@pytest.mark.more
 def test_fault_d9_a_long_episode_does_not_grow_in_memory_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +168,7 @@ def test_fault_d9_history_is_bounded_until_the_episode_ends(action: Any, monkeyp
     np.testing.assert_array_equal(kept.actions(1), [steps[10][1]])
 
 
+@pytest.mark.more
 def test_fault_d9_another_shape_of_the_run_begins_anew(tmp_path: Path) -> None:
     flags = "--env=CartPole-v1", "--serial_mode=True", "--seed=1"
     assert run(tmp_path, *flags, "--train_for_env_steps=2000", "--num_envs_per_worker=4").code == 0
@@ -198,6 +204,7 @@ def test_synchronous_run_with_processes_repeats_bit_for_bit(tmp_path: Path, flag
         assert torch.equal(tensor, found[1][name]), name
 
 
+@pytest.mark.more
 def test_a_resume_with_one_more_policy_says_that_it_begins_at_zero(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def test_s6_every_mode_trains_and_ends_well(tmp_path: Path, mode: str, oracles: 
     assert list((tmp_path / EXPERIMENT / ".summary" / "0").glob("events*"))
 
 
+@pytest.mark.more
 def test_roles_of_serial_mode_share_one_time(tmp_path: Path) -> None:
     flags = "--train_for_env_steps=8000", "--eval_every_steps=2000", "--eval_episodes=2"
     finished = run(tmp_path, *MODES["serial"], *flags)
@@ -159,6 +160,7 @@ def test_s3_s4_a_forward_pass_serves_the_groups_that_wait_meanwhile(
     assert max(served) <= 2 * groups
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["async", "acting"])
 def test_a22_tags(tmp_path: Path, mode: str) -> None:
     finished = run(tmp_path, *MODES[mode], "--train_for_seconds=6", "--experiment_summaries_interval=1")
@@ -203,6 +205,7 @@ def test_a22_tags(tmp_path: Path, mode: str) -> None:
     assert wanted <= {tag for line in lines for tag in line}
 
 
+@pytest.mark.more
 def test_s2_processes_have_names_and_different_ids(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL) as command:
         command.wait_for_text("Total num frames")
@@ -234,6 +237,7 @@ def is_saved_after(version: int, path: Path) -> bool:
     return newest_version(path) > version
 
 
+@pytest.mark.more
 def test_fault_a8_killed_learner_ends_the_run(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, "--save_every_sec=1") as command:
         wait_for_first_step(command)
@@ -388,6 +392,7 @@ gymnasium.register("Faulty-v0", Faulty)
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("continuous", ["false", "true"])
 @pytest.mark.parametrize(
     ("fault", "message"),

@@ -44,6 +44,7 @@ def test_cx2_two_learners_train_and_end_well(tmp_path: Path, inference: str) -> 
     assert policy["lag"]["max"] >= 0
 
 
+@pytest.mark.more
 @INFERENCE
 def test_cx2_lag_is_zero_in_synchronous_mode(tmp_path: Path, inference: str) -> None:
     """No slot is free before the first learner has published, whichever learner it belongs to."""
@@ -62,6 +63,7 @@ def test_cx2_two_policies_with_two_learners_each(tmp_path: Path) -> None:
     assert all(policy["policy_version"] > 0 for policy in summary_of(tmp_path)["policies"])
 
 
+@pytest.mark.more
 def test_fault_h5_cx2_a_run_continues_with_another_number_of_learners(tmp_path: Path) -> None:
     frames, versions = 0, [0]
     for num_learners in (2, 1):
@@ -85,6 +87,7 @@ def test_fault_h1_h7_no_port_is_opened(tmp_path: Path) -> None:
         assert command.finish().code == 143
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("victim", ["sf-learner-0", "sf-learner-0-1"])
 def test_fault_h2_h6_cx2_killed_learner_ends_the_run_with_its_name(tmp_path: Path, victim: str) -> None:
     with running(tmp_path, *SMALL) as command:
@@ -139,6 +142,7 @@ def test_fault_h3_learner_that_hangs_is_named_and_not_the_one_that_waits_for_it(
         thread.join()
 
 
+@pytest.mark.more
 def test_fault_h4_cx2_a_signal_lets_all_learners_finish_the_same_iteration(tmp_path: Path) -> None:
     with running(tmp_path, *SMALL, *EIGHT_STEPS) as command:
         wait_for_training(command)

@@ -161,6 +161,7 @@ def test_fault_b13_observation_of_100_mb(tmp_path: Path) -> None:
     ), finished.err
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("lost", ["> /dev/full", "2> /dev/full", "2>&1 | head -n 1"])
 def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: str) -> None:
     """A full disk, or a reader that has gone: no fault of the environment."""
@@ -182,6 +183,7 @@ def test_fault_e5_what_an_environment_prints_may_be_lost(tmp_path: Path, lost: s
     assert summary["faults"]["faults/restarts"] == 0
 
 
+@pytest.mark.more
 def test_fault_b14_infos_of_10_mb_go_nowhere(tmp_path: Path) -> None:
     """Not even those of the last steps of episodes, of which the numbers of the episode are read."""
     with running(tmp_path, "--env=tests.run.test_strange_envs:Verbose-v0", *FLAGS, "--serial_mode=False") as command:

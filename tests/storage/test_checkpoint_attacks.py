@@ -103,6 +103,7 @@ def fuzzed(source: random.Random, tensors: bytes) -> bytes:
     return header(description, body, source.choice([None, None, None, 0, size - 1, 2**63]))
 
 
+@pytest.mark.more
 def test_fault_d8_odd_tensor_files_are_read_as_they_are_or_rejected(tmp_path: Path) -> None:
     (whole,) = save_some(tmp_path / "whole", 1)
     tensors, source, rejected = (whole / checkpoint.TENSORS).read_bytes(), random.Random(1), 0

@@ -99,6 +99,7 @@ def save_and_die(position: int, directory: Path, **options: Any) -> list[str]:
     return calls
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("there", "options", "last"),
     [

@@ -392,6 +392,7 @@ def tiny_config(**flags: Any) -> Any:
     return make_config(num_workers=2, async_rl=True, batch_size=64, train_for_seconds=600, **flags)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("own_signals", "as_long_as_needed")
 @pytest.mark.parametrize(("serial", "inference"), [(False, 1), (True, 1), (False, 0)])
 def test_train_measures_a_run(serial: bool, inference: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,6 +416,7 @@ def test_train_measures_a_run(serial: bool, inference: int, monkeypatch: pytest.
     assert printed.splitlines()[-1].startswith("verdict: ")
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("own_signals", "as_long_as_needed")
 @pytest.mark.parametrize("inference", [1, 0])
 def test_latency_gives_all_percentiles(inference: int) -> None:

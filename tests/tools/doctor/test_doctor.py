@@ -34,6 +34,7 @@ def test_this_machine_is_well(capfd: pytest.CaptureFixture[str], monkeypatch: py
     assert "training" not in printed
 
 
+@pytest.mark.more
 def test_hand_overs_and_a_training() -> None:
     (read,) = handovers.handovers(0.3)
     assert read.state == "ok", read

@@ -114,6 +114,7 @@ def test_a_pulled_run_plays_the_same_scores_and_trains_on(trained: Path, hub: Hu
     assert len((experiment / ".sf-experiment").read_text().splitlines()) == 3
 
 
+@pytest.mark.more
 def test_the_card_has_metadata_that_the_hub_reads(written: Path) -> None:
     cards = pytest.importorskip("huggingface_hub.repocard")
     card = cards.ModelCard.load(written / "README.md")

@@ -226,6 +226,7 @@ def test_large_video_is_named_and_left_out(tmp_path: Path) -> None:
     assert not [tag for tag, _ in reader.attributes if tag == "video"]
 
 
+@pytest.mark.more
 def test_page_with_everything_is_smaller_than_3_mb(tmp_path: Path) -> None:
     """Eight configurations with five seeds each, long curves, and the largest video."""
     paths = [

@@ -181,6 +181,7 @@ def test_missing_browser_is_told(
     assert "PNGs need Chrome or Chromium, and none could be started." in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_every_plot_becomes_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     image = pytest.importorskip("PIL.Image")

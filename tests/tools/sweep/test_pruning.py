@@ -104,6 +104,7 @@ def test_a_run_below_the_median_of_those_that_ended_is_hopeless_after_a_quarter(
     record.close()
 
 
+@pytest.mark.more
 def test_the_next_start_knows_the_curves_of_those_that_ended(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     _, record, queue = begun(tmp_path)
@@ -155,6 +156,7 @@ class NoSignals:
         """Nothing arrives."""
 
 
+@pytest.mark.more
 def test_pruned_trials_are_ended_marked_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("optuna")
     monkeypatch.setattr("sf.tools.sweep.conduct.PRUNE_S", 0.0)
@@ -194,6 +196,7 @@ def test_pruned_trials_are_ended_marked_and_not_run_again(tmp_path: Path, monkey
     record.close()
 
 
+@pytest.mark.more
 def test_a_seed_of_a_hopeless_trial_that_runs_beside_it_is_ended_too(tmp_path: Path) -> None:
     _, record, queue = begun(tmp_path, "seeds = [1, 2, 3]\njobs = 2")
     one, other = start(queue), start(queue)

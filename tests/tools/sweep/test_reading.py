@@ -42,6 +42,7 @@ def problems_of(path: Path, text: str) -> list[str]:
     return [problem.removeprefix(str(file)) for problem in raised.value.problems]
 
 
+@pytest.mark.more
 def test_good_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(GOOD)
     description = read_description(tmp_path / "sweep.toml", checked)
@@ -169,6 +170,7 @@ def test_wrong_command_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 def test_grid_of_a_range_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep.toml").write_text(f'train_dir = "{tmp_path}"\n{GOOD}')
     assert main([str(tmp_path / "sweep.toml"), "--search=grid"]) == ExitCode.USAGE

@@ -60,6 +60,7 @@ def test_importance_is_the_share_of_the_variance(
     assert shares["rnn_type"] < 0.1 > shares["encoder_mlp_layers"]
 
 
+@pytest.mark.more
 def test_seeds_that_are_not_in_the_file_do_not_count_and_trials_without_some_come_last(tmp_path: Path) -> None:
     description, record = swept(tmp_path, 3)
     best, *others = (trial.number for trial, _ in record.ranked())
@@ -89,11 +90,13 @@ def test_a_run_without_its_objective_has_failed_and_says_why(objective: str, hin
     )
 
 
+@pytest.mark.more
 def test_few_trials_say_nothing_of_importance(tmp_path: Path) -> None:
     description, record = swept(tmp_path, 3)
     assert importance(description, record.ranked()) == ({}, "needs 4 trials")
 
 
+@pytest.mark.more
 def test_equal_scores_say_that_no_flag_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     description = described(tmp_path, TABLES, "trials = 5")
@@ -169,6 +172,7 @@ def test_picture_has_bars_and_lines(tmp_path: Path) -> None:
     assert (many != more).any(), "a trial more is a line more"
 
 
+@pytest.mark.more
 def test_table_has_the_best_trials_and_the_command_those_flags(tmp_path: Path) -> None:
     description, record = swept(tmp_path)
     lines = table(description, record).splitlines()

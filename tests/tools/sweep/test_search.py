@@ -69,6 +69,7 @@ def test_random_trials_do_not_depend_on_where_it_was_stopped(tmp_path: Path) -> 
     assert not any(trial.flags in flags for trial in carried_out(other, constant)[0])
 
 
+@pytest.mark.more
 def test_random_draws_fill_ranges_evenly(tmp_path: Path) -> None:
     ranges = f"{RATES}gae_lambda = {{ low = 0.8, high = 1.0 }}\nnum_epochs = {{ low = 1, high = 4, integer = true }}\n"
     trials, _ = carried_out(described(tmp_path, ranges, "trials = 200"), constant)
@@ -86,6 +87,7 @@ def test_random_search_ends_when_all_is_tried(tmp_path: Path) -> None:
     assert len(carried_out(description, constant, "random")[0]) == 2
 
 
+@pytest.mark.more
 def test_tpe_finds_more_than_random_search(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     means = {}

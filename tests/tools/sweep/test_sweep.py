@@ -137,6 +137,7 @@ def test_run_at_its_time_limit_counts_with_what_it_has(tmp_path: Path) -> None:
     assert starts_of(tmp_path, "trial000-seed1") == 1, "it is not run again"
 
 
+@pytest.mark.more
 def test_run_of_other_flags_is_not_taken_for_a_trial(tmp_path: Path) -> None:
     """Where results.json was moved away, and trials have other numbers than before."""
     text = f"{HEAD}{FLAGS}train_for_env_steps = 2000\n[values]\nnum_epochs = "
@@ -149,6 +150,7 @@ def test_run_of_other_flags_is_not_taken_for_a_trial(tmp_path: Path) -> None:
     assert "Move it away, or give the sweep another name." in message
 
 
+@pytest.mark.more
 def test_run_that_did_not_reach_its_goal_has_no_frames_to_compare(tmp_path: Path) -> None:
     text = f'{HEAD}objective = "frames"\nminimise = true\n{FLAGS}stop_at_reward = 400\ntrain_for_env_steps = 500\n'
     finished = run(tmp_path, written(tmp_path, text), module=SWEEP)

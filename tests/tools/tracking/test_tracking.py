@@ -140,6 +140,7 @@ def test_wandb_has_the_curves_of_a_run_and_of_its_resume(tmp_path: Path, monkeyp
                 assert theirs[f"{prefix}{tag}/values"] == value
 
 
+@pytest.mark.more
 def test_trackio_has_the_curves_of_a_run_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that sends them notices, sends the rest and ends."""
     expect_package("trackio")
@@ -167,6 +168,7 @@ def test_trackio_has_the_curves_of_a_run_that_was_killed(tmp_path: Path, monkeyp
         assert {tag: found[tag] for tag in numbers} == pytest.approx(numbers)
 
 
+@pytest.mark.more
 def test_a_run_can_be_sent_afterwards_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_package("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
@@ -182,6 +184,7 @@ def test_a_run_can_be_sent_afterwards_once(tmp_path: Path, monkeypatch: pytest.M
     assert told == [f"Sent {number} points to trackio, project p, run {run_id}" for number in (2, 0)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("tracker", ["trackio", "wandb"])
 def test_films_are_sent_with_the_points_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     expect_package(tracker)
@@ -216,6 +219,7 @@ def test_films_are_sent_with_the_points_and_once(tmp_path: Path, monkeypatch: py
 # -------------------------------------------------------------------------------------------------------- what fails
 
 
+@pytest.mark.more
 def test_wandb_without_a_login_is_told_in_one_sentence_and_sent_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +272,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     assert time.monotonic() - began_s < 60
 
 
+@pytest.mark.more
 def test_ctrl_c_leaves_out_what_a_slow_tracker_does_not_have(tmp_path: Path) -> None:
     """The run itself has ended well."""
     (tmp_path / "trackio.py").write_text(

@@ -85,6 +85,7 @@ class Typed(gymnasium.Env[Any, Any]):
         return self.seen(), 1.0, False, self.steps == 2, {"kind": str(action.dtype)}
 
 
+@pytest.mark.more
 def test_types_are_those_of_the_space_and_a_seed_reaches_global_generators() -> None:
     ours = sf.vector_env(Typed, num_envs=4, num_workers=2)
     try:
@@ -368,6 +369,7 @@ def test_an_info_that_cannot_be_sent_names_its_environment() -> None:
         ours.step(np.zeros(2, int))
 
 
+@pytest.mark.more
 def test_what_does_not_fit_is_refused() -> None:
     number: Any
     for number in (0, 2.5, "4", True):
@@ -418,6 +420,7 @@ class Forgetful(Breaking):
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
+@pytest.mark.more
 def test_fault_a14_what_environments_leave_behind_is_reaped_while_they_are_stepped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
