@@ -20,8 +20,8 @@ from sf.spaces import ACTION_MASK, EnvInfo, image_layout
 
 ACTING_S = 4e-6
 """Seconds for the action of one frame, in a batch of 32 or more."""
-STEP_S, WRITTEN_OUT_STEP_S = 7e-4, 4e-4
-"""Seconds of an optimizer step on next to nothing: through autograd, and with a gradient that is written out."""
+STEP_S, WRITTEN_OUT_STEP_S, NATIVE_STEP_S = 7e-4, 4e-4, 1.5e-4
+"""Seconds of an optimizer step on next to nothing: through autograd, with a gradient that is written out, and in C."""
 PRODUCTS_PER_S = 2.5e10
 """Multiplications of forward and backward passes on one core."""
 OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
@@ -129,7 +129,9 @@ def epochs_for(learner: LearnerConfig) -> int:
 def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> float:
     """Seconds that a learner takes for its share of optimizer steps; an estimate from the size of the network."""
     model, rows = config.model, updates.minibatch
-    begin_s = WRITTEN_OUT_STEP_S if is_written_out(info, model) and config.run.device == "cpu" else STEP_S
+    begin_s = STEP_S
+    if is_written_out(info, model) and config.run.device == "cpu":
+        begin_s = NATIVE_STEP_S if config.learner.native_update else WRITTEN_OUT_STEP_S
     if _is_plain(info, model):
         step_s = begin_s + 3 * rows * _num_weights(info, model) / PRODUCTS_PER_S
     else:

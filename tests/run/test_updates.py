@@ -30,7 +30,8 @@ def config(learner: dict[str, Any] | None = None, **parts: Any) -> Config:
     ("info", "step", "expected"),
     [
         (env_info(), CHEAP, "fast"),
-        (env_info(), StepTime(8e-6, 8e-6), "fast"),
+        (env_info(), StepTime(2e-6, 2e-6), "fast"),
+        (env_info(), StepTime(8e-6, 8e-6), "balanced"),
         (env_info(), USUAL, "balanced"),
         (env_info(), StepTime(2e-4, 2e-4), "efficient"),
         (env_info(), SLOW, "efficient"),
@@ -77,6 +78,13 @@ def test_a_given_name_is_taken(name: Any) -> None:
     recipe = UPDATES[name]
     assert (learner.updates, learner.num_epochs, learner.learning_rate) == (name, recipe.epochs, recipe.learning_rate)
     assert (learner.batch_size, learner.num_batches_per_epoch) == (recipe.minibatch, recipe.most_minibatches)
+
+
+def test_a_network_in_c_costs_less() -> None:
+    """An environment that is fast for torch is slow beside the update in C."""
+    step = StepTime(8e-6, 8e-6)
+    assert choose_updates(config(), env_info(), 2, step).name == "balanced"
+    assert choose_updates(config({"native_update": False}), env_info(), 2, step).name == "fast"
 
 
 @pytest.mark.parametrize("limit", [{"bound_policy_lag": 40}, {"target_policy_lag": 30.0}])
