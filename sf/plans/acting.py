@@ -28,7 +28,6 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.flat_weights import read_weights
 from sf.plans.mailbox import Items, Mailbox, OrdersTaken
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
@@ -39,7 +38,7 @@ from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
-from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.weights import NOTHING_PUBLISHED
 
 ALL = slice(None)
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
@@ -57,7 +56,7 @@ class PlanActor:
         policy_id: int,
         index: int,
         config: Config,
-        weights: PublishedWeights,
+        weights: Mailbox,
         bells: InferenceBells,
         program: bytes | Program,
         columns: Mapping[str, Column],
@@ -102,8 +101,6 @@ class PlanActor:
         self._is_told_of_weights = True
         self._num_steps = 0
         """Optimizer steps that had led to the weights."""
-        self._like: dict[str, Any] | None = None
-        """The names and shapes of what is published."""
         self.columns = columns
         self._acted = [acted_fields(number, columns) for number in range(len(self.names))]
         """By policy: the fields of the columns that it gives when it acts."""
@@ -135,7 +132,7 @@ class PlanActor:
 
     def _serve_all(self) -> bool:
         waiting = [g for g in self.groups if self.requests.request[g] != self.requests.answered[g, 0]]
-        if not waiting or self.weights.version == NOTHING_PUBLISHED:
+        if not waiting or self.weights.number == NOTHING_PUBLISHED:
             return False
         for group in waiting:
             request = int(self.requests.request[group])
@@ -197,7 +194,6 @@ class PlanActor:
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
-                self._like = None  # the function may replace a policy
                 self.tell(answer_of(function, self.worker, self.index, self._calls_done))
 
     def _policy_of(self, agent: int) -> int:
@@ -214,22 +210,14 @@ class PlanActor:
         return self.names.index(name)
 
     def _take_weights(self) -> None:
-        newest, self._is_told_of_weights = self.weights.version, False
+        newest, self._is_told_of_weights = self.weights.number, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
-        if self._like is None:
-            weights = self.worker.get_weights() if self._has_own_policies else {}
-            self._like = {"weights": weights, "timestep": 0, "steps": 0}
-        found: list[Any] = []
-
-        def take(vector: Array) -> None:
-            found[:] = [read_weights(self._like, vector)]
-
-        self.version = self.weights.read(take)
-        self._num_steps = int(found[0]["steps"])
+        self.version, published = self.weights.read()
+        self._num_steps = published.steps
         if self._has_own_policies:
-            self.worker.set_weights(found[0]["weights"], {"timestep": int(found[0]["timestep"])})
-            self.worker.num_steps = self._num_steps
+            self.worker.set_weights(published.weights, {"timestep": published.timestep})
+            self.worker.num_steps = published.steps
         self.record["refreshes"] += 1
         self.record["weights_version"] = self.version
         self.record.lap("weights")

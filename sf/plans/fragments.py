@@ -17,10 +17,10 @@ import numpy as np
 
 from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import read_fragment
-from sf.plans.flat_weights import num_words, write_weights
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Items, OrderResult, Orders, OrdersTaken
+from sf.plans.mailbox import Items, OrderResult, Orders, OrdersTaken, Published
 from sf.plans.wiring import Wired
+from sf.policy.nests import map_leaves
 from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals
@@ -65,13 +65,13 @@ class Fragments:
         """The same of the last fragment of each worker."""
         self._answers: dict[int, OrderResult] = {}
         self.slots.allowed_slots[:] = 0
-        for mailbox in (*wired.orders, *wired.calls):
+        for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
 
     @property
     def version(self) -> int:
         """That of the newest published weights; -1 for none."""
-        return self.wired.weights.version
+        return self.wired.weights.number
 
     def publish(
         self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None, timestep: int = 0
@@ -84,12 +84,8 @@ class Fragments:
             workers: that take them before their next fragment; None for all.
             timestep: of the plan, which the policies are told.
         """
-        message = {"weights": dict(weights), "timestep": timestep, "steps": steps}
-        published = self.wired.weights
-        if published.version == NOTHING_PUBLISHED:
-            published.allocate(num_words(message))
-        version = published.version + 1
-        published.publish(version, lambda vector: write_weights(message, vector))
+        arrays = map_leaves(_as_array, dict(weights))
+        version = self.wired.weights.send(Published(arrays, steps, timestep), "The weights of the policies")
         for worker in range(self.num_workers) if workers is None else workers:
             self.wired.calls[worker].send(None)
         return version
@@ -266,6 +262,11 @@ class Fragments:
         (group,) = self.wired.shared.topology.groups_of_worker(worker)
         own = self.wired.shared.topology.slots_of_group(group)
         return slice(own.start, own.stop)
+
+
+def _as_array(weight: Any) -> Any:
+    """A tensor as an array of its own size; anything else as it is."""
+    return weight.detach().cpu().numpy() if hasattr(weight, "detach") else weight
 
 
 class LocalFragments(Fragments):

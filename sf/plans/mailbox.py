@@ -1,15 +1,15 @@
-"""Functions that a driver sends to a worker, and the answers.
+"""Functions and weights that a driver sends to workers, and the answers.
 
-A call is a pickled function in shared memory under a number. There is no queue and so no lock that could die with a
-worker. The driver waits for the answer, which comes over the pipe of reports, before it sends the next one. Then it
-leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was answered.
-Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
+A message is a pickled object in shared memory under a number. There is no queue and so no lock that could die with
+a worker. After a call the driver waits for the answer, which comes over the pipe of reports, before it sends the next
+one. Then it leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was
+answered. Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,17 @@ class Orders:
 
 
 @dataclass(frozen=True)
+class Published:
+    """To all workers: the weights of all policies by name, and what they know of the plan."""
+
+    weights: Mapping[str, Any]
+    steps: int
+    """Optimizer steps that led to them."""
+    timestep: int
+    """Steps of environments that were sampled so far."""
+
+
+@dataclass(frozen=True)
 class OrdersTaken:
     """From a worker: it has these orders, and looks at permissions that are no older before it begins a fragment."""
 
@@ -67,7 +78,7 @@ class Items:
 
 
 class Mailbox:
-    """Calls to one worker. The texts of the last two lie in blocks that are as long as they are."""
+    """The newest message to one worker, or to all of them. The last two lie in blocks that are as long as they are."""
 
     def __init__(self) -> None:
         """Holds nothing."""
@@ -77,19 +88,19 @@ class Mailbox:
         """Driver: makes room for a number and the length of a text."""
         self._heads.allocate(HEAD_WORDS)
 
-    def send(self, function: Any) -> int:
-        """Driver: the newest function or orders, or None for none; returns the number.
+    def send(self, message: Any, name: str = "A function for workers") -> int:
+        """Driver: the newest message, or None for none; returns its number. The name is for errors.
 
         Raises:
             UsageError: it cannot be sent.
             OSError: there is no memory for it.
         """
-        text = b"" if function is None else packed("A function for workers", function)
+        text = b"" if message is None else packed(name, message)
         number = self._heads.version + 1
         block = self._texts[number % 2].fd
 
         def write(vector: Array) -> None:
-            os.ftruncate(block, 0)
+            os.ftruncate(block, len(text))
             written = 0
             while written < len(text):
                 written += os.pwrite(block, memoryview(text)[written:], written)
@@ -100,7 +111,7 @@ class Mailbox:
 
     @property
     def number(self) -> int:
-        """Worker: of the newest call, -1 for none."""
+        """Of the newest message, -1 for none."""
         return self._heads.version
 
     def read(self) -> tuple[int, Any]:

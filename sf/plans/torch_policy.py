@@ -226,8 +226,15 @@ class TorchPolicy(PlanPolicy):
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.model.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """See `PlanPolicy`."""
-        self.model.load_state_dict({name: torch.as_tensor(array) for name, array in weights.items()})
+        """See `PlanPolicy`.
+
+        Raises:
+            UsageError: they are those of another network.
+        """
+        try:
+            self.model.load_state_dict({name: torch.as_tensor(array) for name, array in weights.items()})
+        except RuntimeError as error:
+            raise UsageError(f"{error} A policy takes the weights of a network with the same parameters.") from error
 
     def get_state(self) -> dict[str, Any]:
         """See `PlanPolicy`: with the optimizer."""

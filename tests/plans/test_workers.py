@@ -136,6 +136,35 @@ def test_d12_weights_of_one_remote_worker_are_set_until_others_are_pushed(worker
     assert set(first.sample()["some_value"]) == {1.5}
 
 
+class Holding(CountingPolicy):
+    """Weights of any form."""
+
+    held: Any = None
+
+    def get_weights(self) -> Any:
+        return self.held
+
+    def set_weights(self, weights: Any) -> None:
+        self.held = weights
+
+
+def test_d1_weights_of_any_type_keep_their_bits_in_shared_memory() -> None:
+    """They may grow, and become of other types."""
+    wide = torch.arange(100_000)
+    with WorkerSet(Holding, {"env": TEN_STEPS, "num_workers": 1, "rollout_fragment_length": 15}) as workers:
+        for weights in (
+            None,
+            {"w": 3, "x": 0.1, "flag": True, "name": "heavy"},
+            {"a": np.arange(6, dtype=np.float64).reshape(2, 3), "b": [np.int64(2), np.float32(0.3)], "w": 0.5},
+            [wide[5:8], {"c": (1, 2)}],
+        ):
+            workers.local_worker().get_policy().held = weights
+            workers.sync_weights()
+            (found,) = workers.remote_workers()[0].get_weights().values()
+            np.testing.assert_equal(found, [np.arange(5, 8), {"c": (1, 2)}] if isinstance(weights, list) else weights)
+            workers.remote_workers()[0].sample()
+
+
 def test_d20_modes(workers: WorkerSet) -> None:
     bulk = ParallelRollouts(workers, mode="bulk_sync")
     assert [batch.count for batch in bulk.take(2)] == [60, 60]
