@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from sf.config import LearnerConfig
 from sf.errors import ConfigError
@@ -21,7 +20,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
 from sf.nets.actor_critic import Observations
-from sf.nets.distributions import ActionDistribution
+from sf.nets.distributions import kl_divergence
 from sf.nets.networks import linear
 
 Kept = tuple[dict[str, Tensor], Tensor, Tensor]
@@ -92,7 +91,7 @@ class PPG(PPO):
         params, values = acting.outputs(observations)
         head_values = self.head(policy.encoder(acting.inputs(observations))).squeeze(-1)
         head_loss = 0.5 * (head_values - targets).square().mean()
-        clone_loss = divergences(policy.distribution, before, params).mean()
+        clone_loss = kl_divergence(policy.distribution, before, params).mean()
         value_loss = 0.5 * (values - targets).square().mean()
         acting.zero_grad()
         (head_loss + self._clone_coeff * clone_loss + value_loss).backward()
@@ -111,17 +110,3 @@ def joined(kept: list[Kept]) -> Kept:
         torch.cat(returns),
         torch.cat(versions),
     )
-
-
-def divergences(distribution: ActionDistribution, before: Tensor, now: Tensor) -> Tensor:
-    """[N] KL divergence of the actions under parameters [N, n] from those under earlier ones."""
-    total = torch.zeros(len(now), device=now.device)
-    for old, new in zip(distribution.columns(before), distribution.columns(now), strict=True):
-        if len(old) == 1:
-            old_logs, new_logs = (functional.log_softmax(logits, -1) for (logits,) in (old, new))
-            total = total + (old_logs.exp() * (old_logs - new_logs)).sum(-1)
-        else:
-            (old_mean, old_std), (new_mean, new_std) = old, new
-            squares = (old_std.square() + (old_mean - new_mean).square()) / (2 * new_std.square())
-            total = total + (new_std / old_std).log() + squares - 0.5
-    return total

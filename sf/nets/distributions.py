@@ -379,3 +379,17 @@ def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistri
     if num_choices == 0:
         return (NoisyAction if config.exploration == "noise" else DiagonalGaussian)(len(action.columns), config)
     return Mixed(action, config)
+
+
+def kl_divergence(distribution: ActionDistribution, before: Tensor, now: Tensor) -> Tensor:
+    """[N] KL divergence of the actions under parameters [N, n] from those under earlier ones."""
+    total = torch.zeros(len(now), device=now.device)
+    for old, new in zip(distribution.columns(before), distribution.columns(now), strict=True):
+        if len(old) == 1:
+            old_logs, new_logs = (functional.log_softmax(logits, -1) for (logits,) in (old, new))
+            total = total + (old_logs.exp() * (old_logs - new_logs)).sum(-1)
+        else:
+            (old_mean, old_std), (new_mean, new_std) = old, new
+            squares = (old_std.square() + (old_mean - new_mean).square()) / (2 * new_std.square())
+            total = total + (new_std / old_std).log() + squares - 0.5
+    return total

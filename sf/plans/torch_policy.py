@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sf.errors import UsageError
-from sf.plans.distributions import ActionDistribution, as_actions, distribution_for
+from sf.plans.distributions import ActionDistribution, distribution_for
 from sf.plans.models import TorchModel
 from sf.plans.policy import Actions, PlanPolicy, dummy_batch
 from sf.plans.sample_batch import SampleBatch
@@ -169,7 +169,7 @@ class TorchPolicy(PlanPolicy):
                 if not isinstance(added, Mapping):
                     raise self._wrong("extra_action_out_fn", added, "a dict of columns")
                 extra |= added
-            return as_actions(actions), [state.numpy() for state in after], _as_arrays(extra)
+            return actions.detach().cpu().numpy(), [state.numpy() for state in after], _as_arrays(extra)
 
     @property
     def postprocesses(self) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from sf.algorithms.appo import APPO
-from sf.algorithms.ppg import PPG, divergences
+from sf.algorithms.ppg import PPG
 from sf.algorithms.pqn import PQN
 from sf.algorithms.rnd import RND, discounted_sums
 from sf.config import LearnerConfig
@@ -24,6 +24,7 @@ from sf.learner.peers import Peers
 from sf.learner.training import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.learner.trial import begin
 from sf.learner.update import Update
+from sf.nets import distributions
 from sf.policy import ActorCritic
 from tests.helpers.updates import BOX, act, learner_config, make_policy, one_thread_and_seed
 
@@ -253,7 +254,7 @@ def test_ppg_step_is_that_of_separate_optimizers() -> None:
 def test_ppg_divergence_of_numbers() -> None:
     policy = make_policy(BOX)
     before, now = torch.randn(5, 2), torch.randn(5, 2)
-    found = divergences(policy.distribution, before, now)
+    found = distributions.kl_divergence(policy.distribution, before, now)
     deviations = policy.variables()["distribution.log_std"].exp()
     expected = kl_divergence(normal(before, deviations), normal(now, deviations)).sum(-1)
     torch.testing.assert_close(found.detach(), expected)
