@@ -19,6 +19,7 @@ from sf.inference.bells import InferenceBells
 from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents
 from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import (
+    ORDERS,
     PREFIX,
     acted_fields,
     expect_columns,
@@ -28,7 +29,7 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.mailbox import Items, Mailbox, OrdersTaken
+from sf.plans.mailbox import Items, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
@@ -96,8 +97,6 @@ class PlanActor:
         self._look_at_policies()
         self._orders, self._calls, self._transforms = orders, calls, FragmentTransforms()
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
-        self._num_begun = self._num_untouched = 0
-        """Fragments so far with the present one, and those of which the orders make nothing."""
         self._is_told_of_weights = True
         self._num_steps = 0
         """Optimizer steps that had led to the weights."""
@@ -162,7 +161,7 @@ class PlanActor:
     def _serve(self, group: int, slot: int, t: int) -> None:
         agents = self.groups[group]
         if t == 0:
-            self._num_begun = int(self.slots.filling[self.topology.slots_of_group(group)].sum())
+            self.slots[ORDERS][slot] = self._orders_done
             if self._is_told_of_weights:
                 self._take_weights()
             self._look_at_policies()
@@ -186,9 +185,7 @@ class PlanActor:
         """Takes new orders, and does what it is called for."""
         if self._orders.number != self._orders_done:
             self._orders_done, orders = self._orders.read()
-            self._transforms = FragmentTransforms(() if orders is None else orders.transforms(self.worker))
-            self._num_untouched = 0 if orders is None else orders.after
-            self.tell(OrdersTaken(self.index, self._orders_done))
+            self._transforms = FragmentTransforms(() if orders is None else orders(self.worker))
         if self._calls.number != self._calls_done:
             self._calls_done, function = self._calls.read()
             self._is_told_of_weights = True
@@ -288,7 +285,7 @@ class PlanActor:
         if self.program.postprocesses:
             agents = self.groups[group]
             self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
-        if self._transforms.are_some and self._num_begun > self._num_untouched:
+        if self._transforms.are_some and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
             self.tell(self._made_of(batch, slot))

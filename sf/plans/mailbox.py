@@ -9,14 +9,13 @@ answered. Any call, an empty one too, tells the worker to take the newest weight
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from sf.plans.local_iterator import Transform
 from sf.plans.program import packed
 from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
@@ -36,16 +35,6 @@ class OrderResult:
 
 
 @dataclass(frozen=True)
-class Orders:
-    """To a worker: the items to make of its fragments."""
-
-    after: int
-    """Fragments that were begun before, for which it makes none."""
-    transforms: Callable[[Any], Sequence[Transform]]
-    """Called with the policies there; returns transforms of an iterator over batches."""
-
-
-@dataclass(frozen=True)
 class Published:
     """To all workers: the weights of all policies by name, and what they know of the plan."""
 
@@ -54,14 +43,6 @@ class Published:
     """Optimizer steps that led to them."""
     timestep: int
     """Steps of environments that were sampled so far."""
-
-
-@dataclass(frozen=True)
-class OrdersTaken:
-    """From a worker: it has these orders, and looks at permissions that are no older before it begins a fragment."""
-
-    worker: int
-    number: int
 
 
 @dataclass(frozen=True)
