@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sf.config import Config, RunConfig
@@ -15,11 +16,11 @@ from sf.machine.origin import Origin, origin_of
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
-from sf.plans.finished import note_on_finished_plan
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.saved_state import CHECKPOINTS, are_there
 from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
+from sf.run.finished import nothing_left
 from sf.run.session import ExitReason
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
@@ -55,6 +56,16 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
                     return PlanRun(trainer, experiment, limits, signals, origin).run()
         finally:
             experiment.close()
+
+
+def note_on_finished_plan(limits: PlanConfig) -> str | None:
+    """A sentence where an earlier start has ended well with all the frames that this one is to have, else None."""
+    if limits.restart_behavior != "resume" or limits.train_for_env_steps is None:
+        return None
+    directory = Path(limits.train_dir).absolute() / limits.experiment
+    if (directory / "plan.pt").exists():  # of an earlier version, which is refused
+        return None
+    return nothing_left(directory, [CHECKPOINTS], limits.train_for_env_steps)
 
 
 class PlanRun:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.envs.generators import GlobalGenerators
+from sf.nets.threads import one_thread
 from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
-from sf.plans.generators import OneThread, OwnGenerators
 from sf.plans.policy import PlanPolicy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
@@ -181,12 +182,13 @@ class PlanWorker(PolicyMap):
         super().__init__(policies, policies_to_train)
         self._make_fragments, self._settings = make_fragments, settings
         self._sampler: FragmentSampler | None = None
-        self._generators = OwnGenerators()
+        entropy: Any = np.random.SeedSequence(settings["seed"]).entropy
+        self._generators = GlobalGenerators([entropy], is_shared=True)
         """Generators for sampling: those of the program stay as they are."""
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
-        with self._generators, OneThread():
+        with self._generators, one_thread():
             if self._sampler is None:
                 self._sampler = FragmentSampler(self._make_fragments(), 0, self, self._settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker

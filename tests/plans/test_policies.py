@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sf.errors import UsageError
+from sf.nets.threads import one_thread
 from sf.plans import (
     ParallelRollouts,
     SampleBatch,
@@ -22,7 +23,6 @@ from sf.plans import (
     compute_advantages,
 )
 from sf.plans.columns import fitting
-from sf.plans.generators import OneThread
 from sf.plans.models import LSTMModel
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
@@ -393,7 +393,7 @@ def test_a_block_with_one_thread_has_one_and_gives_the_others_back() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        with OneThread():
+        with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 3
     finally:
