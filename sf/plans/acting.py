@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.config import Config
@@ -29,13 +28,13 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.mailbox import Items, Mailbox
+from sf.plans.mailbox import Answer, Mailbox
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.trajectories import Trajectories
 from sf.plans.worker import PlanWorker
-from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
+from sf.plans.worker_side import FragmentTransforms, WorkerSide
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -191,7 +190,7 @@ class PlanActor:
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
-                self.tell(answer_of(function, self.worker, self.index, self._calls_done))
+                self.tell(Answer.of(("call", self.index, self._calls_done), function, self.worker))
 
     def _policy_of(self, agent: int) -> int:
         """The number of the policy of an agent, for one episode.
@@ -288,13 +287,4 @@ class PlanActor:
         if self._transforms.are_some and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(self._made_of(batch, slot))
-
-    def _made_of(self, batch: Any, slot: int) -> Items:
-        """What the orders make of a fragment."""
-        filling = int(self.slots.filling[slot])
-        try:
-            return Items(slot, filling, cloudpickle.dumps(self._transforms(batch)))
-        except Exception as error:
-            text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
-            return Items(slot, filling, b"", f"In worker {self.index}: {text}")
+            self.tell(Answer.of(("items", slot, int(slots.filling[slot])), self._transforms, batch))

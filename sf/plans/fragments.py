@@ -18,7 +18,7 @@ import numpy as np
 from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import ORDERS, read_fragment
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Items, OrderResult, Published
+from sf.plans.mailbox import Answer, Key, Published
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
 from sf.processes.child import spawned
@@ -57,11 +57,10 @@ class Fragments:
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
         self.is_closed = False
         self._advanced_s = 0.0
-        self._items: dict[tuple[int, int], Items] = {}
-        """What workers have made of fragments, by slot and how often that was handed out."""
-        self._last_taken: dict[int, tuple[int, int]] = {}
-        """The same of the last fragment of each worker."""
-        self._answers: dict[int, OrderResult] = {}
+        self._answers: dict[Key, Answer] = {}
+        """What functions have made in workers, and was not taken."""
+        self._last_taken: dict[int, Key] = {}
+        """Of the last fragment of each worker."""
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
@@ -105,7 +104,7 @@ class Fragments:
         """The columns of the oldest full fragment of a worker; copies."""
         slot = next(slot for own, slot in self._waiting() if own == worker)
         self.slots.take(slot, ALONE)
-        self._last_taken[worker] = slot, int(self.slots.filling[slot])
+        self._last_taken[worker] = "items", slot, int(self.slots.filling[slot])
         columns = read_fragment(self.slots, slot, self.wired.leaf, self.wired.columns)
         self.slots.release(slot, ALONE)
         self._taken[worker] += 1
@@ -141,18 +140,16 @@ class Fragments:
         Raises:
             OperatorFailed: it raised an exception in one of them, or returned what cannot be pickled.
         """
-        self._answers = {}
-        numbers = {worker: self.wired.calls[worker].send(function) for worker in workers}
+        keys: list[Key] = [("call", worker, self.wired.calls[worker].send(function)) for worker in workers]
         for worker in workers:
             self.wake(worker)
-        while any(self._number_answered(worker) != number for worker, number in numbers.items()):
-            self.advance(LOOK_S)
+        answers = [self._answer(key) for key in keys]
         for worker in workers:
             self.wired.calls[worker].send(None)
-        for answer in self._answers.values():
+        for worker, answer in zip(workers, answers, strict=True):
             if answer.error is not None:
-                raise OperatorFailed(f"A function that worker {answer.worker} was sent raised {answer.error}")
-        return [cloudpickle.loads(self._answers[worker].result) for worker in workers]
+                raise OperatorFailed(f"A function that worker {worker} was sent raised {answer.error}")
+        return [cloudpickle.loads(answer.result) for answer in answers]
 
     def cancel(self, worker: int) -> None:
         """Wants nothing more of what a worker was asked for, and has it make no items; never waits.
@@ -198,27 +195,25 @@ class Fragments:
         Raises:
             OperatorFailed: a function that it applied raised an exception.
         """
-        key = self._last_taken[worker]
-        while key not in self._items:  # told before the slot was full, and not read yet
-            self.advance(LOOK_S)
-        made = self._items.pop(key)
-        slot, filling = key
-        self._items = {other: later for other, later in self._items.items() if other[0] != slot or other[1] > filling}
+        kind, slot, filling = key = self._last_taken[worker]
+        made = self._answer(key)
+        self._answers = {  # without those of fragments that were dropped
+            other: later for other, later in self._answers.items() if other[:2] != (kind, slot) or other[2] > filling
+        }
         if made.error is not None:
-            raise OperatorFailed(made.error)
-        items: list[Any] = cloudpickle.loads(made.items)
+            raise OperatorFailed(f"In worker {worker}: {made.error}")
+        items: list[Any] = cloudpickle.loads(made.result)
         return items
+
+    def _answer(self, key: Key) -> Answer:
+        """Waits for it."""
+        while key not in self._answers:
+            self.advance(LOOK_S)
+        return self._answers.pop(key)
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
-        for message in messages:
-            if isinstance(message, OrderResult):
-                self._answers[message.worker] = message
-            elif isinstance(message, Items):
-                self._items[message.slot, message.filling] = message
-
-    def _number_answered(self, worker: int) -> int:
-        return self._answers[worker].number if worker in self._answers else NOTHING_PUBLISHED
+        self._answers |= {message.key: message for message in messages if isinstance(message, Answer)}
 
     def new_episodes(self) -> list[Episode]:
         """Those that have ended since the last call."""

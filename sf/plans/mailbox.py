@@ -9,13 +9,14 @@ answered. Any call, an empty one too, tells the worker to take the newest weight
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from sf.plans.local_iterator import OperatorFailed
 from sf.plans.program import packed
 from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
@@ -25,13 +26,27 @@ HEAD_WORDS = 4
 
 
 @dataclass(frozen=True)
-class OrderResult:
-    """From a worker: the pickled result of a call, or the text of the exception that it raised."""
+class Answer:
+    """From a worker: what a function has made there."""
 
-    worker: int
-    number: int
+    key: Key
     result: bytes
+    """Pickled, with classes of the script."""
     error: str | None = None
+    """The exception that the function raised."""
+
+    @classmethod
+    def of(cls, key: Key, function: Callable[..., Any], *arguments: Any) -> Answer:
+        """Calls a function; a result that cannot be sent is a failure too."""
+        try:
+            return cls(key, cloudpickle.dumps(function(*arguments)))
+        except Exception as error:
+            kind = "" if isinstance(error, OperatorFailed) else f"{type(error).__name__}: "
+            return cls(key, b"", f"{kind}{error}")
+
+
+Key = tuple[str, int, int]
+"""``call``, worker and number of a call; or ``items``, slot and how often that was handed out."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +58,6 @@ class Published:
     """Optimizer steps that led to them."""
     timestep: int
     """Steps of environments that were sampled so far."""
-
-
-@dataclass(frozen=True)
-class Items:
-    """From a worker: what its orders have made of a fragment, told before the slot is full."""
-
-    slot: int
-    filling: int
-    """How often the slot had been handed out; a successor fills it anew."""
-    items: bytes
-    """Pickled, with classes of the script."""
-    error: str | None = None
-    """The exception that a function raised."""
 
 
 class Mailbox:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.plans.fragments import LocalFragments
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
-from sf.plans.mailbox import OrderResult
-from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Program
 from sf.plans.wiring import wire_alone
 from sf.plans.worker import PlanWorker
@@ -62,11 +59,3 @@ class FragmentTransforms:
         while not isinstance(item := next(self._items), NotReady):
             items.append(item)
         return items
-
-
-def answer_of(function: Callable[[Any], Any], worker: PolicyMap, index: int, number: int) -> OrderResult:
-    """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
-    try:
-        return OrderResult(index, number, cloudpickle.dumps(function(worker)))
-    except Exception as error:
-        return OrderResult(index, number, b"", f"{type(error).__name__}: {error}")
