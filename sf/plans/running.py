@@ -175,8 +175,8 @@ class PlanRun:
             new_frames=frames - self._first_frames,
             version=local.num_steps,
             iterations=self.trainer.iteration - self._iterations,
-            lag=local.lags.last,
-            lag_counted=local.lags.counted(),
+            lag=local.lag,
+            lag_counted=local.lag_counted,
             samples=self._counter(STEPS_SAMPLED),
         )
         return Snapshot(time.monotonic(), (policy,))
