@@ -71,7 +71,10 @@ class TorchModel(nn.Module):
 
 
 class LSTMModel(TorchModel):
-    """One layer, an LSTM over the steps of an episode, then outputs and value."""
+    """One layer, an LSTM over the steps of an episode, then outputs and value.
+
+    The memory of `sf.nets` goes through trajectories of one length, [T, B]. Sequences of a plan have any length.
+    """
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
         """See `TorchModel`; ``lstm_cell_size`` is the width."""

@@ -37,7 +37,11 @@ class Buffer(Protocol):
 
 
 class RowBuffer:
-    """The newest rows of one policy, each with a priority."""
+    """The newest rows of one policy, each with a priority.
+
+    A `sf.replay.TensorStorage` keeps tensors, of the types that the first rows have. Columns of a batch may be texts,
+    and whole numbers that become fractions.
+    """
 
     def __init__(
         self, capacity: int, random_numbers: np.random.Generator, alpha: float, least: float = LEAST_PRIORITY
