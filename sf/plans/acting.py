@@ -34,7 +34,7 @@ from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.trajectories import Trajectories
 from sf.plans.worker import PlanWorker
-from sf.plans.worker_side import FragmentTransforms, WorkerSide
+from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -94,7 +94,9 @@ class PlanActor:
         self.index, self.worker = index, worker or WorkerSide(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._look_at_policies()
-        self._orders, self._calls, self._transforms = orders, calls, FragmentTransforms()
+        self._orders, self._calls = orders, calls
+        self._make_items: Callable[[Any], list[Any]] | None = None
+        """What the present orders make of a batch."""
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
         self._is_told_of_weights = True
         self._num_steps = 0
@@ -184,7 +186,7 @@ class PlanActor:
         """Takes new orders, and does what it is called for."""
         if self._orders.number != self._orders_done:
             self._orders_done, orders = self._orders.read()
-            self._transforms = FragmentTransforms(() if orders is None else orders(self.worker))
+            self._make_items = applied(transforms) if orders and (transforms := orders(self.worker)) else None
         if self._calls.number != self._calls_done:
             self._calls_done, function = self._calls.read()
             self._is_told_of_weights = True
@@ -284,7 +286,7 @@ class PlanActor:
         if self.program.postprocesses:
             agents = self.groups[group]
             self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
-        if self._transforms.are_some and slots[ORDERS][slot, 0] == self._orders_done:
+        if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(Answer.of(("items", slot, int(slots.filling[slot])), self._transforms, batch))
+            self.tell(Answer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))
