@@ -28,7 +28,7 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.mailbox import Answer, Mailbox
+from sf.plans.mailbox import Mailbox, PlanAnswer
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
@@ -192,7 +192,7 @@ class PlanActor:
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
-                self.tell(Answer.of(("call", self.index, self._calls_done), function, self.worker))
+                self.tell(PlanAnswer.of(("call", self.index, self._calls_done), function, self.worker))
 
     def _policy_of(self, agent: int) -> int:
         """The number of the policy of an agent, for one episode.
@@ -289,4 +289,4 @@ class PlanActor:
         if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(Answer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))
+            self.tell(PlanAnswer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))

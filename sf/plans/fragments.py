@@ -18,7 +18,7 @@ import numpy as np
 from sf.errors import UsageError, WorkerCrashed
 from sf.plans.columns import ORDERS, read_fragment
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Answer, Key, Published
+from sf.plans.mailbox import Key, PlanAnswer, Published
 from sf.plans.wiring import Wired
 from sf.policy.nests import map_leaves
 from sf.processes.child import spawned
@@ -57,7 +57,7 @@ class Fragments:
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
         self.is_closed = False
         self._advanced_s = 0.0
-        self._answers: dict[Key, Answer] = {}
+        self._answers: dict[Key, PlanAnswer] = {}
         """What functions have made in workers, and was not taken."""
         self._last_taken: dict[int, Key] = {}
         """Of the last fragment of each worker."""
@@ -205,7 +205,7 @@ class Fragments:
         items: list[Any] = cloudpickle.loads(made.result)
         return items
 
-    def _answer(self, key: Key) -> Answer:
+    def _answer(self, key: Key) -> PlanAnswer:
         """Waits for it."""
         while key not in self._answers:
             self.advance(LOOK_S)
@@ -213,7 +213,7 @@ class Fragments:
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
-        self._answers |= {message.key: message for message in messages if isinstance(message, Answer)}
+        self._answers |= {message.key: message for message in messages if isinstance(message, PlanAnswer)}
 
     def new_episodes(self) -> list[Episode]:
         """Those that have ended since the last call."""

@@ -26,7 +26,7 @@ HEAD_WORDS = 4
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlanAnswer:
     """From a worker: what a function has made there."""
 
     key: Key
@@ -36,7 +36,7 @@ class Answer:
     """The exception that the function raised."""
 
     @classmethod
-    def of(cls, key: Key, function: Callable[..., Any], *arguments: Any) -> Answer:
+    def of(cls, key: Key, function: Callable[..., Any], *arguments: Any) -> PlanAnswer:
         """Calls a function; a result that cannot be sent is a failure too."""
         try:
             return cls(key, cloudpickle.dumps(function(*arguments)))
