@@ -22,6 +22,8 @@ from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.shared.records import Episode
 
 WHOLE, PARTS = "complete_episodes", "truncate_episodes"
+SAMPLING = 0x73616D70
+"""The last word of the entropy of local samples, apart from that of the program; "samp" in bytes."""
 
 
 class OpenEpisodes:
@@ -183,7 +185,7 @@ class PlanWorker(PolicyMap):
         self._make_fragments, self._settings = make_fragments, settings
         self._sampler: FragmentSampler | None = None
         entropy: Any = np.random.SeedSequence(settings["seed"]).entropy
-        self._generators = GlobalGenerators([entropy], is_shared=True)
+        self._generators = GlobalGenerators([entropy, SAMPLING], is_shared=True)
         """Generators for sampling: those of the program stay as they are."""
 
     def sample(self) -> Any:

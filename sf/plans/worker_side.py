@@ -11,10 +11,7 @@ from sf.plans.fragments import LocalFragments
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
 from sf.plans.program import Program
 from sf.plans.wiring import wire_alone
-from sf.plans.worker import PlanWorker
-
-SAMPLING = 0x73616D70
-"""The last word of the entropy of environments that functions sample from."""
+from sf.plans.worker import SAMPLING, PlanWorker
 
 
 class WorkerSide(PlanWorker):
