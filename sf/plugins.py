@@ -140,8 +140,8 @@ class ByValue:
 
     def __init__(self, make: Callable[..., Any]) -> None:
         """Keeps a function or class, whose signature becomes that of this object."""
-        self.make = make
         functools.update_wrapper(self, make)
+        self.make = make  # last, because a class may have an attribute of this name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function or class."""

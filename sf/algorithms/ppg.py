@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
@@ -23,10 +22,9 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.trained_network import TrainedNetwork
 from sf.nets.actor_critic import Observations
+from sf.nets.distributions import Columns, kl_divergence
 from sf.nets.networks import linear
 
-Columns = list[tuple[Tensor, ...]]
-"""Of each number or choice of an action its parameters, [N] or [N, n]; see `ActionDistribution.columns`."""
 Kept = tuple[dict[str, Tensor], Tensor, Tensor]
 """Observations [N, *shape] per leaf, returns [N] and versions [N] on the host."""
 
@@ -101,7 +99,7 @@ class PPG(PPO):
         params, values = acting.outputs(observations)
         head_values = self.head(policy.encoder(acting.inputs(observations))).squeeze(-1)
         head_loss = 0.5 * (head_values - targets).square().mean()
-        clone_loss = divergences(before, policy.distribution.columns(params)).mean()
+        clone_loss = kl_divergence(before, policy.distribution.columns(params)).mean()
         value_loss = 0.5 * (values - targets).square().mean()
         acting.zero_grad()
         (head_loss + self._clone_coeff * clone_loss + value_loss).backward()
@@ -120,17 +118,3 @@ def joined(kept: list[Kept]) -> Kept:
         torch.cat(returns),
         torch.cat(versions),
     )
-
-
-def divergences(before: Columns, now: Columns) -> Tensor:
-    """[N] KL divergence of the actions under distributions from those under earlier ones."""
-    total = torch.zeros(len(now[0][0]), device=now[0][0].device)
-    for old, new in zip(before, now, strict=True):
-        if len(old) == 1:
-            old_logs, new_logs = (functional.log_softmax(logits, -1) for (logits,) in (old, new))
-            total = total + (old_logs.exp() * (old_logs - new_logs)).sum(-1)
-        else:
-            (old_mean, old_std), (new_mean, new_std) = old, new
-            squares = (old_std.square() + (old_mean - new_mean).square()) / (2 * new_std.square())
-            total = total + (new_std / old_std).log() + squares - 0.5
-    return total

@@ -61,7 +61,9 @@ def evaluate(
     num_workers = min(num_workers or default_num_workers(episodes), episodes)
     if num_workers > 1:
         expect_place_for_processes("sf.evaluate")
-    with _candidate(policy, checkpoint, deterministic) as candidate, _one_thread():
+    from sf.nets.threads import one_thread  # with torch; the numbers of `sf-eval`, which computes with one
+
+    with _candidate(policy, checkpoint, deterministic) as candidate, one_thread():
         from sf.cli.experiments import environment
         from sf.config.as_flags import as_flags
         from sf.evaluator.candidates import load_candidate
@@ -127,16 +129,3 @@ def _saved(policy: Policy, path: Path) -> Path:
             "one of sf.load_policy."
         )
     return PolicySaver(policy, train_step=policy.get_train_step()).save(path)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """As in `sf-eval`, where torch computes with one: faster for small networks, and the same numbers."""
-    import torch
-
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.shared.arena import Array
+from sf.shared.records import LAGS_COUNTED
 
 
 class LagBySource(NamedTuple):
@@ -52,6 +53,14 @@ class LagCounted:
         """Over all optimizer steps, of which there must be one."""
         acting, queued = self.acting / self.steps, self.queued / self.steps
         return LagBySource(acting, queued, self.mean - acting - queued)
+
+    def with_step(self, lags: Array) -> LagCounted:
+        """With one optimizer step more on transitions of these lags [n], all of which came up while they waited."""
+        mean = float(lags.mean())
+        counts = np.bincount(np.clip(lags, 0, LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
+        counts[: len(self.counts)] += self.counts
+        largest = max(self.largest, float(lags.max()))
+        return LagCounted(self.steps + 1, self.total + mean, self.acting, self.queued + mean, largest, counts)
 
     def since(self, earlier: LagCounted) -> LagCounted:
         """What has come since an earlier moment."""

@@ -24,6 +24,8 @@ MASKED_LOGIT = -1e8
 """A finite stand-in for minus infinity: probability exactly 0, and 0·log 0 without nan in the entropy."""
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+Columns = list[tuple[Tensor, ...]]
+"""Distribution of each number or choice of an action: logits [N, n], or mean and deviation [N]."""
 GradientOfParams = Callable[[Tensor, Tensor], Tensor]
 """From the derivatives [B] with respect to log-probabilities and entropies to those with respect to the parameters."""
 
@@ -90,7 +92,7 @@ class Categorical(nn.Module):
         log_probs, entropy, kept = _evaluated(params, actions)
         return log_probs, entropy, lambda *gradients: _gradient_of_logits(kept, *gradients)
 
-    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+    def columns(self, params: Tensor) -> Columns:
         """The logits [B, n] of each choice."""
         return [(logits,) for logits in torch.split(params, self._choices, -1)]
 
@@ -133,7 +135,7 @@ class EpsilonGreedy(Categorical):
         logits = explored.scatter(-1, best, (1.0 - self.epsilon + share).log())
         return torch.where(legal, logits, values)
 
-    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+    def columns(self, params: Tensor) -> Columns:
         """Logarithms of the probabilities [B, n] with which the choices are taken."""
         return [(self._logits(params),)] if self._is_scalar else super().columns(params)
 
@@ -255,7 +257,7 @@ class DiagonalGaussian(nn.Module):
         """Standard deviations, [d] or [B, d]."""
         return self.moments(params)[1].exp()
 
-    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+    def columns(self, params: Tensor) -> Columns:
         """Mean and standard deviation [B] of each number."""
         mean, log_std = self.moments(params)
         return list(zip(mean.unbind(-1), log_std.exp().expand_as(mean).unbind(-1), strict=True))
@@ -356,7 +358,7 @@ class Mixed(nn.Module):
         """Standard deviations of the numbers, [d] or [B, d]."""
         return self.numbers.stddev(self._split(params)[1])
 
-    def columns(self, params: Tensor) -> list[tuple[Tensor, ...]]:
+    def columns(self, params: Tensor) -> Columns:
         """Logits of each choice, mean and deviation of each number, in the order of the action."""
         choices, numbers = self._split(params)
         columns = self.choices.columns(choices) + self.numbers.columns(numbers)
@@ -384,3 +386,17 @@ def action_distribution(action: ActionSpec, config: ModelConfig) -> ActionDistri
     if num_choices == 0:
         return (NoisyAction if config.exploration == "noise" else DiagonalGaussian)(len(action.columns), config)
     return Mixed(action, config)
+
+
+def kl_divergence(before: Columns, now: Columns) -> Tensor:
+    """[N] KL divergence of the actions under distributions from those under earlier ones."""
+    total = torch.zeros(len(now[0][0]), device=now[0][0].device)
+    for old, new in zip(before, now, strict=True):
+        if len(old) == 1:
+            old_logs, new_logs = (functional.log_softmax(logits, -1) for (logits,) in (old, new))
+            total = total + (old_logs.exp() * (old_logs - new_logs)).sum(-1)
+        else:
+            (old_mean, old_std), (new_mean, new_std) = old, new
+            squares = (old_std.square() + (old_mean - new_mean).square()) / (2 * new_std.square())
+            total = total + (new_std / old_std).log() + squares - 0.5
+    return total

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.config import Config
@@ -19,6 +18,7 @@ from sf.inference.bells import InferenceBells
 from sf.plans.agents import EPISODES_OF_A_GROUP, GroupOfAgents
 from sf.plans.blame import blamed_on_plan
 from sf.plans.columns import (
+    ORDERS,
     PREFIX,
     acted_fields,
     expect_columns,
@@ -28,18 +28,17 @@ from sf.plans.columns import (
     own_name,
     read_fragment,
 )  # fmt: skip
-from sf.plans.flat_weights import read_weights
-from sf.plans.mailbox import Items, Mailbox, OrdersTaken
+from sf.plans.mailbox import Mailbox, PlanAnswer
 from sf.plans.numpy_acting import act_in_numpy
 from sf.plans.policy_map import as_batch
 from sf.plans.program import Column, Program, unpacked
 from sf.plans.trajectories import Trajectories
 from sf.plans.worker import PlanWorker
-from sf.plans.worker_side import FragmentTransforms, WorkerSide, answer_of
+from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
-from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.shared.weights import NOTHING_PUBLISHED
 
 ALL = slice(None)
 EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
@@ -57,7 +56,7 @@ class PlanActor:
         policy_id: int,
         index: int,
         config: Config,
-        weights: PublishedWeights,
+        weights: Mailbox,
         bells: InferenceBells,
         program: bytes | Program,
         columns: Mapping[str, Column],
@@ -95,15 +94,13 @@ class PlanActor:
         self.index, self.worker = index, worker or WorkerSide(self.program, index, context.seed)
         self._random = np.random.default_rng([context.seed, index, incarnation])
         self._look_at_policies()
-        self._orders, self._calls, self._transforms = orders, calls, FragmentTransforms()
+        self._orders, self._calls = orders, calls
+        self._make_items: Callable[[Any], list[Any]] | None = None
+        """What the present orders make of a batch."""
         self._orders_done = self._calls_done = NOTHING_PUBLISHED
-        self._num_begun = self._num_untouched = 0
-        """Fragments so far with the present one, and those of which the orders make nothing."""
         self._is_told_of_weights = True
         self._num_steps = 0
         """Optimizer steps that had led to the weights."""
-        self._like: dict[str, Any] | None = None
-        """The names and shapes of what is published."""
         self.columns = columns
         self._acted = [acted_fields(number, columns) for number in range(len(self.names))]
         """By policy: the fields of the columns that it gives when it acts."""
@@ -135,7 +132,7 @@ class PlanActor:
 
     def _serve_all(self) -> bool:
         waiting = [g for g in self.groups if self.requests.request[g] != self.requests.answered[g, 0]]
-        if not waiting or self.weights.version == NOTHING_PUBLISHED:
+        if not waiting or self.weights.number == NOTHING_PUBLISHED:
             return False
         for group in waiting:
             request = int(self.requests.request[group])
@@ -165,7 +162,7 @@ class PlanActor:
     def _serve(self, group: int, slot: int, t: int) -> None:
         agents = self.groups[group]
         if t == 0:
-            self._num_begun = int(self.slots.filling[self.topology.slots_of_group(group)].sum())
+            self.slots[ORDERS][slot] = self._orders_done
             if self._is_told_of_weights:
                 self._take_weights()
             self._look_at_policies()
@@ -189,16 +186,13 @@ class PlanActor:
         """Takes new orders, and does what it is called for."""
         if self._orders.number != self._orders_done:
             self._orders_done, orders = self._orders.read()
-            self._transforms = FragmentTransforms(() if orders is None else orders.transforms(self.worker))
-            self._num_untouched = 0 if orders is None else orders.after
-            self.tell(OrdersTaken(self.index, self._orders_done))
+            self._make_items = applied(transforms) if orders and (transforms := orders(self.worker)) else None
         if self._calls.number != self._calls_done:
             self._calls_done, function = self._calls.read()
             self._is_told_of_weights = True
             if function is not None:
                 self._take_weights()
-                self._like = None  # the function may replace a policy
-                self.tell(answer_of(function, self.worker, self.index, self._calls_done))
+                self.tell(PlanAnswer.of(("call", self.index, self._calls_done), function, self.worker))
 
     def _policy_of(self, agent: int) -> int:
         """The number of the policy of an agent, for one episode.
@@ -214,22 +208,14 @@ class PlanActor:
         return self.names.index(name)
 
     def _take_weights(self) -> None:
-        newest, self._is_told_of_weights = self.weights.version, False
+        newest, self._is_told_of_weights = self.weights.number, False
         if newest in (self.version, NOTHING_PUBLISHED):
             return
-        if self._like is None:
-            weights = self.worker.get_weights() if self._has_own_policies else {}
-            self._like = {"weights": weights, "timestep": 0, "steps": 0}
-        found: list[Any] = []
-
-        def take(vector: Array) -> None:
-            found[:] = [read_weights(self._like, vector)]
-
-        self.version = self.weights.read(take)
-        self._num_steps = int(found[0]["steps"])
+        self.version, published = self.weights.read()
+        self._num_steps = published.steps
         if self._has_own_policies:
-            self.worker.set_weights(found[0]["weights"], {"timestep": int(found[0]["timestep"])})
-            self.worker.num_steps = self._num_steps
+            self.worker.set_weights(published.weights, {"timestep": published.timestep})
+            self.worker.num_steps = published.steps
         self.record["refreshes"] += 1
         self.record["weights_version"] = self.version
         self.record.lap("weights")
@@ -300,16 +286,7 @@ class PlanActor:
         if self.program.postprocesses:
             agents = self.groups[group]
             self._trajectories.postprocess(slot, self._policies, agents, self._finals, self._compute)
-        if self._transforms.are_some and self._num_begun > self._num_untouched:
+        if self._make_items and slots[ORDERS][slot, 0] == self._orders_done:
             columns = read_fragment(slots, slot, self.leaf, self.columns)
             batch = as_batch(columns, self.names, self.topology.agents_per_env)
-            self.tell(self._made_of(batch, slot))
-
-    def _made_of(self, batch: Any, slot: int) -> Items:
-        """What the orders make of a fragment."""
-        filling = int(self.slots.filling[slot])
-        try:
-            return Items(slot, filling, cloudpickle.dumps(self._transforms(batch)))
-        except Exception as error:
-            text = str(error) if isinstance(error, SfError) else f"{type(error).__name__}: {error}"
-            return Items(slot, filling, b"", f"In worker {self.index}: {text}")
+            self.tell(PlanAnswer.of(("items", slot, int(slots.filling[slot])), self._make_items, batch))

@@ -35,6 +35,7 @@ class ValueNetwork:
         """What `add_advantages` adds to each trajectory, for all rows of a fragment at once; None with another hook.
 
         Rows that train nothing may hold anything. They follow the end of an episode, or are the first of their row.
+        The formula is that of `sf.learner.returns.gae`, whose operations of torch take twice as long on a fragment.
 
         Args:
             columns: [T, rows, ...] each.

@@ -30,6 +30,8 @@ COMMON = frozenset({"new_obs", "rewards", "dones", "eps_id", "unroll_id", "agent
 """Columns that all policies have."""
 POLICY = "policy"
 """Number of the policy that acted, in the order of the program."""
+ORDERS = "orders"
+"""Name of the field with the number of the orders under which a fragment was begun."""
 
 
 def observation_leaf(info: EnvInfo) -> str:
@@ -148,8 +150,8 @@ def columns_for(policy: int, columns: Iterable[str]) -> dict[str, str]:
 
 
 def stored_fields(columns: Mapping[str, Column]) -> dict[str, StoredField]:
-    """The extra fields of a run that hold them."""
-    found = {}
+    """The extra fields of a run that hold them, and what a driver knows fragments by."""
+    found = {ORDERS: StoredField(Axes.TRAJECTORY, "int64", Writer.INFERENCE, TrainingUse.UNUSED)}
     for name, column in columns.items():
         fill = 0 if column.may_be_whole else None  # poison is no whole number
         found[PREFIX + name] = StoredField(

@@ -1,49 +1,57 @@
-"""Distributions of actions over the outputs of a network."""
+"""Distributions of actions over the outputs of a network: those of `sf.nets`, with the names of RLlib."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from torch import Tensor
-from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
+from sf.config import ModelConfig
 from sf.errors import UsageError
+from sf.nets import distributions as nets
+
+GAUSSIAN = ModelConfig(adaptive_stddev=True)
+"""The network gives the deviations too."""
 
 
 class ActionDistribution:
-    """Over the actions of n rows; built as ``dist_class(inputs, model)``."""
-
-    inner: Any
-    """The distribution of torch."""
+    """Over the actions of n rows; built as ``dist_class(inputs, model)``. A subclass may replace any method."""
 
     def __init__(self, inputs: Tensor, model: Any = None) -> None:
         """Keeps the inputs [n, size]."""
-        self.inputs, self.model = inputs, model
+        self.inputs, self.model, self.kind = inputs, model, self.kind_for(inputs.shape[-1])
+        self._entropy: Tensor | None = None
+
+    @staticmethod
+    def kind_for(size: int) -> nets.ActionDistribution:
+        """The formulas for so many inputs; they have no weights, so one object serves all."""
+        raise NotImplementedError
 
     def sample(self) -> Tensor:
         """[n, ...] one action for each row."""
-        actions: Tensor = self.inner.sample()
-        return actions
+        return self.kind.draw(self.inputs, self.kind.noise(len(self.inputs), None, self.inputs.device))
 
     def deterministic_sample(self) -> Tensor:
         """[n, ...] the most likely actions."""
-        raise NotImplementedError
+        return self.kind.best(self.inputs)
 
     def logp(self, actions: Tensor) -> Tensor:
         """[n] logarithms of the probabilities, or densities."""
-        log_probs: Tensor = self.inner.log_prob(actions)
+        log_probs, self._entropy = self.kind.evaluate(self.inputs, actions)
         return log_probs
 
     def entropy(self) -> Tensor:
         """[n] nats."""
-        entropy: Tensor = self.inner.entropy()
-        return entropy
+        if self._entropy is None:  # else it came with a log-probability
+            _, self._entropy = self.kind.evaluate(self.inputs, self.kind.best(self.inputs))
+        return self._entropy
 
     def kl(self, other: ActionDistribution) -> Tensor:
         """[n] divergence of the other one from this one."""
-        return kl_divergence(self.inner, other.inner)
+        return nets.kl_divergence(self.kind.columns(self.inputs), self.kind.columns(other.inputs))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, config: Any = None) -> int:
@@ -54,14 +62,11 @@ class ActionDistribution:
 class TorchCategorical(ActionDistribution):
     """Over the choices of a Discrete space, from logits [n, choices]."""
 
-    def __init__(self, inputs: Tensor, model: Any = None) -> None:
-        """See `ActionDistribution`."""
-        super().__init__(inputs, model)
-        self.inner = Categorical(logits=inputs, validate_args=False)
+    kind_for = staticmethod(cache(lambda size: nets.Categorical([size], is_scalar=True)))
 
-    def deterministic_sample(self) -> Tensor:
-        """See `ActionDistribution`."""
-        return self.inputs.argmax(-1)
+    def logp(self, actions: Tensor) -> Tensor:
+        """See `ActionDistribution`; actions are integers of any type."""
+        return super().logp(actions.long())
 
     @staticmethod
     def required_model_output_shape(action_space: Any, config: Any = None) -> int:
@@ -72,15 +77,7 @@ class TorchCategorical(ActionDistribution):
 class TorchDiagGaussian(ActionDistribution):
     """Over the numbers of a Box, from means and logarithms of deviations [n, 2 numbers]."""
 
-    def __init__(self, inputs: Tensor, model: Any = None) -> None:
-        """See `ActionDistribution`."""
-        super().__init__(inputs, model)
-        self._mean, log_std = inputs.chunk(2, -1)
-        self.inner = Independent(Normal(self._mean, log_std.exp(), validate_args=False), 1, validate_args=False)
-
-    def deterministic_sample(self) -> Tensor:
-        """See `ActionDistribution`."""
-        return self._mean
+    kind_for = staticmethod(cache(lambda size: nets.DiagonalGaussian(size // 2, GAUSSIAN)))
 
     @staticmethod
     def required_model_output_shape(action_space: Any, config: Any = None) -> int:
@@ -102,9 +99,3 @@ def distribution_for(action_space: Any) -> type[ActionDistribution]:
         f"Policies of plans act in Discrete spaces and in Boxes of one axis, not in {action_space}. Give the policy "
         "an action_distribution_fn or an action_sampler_fn of its own."
     )
-
-
-def as_actions(sampled: Tensor) -> np.ndarray[Any, Any]:
-    """For an environment."""
-    array: np.ndarray[Any, Any] = sampled.detach().cpu().numpy()
-    return array

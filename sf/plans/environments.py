@@ -6,7 +6,6 @@ so may its environments.
 
 from __future__ import annotations
 
-import inspect
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ import cloudpickle
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.place import parameters_of
 from sf.plans.program import packed
+from sf.plugins import ByValue
 from sf.spaces import EnvInfo
 
 CONFIGS = "config", "env_config", "env_context"
@@ -45,7 +45,7 @@ def look_at(env: str | Callable[..., Any], env_config: Mapping[str, Any]) -> Loo
     else:
         whole = next((name for name in CONFIGS if name in parameters_of(env)), None)
         source = EnvSource(env_name(env), dict(env_config) if whole is None else {whole: dict(env_config)}, env)
-    factory, vector_factory = (make and EnvByValue(make) for make in (source.factory, source.vector_factory))
+    factory, vector_factory = (make and ByValue(make) for make in (source.factory, source.vector_factory))
     kwargs = Arguments(source.kwargs)
     source = replace(source, kwargs=kwargs, factory=factory, vector_factory=vector_factory, registration=None)
     return Look(source, probe(source))
@@ -56,26 +56,8 @@ def env_name(env: str | Callable[..., Any]) -> str:
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
 
 
-class EnvByValue:
-    """A function or class that is sent as it is, and not as the name of something to import."""
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        """Keeps this function or class."""
-        self._make = make
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self._make)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._make(*arguments, **named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (cloudpickle.dumps(self._make),)
-
-
 class Arguments(dict[str, Any]):
-    """Arguments that are sent in the same way."""
+    """Arguments that are sent with the code of functions and classes among them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickle.loads, (cloudpickle.dumps(dict(self)),)

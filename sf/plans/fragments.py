@@ -16,11 +16,11 @@ import cloudpickle
 import numpy as np
 
 from sf.errors import UsageError, WorkerCrashed
-from sf.plans.columns import read_fragment
-from sf.plans.flat_weights import num_words, write_weights
+from sf.plans.columns import ORDERS, read_fragment
 from sf.plans.local_iterator import OperatorFailed, Transform
-from sf.plans.mailbox import Items, OrderResult, Orders, OrdersTaken
+from sf.plans.mailbox import Key, PlanAnswer, Published
 from sf.plans.wiring import Wired
+from sf.policy.nests import map_leaves
 from sf.processes.child import spawned
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import Signals
@@ -34,8 +34,6 @@ LOOK_S = 0.1
 """Longest sleep of a driver that waits for a fragment."""
 SUPERVISE_S = 0.01
 """Longest time without a look at the workers, where fragments are always there."""
-ALL_OF_THEM = 2**62
-"""Fragments of a worker that has not said yet how many it had begun."""
 ALONE = 0
 """The only learner's number, and that of its policy: to the slots all policies of a plan are one."""
 
@@ -48,30 +46,29 @@ class Fragments:
         self.wired, self.slots = wired, wired.slots
         topology = wired.shared.topology
         self.num_workers = topology.num_workers
-        self._asked = np.zeros(self.num_workers, np.int64)
+        self._wanted = np.zeros(self.num_workers, np.int64)
+        """Fragments that were asked for and not taken."""
         self._taken = np.zeros(self.num_workers, np.int64)
+        """Fragments that were taken, those that were dropped included."""
+        self._since = np.full(self.num_workers, NOTHING_PUBLISHED)
+        """Number of the orders under which a fragment must have been begun; others are dropped."""
+        self._is_cancelled = np.zeros(self.num_workers, bool)
+        """Workers that may begin a fragment with a permission that was taken back."""
         self._rings = [EpisodeRing(wired.shared.arena, worker) for worker in range(self.num_workers)]
-        self._stale = np.zeros(self.num_workers, np.int64)
-        """Fragments that were begun before they were cancelled, and not filled yet."""
-        self._withdrawn = np.full(self.num_workers, NOTHING_PUBLISHED)
-        """Number of the orders that followed the last withdrawal of permissions, of workers that may not know of it."""
-        self._noted = np.full(self.num_workers, NOTHING_PUBLISHED)
-        """Number of the last orders that a worker has taken."""
         self.is_closed = False
         self._advanced_s = 0.0
-        self._items: dict[tuple[int, int], Items] = {}
-        """What workers have made of fragments, by slot and how often that was handed out."""
-        self._last_taken: dict[int, tuple[int, int]] = {}
-        """The same of the last fragment of each worker."""
-        self._answers: dict[int, OrderResult] = {}
+        self._answers: dict[Key, PlanAnswer] = {}
+        """What functions have made in workers, and was not taken."""
+        self._last_taken: dict[int, Key] = {}
+        """Of the last fragment of each worker."""
         self.slots.allowed_slots[:] = 0
-        for mailbox in (*wired.orders, *wired.calls):
+        for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()
 
     @property
     def version(self) -> int:
         """That of the newest published weights; -1 for none."""
-        return self.wired.weights.version
+        return self.wired.weights.number
 
     def publish(
         self, weights: Mapping[str, Any], steps: int = 0, workers: Iterable[int] | None = None, timestep: int = 0
@@ -84,40 +81,34 @@ class Fragments:
             workers: that take them before their next fragment; None for all.
             timestep: of the plan, which the policies are told.
         """
-        message = {"weights": dict(weights), "timestep": timestep, "steps": steps}
-        published = self.wired.weights
-        if published.version == NOTHING_PUBLISHED:
-            published.allocate(num_words(message))
-        version = published.version + 1
-        published.publish(version, lambda vector: write_weights(message, vector))
+        arrays = map_leaves(_as_array, dict(weights))
+        version = self.wired.weights.send(Published(arrays, steps, timestep), "The weights of the policies")
         for worker in range(self.num_workers) if workers is None else workers:
             self.wired.calls[worker].send(None)
         return version
 
     def ask(self, worker: int) -> None:
-        """Has a worker collect one fragment more; waits until it knows of the last withdrawal."""
+        """Has a worker collect one fragment more."""
         self._expect_open()
-        self._settle(worker)
-        self._asked[worker] += 1
+        if self._is_cancelled[worker]:
+            self._order(worker, None)
+        self._wanted[worker] += 1
         self._permit(worker)
         self.wake(worker)
 
     def full(self) -> list[int]:
         """Workers that have a full fragment, the one that filled its slot first comes first."""
-        self._drop_stale()
-        slots = self.slots.waiting_for(ALONE)
-        workers = [self.wired.shared.topology.worker_of_group(self._group_of(slot)) for slot in slots.tolist()]
-        return list(dict.fromkeys(workers))
+        return list(dict.fromkeys(worker for worker, _ in self._waiting()))
 
     def take(self, worker: int) -> dict[str, Array]:
         """The columns of the oldest full fragment of a worker; copies."""
-        (group,) = self.wired.shared.topology.groups_of_worker(worker)
-        slot = next(slot for slot in self.slots.waiting_for(ALONE).tolist() if self._group_of(slot) == group)
+        slot = next(slot for own, slot in self._waiting() if own == worker)
         self.slots.take(slot, ALONE)
-        self._last_taken[worker] = slot, int(self.slots.filling[slot])
+        self._last_taken[worker] = "items", slot, int(self.slots.filling[slot])
         columns = read_fragment(self.slots, slot, self.wired.leaf, self.wired.columns)
         self.slots.release(slot, ALONE)
         self._taken[worker] += 1
+        self._wanted[worker] -= 1
         self.wake(worker)
         return columns
 
@@ -134,14 +125,13 @@ class Fragments:
         return ready
 
     def order(self, transforms: Callable[[Any], Sequence[Transform]]) -> None:
-        """Has all workers make items of the fragments that they begin from now on.
+        """Has all workers make items of the fragments that they begin from now on; earlier ones are dropped.
 
         Args:
             transforms: called in each worker, with its policies; returns transforms of an iterator over batches.
         """
-        for worker, mailbox in enumerate(self.wired.orders):
-            self._settle(worker)
-            mailbox.send(Orders(int(self.slots.filling[self._slots_of(worker)].sum()), transforms))
+        for worker in range(self.num_workers):
+            self._order(worker, transforms)
             self.wake(worker)
 
     def call(self, workers: Sequence[int], function: Callable[[Any], Any]) -> list[Any]:
@@ -150,61 +140,50 @@ class Fragments:
         Raises:
             OperatorFailed: it raised an exception in one of them, or returned what cannot be pickled.
         """
-        self._answers = {}
-        numbers = {worker: self.wired.calls[worker].send(function) for worker in workers}
+        keys: list[Key] = [("call", worker, self.wired.calls[worker].send(function)) for worker in workers]
         for worker in workers:
             self.wake(worker)
-        while any(self._number_answered(worker) != number for worker, number in numbers.items()):
-            self.advance(LOOK_S)
+        answers = [self._answer(key) for key in keys]
         for worker in workers:
             self.wired.calls[worker].send(None)
-        for answer in self._answers.values():
+        for worker, answer in zip(workers, answers, strict=True):
             if answer.error is not None:
-                raise OperatorFailed(f"A function that worker {answer.worker} was sent raised {answer.error}")
-        return [cloudpickle.loads(self._answers[worker].result) for worker in workers]
+                raise OperatorFailed(f"A function that worker {worker} was sent raised {answer.error}")
+        return [cloudpickle.loads(answer.result) for answer in answers]
 
     def cancel(self, worker: int) -> None:
         """Wants nothing more of what a worker was asked for, and has it make no items; never waits.
 
-        The worker may be about to begin a fragment with a permission that is taken back here. It takes new orders
-        before it looks at permissions again. So once it has told that it took them, all that it had begun before is
-        counted.
+        The worker may be about to begin a fragment with a permission that is taken back here. It looks at its orders
+        after that, and the fragment bears their number. So the next question comes with new orders, and everything that
+        was begun before it is dropped.
         """
         if self.is_closed:
             return
-        self._asked[worker], self._stale[worker] = self._num_begun(worker), ALL_OF_THEM
+        self._wanted[worker], self._is_cancelled[worker] = 0, True
         self._permit(worker)
-        self._withdrawn[worker] = self.wired.orders[worker].send(None)
+        self._since[worker] = self.wired.orders[worker].send(None)
         self.wake(worker)
-        self._drop_stale()
+        self._waiting()
 
-    def _settle(self, worker: int) -> None:
-        """After a withdrawal: waits until the worker knows of it, and counts what it had begun."""
-        if self._withdrawn[worker] == NOTHING_PUBLISHED:
-            return
-        while self._noted[worker] < self._withdrawn[worker]:
-            self.advance(LOOK_S)
-        self._drop_stale()
-        self._asked[worker] = self._num_begun(worker)
-        self._stale[worker] = self._asked[worker] - self._taken[worker]
-        self._withdrawn[worker] = NOTHING_PUBLISHED
+    def _order(self, worker: int, transforms: Callable[[Any], Sequence[Transform]] | None) -> None:
+        self._since[worker] = self.wired.orders[worker].send(transforms)
+        self._is_cancelled[worker] = False
 
-    def _num_begun(self, worker: int) -> int:
-        """Fragments that are not lost."""
-        own = self._slots_of(worker)
-        return int(self.slots.filling[own].sum() - self.slots.discarded[own].sum())
-
-    def _drop_stale(self) -> None:
-        """Gives full slots back that nothing waits for."""
-        if not self._stale.any():
-            return
+    def _waiting(self) -> list[tuple[int, int]]:
+        """Worker and slot of each full fragment, the first that was filled comes first; gives back what is dropped."""
+        found, topology = [], self.wired.shared.topology
         for slot in self.slots.waiting_for(ALONE).tolist():
-            worker = self.wired.shared.topology.worker_of_group(self._group_of(slot))
-            if self._stale[worker]:
-                self.slots.take(slot, ALONE)
-                self.slots.release(slot, ALONE, was_used=False)
-                self._taken[worker] += 1
-                self._stale[worker] -= 1
+            worker = topology.worker_of_group(topology.group_of_slot(slot))
+            if self.slots[ORDERS][slot, 0] >= self._since[worker]:
+                found.append((worker, slot))
+                continue
+            self.slots.take(slot, ALONE)
+            self.slots.release(slot, ALONE, was_used=False)
+            self._taken[worker] += 1
+            self._permit(worker)
+            self.wake(worker)
+        return found
 
     def _expect_open(self) -> None:
         if self.is_closed:
@@ -216,29 +195,25 @@ class Fragments:
         Raises:
             OperatorFailed: a function that it applied raised an exception.
         """
-        key = self._last_taken[worker]
-        while key not in self._items:  # told before the slot was full, and not read yet
-            self.advance(LOOK_S)
-        made = self._items.pop(key)
-        slot, filling = key
-        self._items = {other: later for other, later in self._items.items() if other[0] != slot or other[1] > filling}
+        kind, slot, filling = key = self._last_taken[worker]
+        made = self._answer(key)
+        self._answers = {  # without those of fragments that were dropped
+            other: later for other, later in self._answers.items() if other[:2] != (kind, slot) or other[2] > filling
+        }
         if made.error is not None:
-            raise OperatorFailed(made.error)
-        items: list[Any] = cloudpickle.loads(made.items)
+            raise OperatorFailed(f"In worker {worker}: {made.error}")
+        items: list[Any] = cloudpickle.loads(made.result)
         return items
+
+    def _answer(self, key: Key) -> PlanAnswer:
+        """Waits for it."""
+        while key not in self._answers:
+            self.advance(LOOK_S)
+        return self._answers.pop(key)
 
     def hear(self, messages: Iterable[Any]) -> None:
         """Takes in what workers have told."""
-        for message in messages:
-            if isinstance(message, OrdersTaken):
-                self._noted[message.worker] = message.number
-            elif isinstance(message, OrderResult):
-                self._answers[message.worker] = message
-            elif isinstance(message, Items):
-                self._items[message.slot, message.filling] = message
-
-    def _number_answered(self, worker: int) -> int:
-        return self._answers[worker].number if worker in self._answers else NOTHING_PUBLISHED
+        self._answers |= {message.key: message for message in messages if isinstance(message, PlanAnswer)}
 
     def new_episodes(self) -> list[Episode]:
         """Those that have ended since the last call."""
@@ -254,18 +229,17 @@ class Fragments:
     def close(self) -> None:
         """Ends the workers; fragments that were not taken are lost."""
 
-    def _group_of(self, slot: int) -> int:
-        return self.wired.shared.topology.group_of_slot(slot)
-
     def _permit(self, worker: int) -> None:
-        """What a worker has begun and lost does not count."""
-        (group,) = self.wired.shared.topology.groups_of_worker(worker)
-        self.slots.allowed_slots[group] = self._asked[worker] + self.slots.discarded[self._slots_of(worker)].sum()
-
-    def _slots_of(self, worker: int) -> slice:
+        """As many fragments at a time as are wanted; what a worker has begun and lost does not count."""
         (group,) = self.wired.shared.topology.groups_of_worker(worker)
         own = self.wired.shared.topology.slots_of_group(group)
-        return slice(own.start, own.stop)
+        lost = self.slots.discarded[own.start : own.stop].sum()
+        self.slots.allowed_slots[group] = self._taken[worker] + self._wanted[worker] + lost
+
+
+def _as_array(weight: Any) -> Any:
+    """A tensor as an array of its own size; anything else as it is."""
+    return weight.detach().cpu().numpy() if hasattr(weight, "detach") else weight
 
 
 class LocalFragments(Fragments):
@@ -284,7 +258,6 @@ class LocalFragments(Fragments):
         self._advanced_s = time.monotonic()
         for role in self._roles:
             role.step()
-        self._drop_stale()
 
     def close(self) -> None:
         """See `Fragments`."""
@@ -343,7 +316,6 @@ class RemoteFragments(Fragments):
         assert self.processes is not None
         self.processes.advance(timeout_s, self._signals)
         self._advanced_s = time.monotonic()
-        self._drop_stale()
         self.hear(self.processes.take_messages())
         for worker in range(self.num_workers):
             self._permit(worker)

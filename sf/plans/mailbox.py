@@ -1,22 +1,22 @@
-"""Functions that a driver sends to a worker, and the answers.
+"""Functions and weights that a driver sends to workers, and the answers.
 
-A call is a pickled function in shared memory under a number. There is no queue and so no lock that could die with a
-worker. The driver waits for the answer, which comes over the pipe of reports, before it sends the next one. Then it
-leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was answered.
-Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
+A message is a pickled object in shared memory under a number. There is no queue and so no lock that could die with
+a worker. After a call the driver waits for the answer, which comes over the pipe of reports, before it sends the next
+one. Then it leaves an empty call. So a successor of a worker that died does what is pending, and nothing twice that was
+answered. Any call, an empty one too, tells the worker to take the newest weights before its next fragment.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from sf.plans.local_iterator import Transform
+from sf.plans.local_iterator import OperatorFailed
 from sf.plans.program import packed
 from sf.shared.arena import Array, SharedBlock
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
@@ -26,48 +26,42 @@ HEAD_WORDS = 4
 
 
 @dataclass(frozen=True)
-class OrderResult:
-    """From a worker: the pickled result of a call, or the text of the exception that it raised."""
+class PlanAnswer:
+    """From a worker: what a function has made there."""
 
-    worker: int
-    number: int
+    key: Key
     result: bytes
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Orders:
-    """To a worker: the items to make of its fragments."""
-
-    after: int
-    """Fragments that were begun before, for which it makes none."""
-    transforms: Callable[[Any], Sequence[Transform]]
-    """Called with the policies there; returns transforms of an iterator over batches."""
-
-
-@dataclass(frozen=True)
-class OrdersTaken:
-    """From a worker: it has these orders, and looks at permissions that are no older before it begins a fragment."""
-
-    worker: int
-    number: int
-
-
-@dataclass(frozen=True)
-class Items:
-    """From a worker: what its orders have made of a fragment, told before the slot is full."""
-
-    slot: int
-    filling: int
-    """How often the slot had been handed out; a successor fills it anew."""
-    items: bytes
     """Pickled, with classes of the script."""
     error: str | None = None
-    """The exception that a function raised."""
+    """The exception that the function raised."""
+
+    @classmethod
+    def of(cls, key: Key, function: Callable[..., Any], *arguments: Any) -> PlanAnswer:
+        """Calls a function; a result that cannot be sent is a failure too."""
+        try:
+            return cls(key, cloudpickle.dumps(function(*arguments)))
+        except Exception as error:
+            kind = "" if isinstance(error, OperatorFailed) else f"{type(error).__name__}: "
+            return cls(key, b"", f"{kind}{error}")
+
+
+Key = tuple[str, int, int]
+"""``call``, worker and number of a call; or ``items``, slot and how often that was handed out."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """To all workers: the weights of all policies by name, and what they know of the plan."""
+
+    weights: Mapping[str, Any]
+    steps: int
+    """Optimizer steps that led to them."""
+    timestep: int
+    """Steps of environments that were sampled so far."""
 
 
 class Mailbox:
-    """Calls to one worker. The texts of the last two lie in blocks that are as long as they are."""
+    """The newest message to one worker, or to all of them. The last two lie in blocks that are as long as they are."""
 
     def __init__(self) -> None:
         """Holds nothing."""
@@ -77,19 +71,19 @@ class Mailbox:
         """Driver: makes room for a number and the length of a text."""
         self._heads.allocate(HEAD_WORDS)
 
-    def send(self, function: Any) -> int:
-        """Driver: the newest function or orders, or None for none; returns the number.
+    def send(self, message: Any, name: str = "A function for workers") -> int:
+        """Driver: the newest message, or None for none; returns its number. The name is for errors.
 
         Raises:
             UsageError: it cannot be sent.
             OSError: there is no memory for it.
         """
-        text = b"" if function is None else packed("A function for workers", function)
+        text = b"" if message is None else packed(name, message)
         number = self._heads.version + 1
         block = self._texts[number % 2].fd
 
         def write(vector: Array) -> None:
-            os.ftruncate(block, 0)
+            os.ftruncate(block, len(text))
             written = 0
             while written < len(text):
                 written += os.pwrite(block, memoryview(text)[written:], written)
@@ -100,7 +94,7 @@ class Mailbox:
 
     @property
     def number(self) -> int:
-        """Worker: of the newest call, -1 for none."""
+        """Of the newest message, -1 for none."""
         return self._heads.version
 
     def read(self) -> tuple[int, Any]:

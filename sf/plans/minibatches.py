@@ -1,4 +1,7 @@
-"""Parts of a batch for one step of the optimizer each."""
+"""Parts of a batch for one step of the optimizer each.
+
+A learner deals trajectories of one length, [T, B]. Batches of plans are rows, in sequences of any length.
+"""
 
 from __future__ import annotations
 

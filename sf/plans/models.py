@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sf.nets.networks import linear
 from sf.plans.minibatches import sequence_starts
 from sf.shared.arena import Array
 
-STATE_IN, STATE_OUT = "state_in_{}", "state_out_{}"
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
 
 
 class TorchModel(nn.Module):
@@ -29,13 +30,14 @@ class TorchModel(nn.Module):
             obs_space: a Box, or a Discrete space, which is read as one-hot.
             action_space: of one agent.
             num_outputs: numbers for each row.
-            config: ``hiddens`` are the widths of the layers, ``activation`` is tanh or relu.
+            config: ``hiddens`` are the widths of the layers, ``activation`` is tanh, relu or elu.
         """
         super().__init__()
         self.num_choices = int(obs_space.n) if hasattr(obs_space, "n") else 0
         size = self.num_choices or int(np.prod(obs_space.shape))
         hiddens = list(config.get("hiddens", (64, 64)))
-        activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[config.get("activation", "tanh")]
+        self.activation = config.get("activation", "tanh")
+        activation = ACTIVATIONS[self.activation]
         self.outputs = _layers([size, *hiddens, num_outputs], activation, gain=0.01)
         self.values = _layers([size, *hiddens, 1], activation, gain=1.0)
         self._value: Tensor | None = None
@@ -69,7 +71,10 @@ class TorchModel(nn.Module):
 
 
 class LSTMModel(TorchModel):
-    """One layer, an LSTM over the steps of an episode, then outputs and value."""
+    """One layer, an LSTM over the steps of an episode, then outputs and value.
+
+    The memory of `sf.nets` goes through trajectories of one length, [T, B]. Sequences of a plan have any length.
+    """
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, config: Mapping[str, Any]) -> None:
         """See `TorchModel`; ``lstm_cell_size`` is the width."""
@@ -96,7 +101,7 @@ class LSTMModel(TorchModel):
         starts = sequence_starts(batch)
         lengths = np.diff([*starts, len(encoded)]).tolist()
         padded = nn.utils.rnn.pad_sequence(list(torch.split(encoded, lengths)))  # [longest, runs, width]
-        before = [batch[STATE_IN.format(i)][starts][None] for i in range(2)]
+        before = [batch[f"state_in_{i}"][starts][None] for i in range(2)]
         after, _ = self.lstm(padded, (before[0], before[1]))
         rows = torch.cat([after[:length, run] for run, length in enumerate(lengths)])
         return self._heads(rows), []
@@ -108,11 +113,6 @@ class LSTMModel(TorchModel):
 
 
 def _layers(sizes: list[int], activation: type[nn.Module], gain: float) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for index, (before, after) in enumerate(itertools.pairwise(sizes)):
-        linear = nn.Linear(before, after)
-        is_last = index == len(sizes) - 2
-        nn.init.orthogonal_(linear.weight, gain if is_last else float(np.sqrt(2)))
-        nn.init.zeros_(linear.bias)
-        layers += [linear] if is_last else [linear, activation()]
-    return nn.Sequential(*layers)
+    *hidden, last = itertools.pairwise(sizes)
+    layers = [(linear(*pair), activation()) for pair in hidden]
+    return nn.Sequential(*itertools.chain(*layers), linear(*last, gain))

@@ -97,7 +97,7 @@ class PlanPolicy:
         return []
 
     def get_weights(self) -> Any:
-        """Everything that acting depends on, as arrays and numbers in dicts and lists."""
+        """Everything that acting depends on; tensors in dicts and lists reach workers as arrays."""
         return {}
 
     def set_weights(self, weights: Any) -> None:

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sf.errors import UsageError
+from sf.monitor.lag_sight import LagCounted
+from sf.monitor.snapshot import NO_LAG, Lag
 from sf.plans.columns import POLICY, columns_for
 from sf.plans.policy import PlanPolicy
 from sf.plans.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch
-from sf.plans.step_lags import StepLags
 from sf.shared.arena import Array
 
 T = TypeVar("T")
@@ -36,7 +37,8 @@ class PolicyMap:
         self.global_vars: dict[str, Any] = {"timestep": 0}
         self.num_steps = 0
         """Optimizer steps that have led to the weights, of any policy."""
-        self.lags = StepLags()
+        self.lag, self.lag_counted = NO_LAG, LagCounted()
+        """Of the last step, and of all of them."""
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """One of them, a `PlanPolicy`.
@@ -75,10 +77,16 @@ class PolicyMap:
     def learn(self, policy_id: str, batch: SampleBatch) -> dict[str, Any]:
         """One step of the optimizer of a policy; returns statistics."""
         if "policy_version" in batch:
-            self.lags.note(self.num_steps, dict.__getitem__(batch, "policy_version"))
+            self.note_lag(dict.__getitem__(batch, "policy_version"))
         self.num_steps += 1
         statistics: dict[str, Any] = self.get_policy(policy_id).learn_on_batch(batch)
         return statistics
+
+    def note_lag(self, acted: Any) -> None:
+        """Before an optimizer step, on rows from policies that so many steps [n] had led to."""
+        lags = self.num_steps - np.asarray(acted)
+        self.lag = Lag(float(lags.min()), float(lags.mean()), float(lags.max()))
+        self.lag_counted = self.lag_counted.with_step(lags)
 
     def compute_gradients(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
         """Gradients and statistics, by policy where there are several."""
@@ -95,7 +103,7 @@ class PolicyMap:
     def apply_gradients(self, gradients: Any, acted: int | None = None) -> None:
         """Those of `compute_gradients`, from a policy that so many optimizer steps had led to."""
         if acted is not None:
-            self.lags.note(self.num_steps, [acted])
+            self.note_lag([acted])
         self.num_steps += 1
         if isinstance(gradients, Mapping) and gradients.keys() <= self.policy_map.keys():
             for name in gradients.keys() & set(self.policies_to_train):

@@ -54,9 +54,13 @@ def compute_advantages(
 
 
 def discounted(rewards: Array, gamma: float) -> Array:
-    """[n] sums of the rewards from each step on, those that come n steps later times gamma^n."""
+    """[n] sums of the rewards from each step on, those that come n steps later times gamma^n.
+
+    One trajectory after the other is short: a loop over numbers is faster than `sf.learner.returns`, which sums over
+    many at a time.
+    """
     sums, after = [], 0.0
-    for reward in reversed(rewards.tolist()):  # a loop over numbers is faster than one over elements of an array
+    for reward in reversed(rewards.tolist()):
         after = reward + gamma * after
         sums.append(after)
     return np.array(sums[::-1])

@@ -16,15 +16,14 @@ from sf.plans.local_iterator import NOT_READY, LocalIterator, Transform
 from sf.plans.metrics import SharedMetrics
 from sf.plans.policy_map import Batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
+from sf.replay.proportional import ProportionalSampler
 from sf.shared.arena import Array
 
 LEAST_PRIORITY = 1e-6
 MOST_UNDER_WAY = 4
 """Batches that are on the way to a buffer in another process."""
-ROWS_OF_A_BLOCK = 256
 OF_A_DRAW = frozenset({"batch_indexes", "weights"})
 """Columns that each draw makes anew."""
-BELOW_ONE = 1.0 - 1e-12
 
 
 class Buffer(Protocol):
@@ -37,46 +36,12 @@ class Buffer(Protocol):
         """Rows that were drawn; None while there are too few."""
 
 
-class DrawWeights:
-    """Numbers to draw in proportion to, with the sum and the minimum of each block of them.
-
-    A draw of n looks at all blocks and into n of them, and not at every number.
-    """
-
-    def __init__(self, capacity: int, random_numbers: np.random.Generator) -> None:
-        """All are 0, and 0 counts for no minimum."""
-        num_blocks = -(-capacity // ROWS_OF_A_BLOCK)
-        self._random, self._shares = random_numbers, np.zeros((num_blocks, ROWS_OF_A_BLOCK))
-        self._sums, self._minima = np.zeros(num_blocks), np.full(num_blocks, np.inf)
-
-    def set(self, places: Array, shares: Array) -> None:
-        """New numbers, above 0."""
-        self._shares.reshape(-1)[places] = shares
-        changed = np.unique(places // ROWS_OF_A_BLOCK)
-        blocks = self._shares[changed]
-        self._sums[changed] = blocks.sum(1)
-        self._minima[changed] = np.where(blocks > 0, blocks, np.inf).min(1)
-
-    def draw(self, size: int) -> Array:
-        """[size] places."""
-        ends = self._sums.cumsum()
-        points = self._random.random(size) * ends[-1]
-        blocks = np.minimum(ends.searchsorted(points, side="right"), len(ends) - 1)
-        within = self._shares[blocks].cumsum(1)
-        points -= ends[blocks] - self._sums[blocks]
-        # Rounding can put a point at the end of its block: the last place there with a share is meant.
-        rows = (within <= np.minimum(points, within[:, -1] * BELOW_ONE)[:, None]).sum(1)
-        places: Array = blocks * ROWS_OF_A_BLOCK + rows
-        return places
-
-    def relative(self, places: Array) -> tuple[Array, float]:
-        """Probabilities of these places, and the smallest one of all."""
-        total = self._sums.sum()
-        return self._shares.reshape(-1)[places] / total, float(self._minima.min() / total)
-
-
 class RowBuffer:
-    """The newest rows of one policy, each with a priority."""
+    """The newest rows of one policy, each with a priority.
+
+    A `sf.replay.TensorStorage` keeps tensors, of the types that the first rows have. Columns of a batch may be texts,
+    and whole numbers that become fractions.
+    """
 
     def __init__(
         self, capacity: int, random_numbers: np.random.Generator, alpha: float, least: float = LEAST_PRIORITY
@@ -91,7 +56,7 @@ class RowBuffer:
         """
         self.capacity, self._random, self._alpha, self._least = capacity, random_numbers, alpha, least
         self._columns: dict[str, Array] = {}
-        self._shares, self._largest = DrawWeights(capacity, random_numbers), 1.0
+        self._shares, self._largest = ProportionalSampler(capacity), 1.0
         self._next = self.num_rows = 0
 
     def add(self, batch: SampleBatch) -> None:
@@ -132,11 +97,11 @@ class RowBuffer:
         """Rows in proportion to priority^alpha, with columns ``batch_indexes`` and ``weights``.
 
         Weights are (rows · probability)^-beta, divided by the largest one there could be (Schaul et al. 2016,
-        arXiv:1511.05952, section 3.4).
+        arXiv:1511.05952, section 3.4). So they do not depend on which other rows are drawn.
         """
-        rows = self._shares.draw(size) if self._alpha else self._random.integers(self.num_rows, size=size)
-        probabilities, smallest = self._shares.relative(rows)
-        weights = (probabilities / smallest) ** -beta
+        points = self._random.random(size)
+        rows = self._shares.at(points) if self._alpha else (points * self.num_rows).astype(np.int64)
+        weights = (self._shares.shares(rows) / self._shares.smallest) ** -beta
         columns = {name: column[rows] for name, column in self._columns.items()}
         return SampleBatch({**columns, "batch_indexes": rows, "weights": weights.astype(np.float32)})
 

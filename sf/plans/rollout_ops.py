@@ -138,6 +138,3 @@ class StandardizeFields:
                 dtype = np.result_type(column.dtype, np.float32)  # that of whole numbers could not hold the result
                 batch[field] = ((column - column.mean()) / max(LEAST_DEVIATION, column.std())).astype(dtype)
         return samples
-
-
-__all__ = ["ConcatBatches", "ParallelRollouts", "SelectExperiences", "StandardizeFields", "count_sampled"]

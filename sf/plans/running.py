@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sf.config import Config, RunConfig
@@ -15,12 +16,12 @@ from sf.machine.origin import Origin, origin_of
 from sf.monitor import Monitor, PolicySnapshot, Snapshot
 from sf.monitor.episodes import REWARD_EPISODES
 from sf.plans.environments import env_name
-from sf.plans.finished import note_on_finished_plan
 from sf.plans.rollout_ops import STEPS_SAMPLED
 from sf.plans.saved_state import CHECKPOINTS, are_there
 from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
-from sf.run.session import ExitReason
+from sf.run.finished import nothing_left
+from sf.run.session import ExitReason, limit_reached
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from sf.storage.experiment import CONSOLE_LOG, Experiment
@@ -57,6 +58,16 @@ def run_plan(trainer_class: type[Trainer], settings: dict[str, Any], limits: Pla
             experiment.close()
 
 
+def note_on_finished_plan(limits: PlanConfig) -> str | None:
+    """A sentence where an earlier start has ended well with all the frames that this one is to have, else None."""
+    if limits.restart_behavior != "resume" or limits.train_for_env_steps is None:
+        return None
+    directory = Path(limits.train_dir).absolute() / limits.experiment
+    if (directory / "plan.pt").exists():  # of an earlier version, which is refused
+        return None
+    return nothing_left(directory, [CHECKPOINTS], limits.train_for_env_steps)
+
+
 class PlanRun:
     """One start of a plan."""
 
@@ -83,11 +94,12 @@ class PlanRun:
         self._first_frames, self._began_s = self._counter(STEPS_SAMPLED), time.monotonic()
         self._saved_s, self._iterations = self._began_s, trainer.iteration
         self._last_faults: dict[str, float] = {}
-        run = RunConfig(
+        self._run = RunConfig(
             env=env_name(trainer.config["env"]), train_for_env_steps=limits.train_for_env_steps,
-            stop_at_reward=limits.stop_at_reward, stop_at_reward_episodes=REWARD_EPISODES,
+            train_for_seconds=limits.train_for_seconds, stop_at_reward=limits.stop_at_reward,
+            stop_at_reward_episodes=REWARD_EPISODES,
         )  # fmt: skip
-        config = Config(run=run)
+        config = Config(run=self._run)
         rollout = replace(
             config.rollout, num_workers=max(1, trainer.workers.num_workers),
             num_envs_per_worker=trainer.config["num_envs_per_worker"],
@@ -117,15 +129,10 @@ class PlanRun:
 
     def _reason_to_stop(self) -> ExitReason | None:
         self.signals.look_for_parent()
-        if (stopped := ExitReason.of(self.signals.first)) is not None:
-            return stopped
-        limits, wanted = self.limits, self.limits.stop_at_reward
-        if limits.train_for_env_steps is not None and self._counter(STEPS_SAMPLED) >= limits.train_for_env_steps:
-            return ExitReason.ENV_STEPS
-        if limits.train_for_seconds is not None and time.monotonic() - self._began_s >= limits.train_for_seconds:
-            return ExitReason.SECONDS
-        mean = self.monitor.settled.mean_score(0, REWARD_EPISODES)
-        return ExitReason.REWARD if wanted is not None and mean is not None and mean >= wanted else None
+        means = [self.monitor.settled.mean_score(0, REWARD_EPISODES)]
+        seconds = time.monotonic() - self._began_s
+        stopped = ExitReason.of(self.signals.first)
+        return stopped or limit_reached(self._run, self._counter(STEPS_SAMPLED), seconds, means)
 
     def _show(self, result: dict[str, Any]) -> None:
         history = result["hist_stats"]
@@ -168,8 +175,8 @@ class PlanRun:
             new_frames=frames - self._first_frames,
             version=local.num_steps,
             iterations=self.trainer.iteration - self._iterations,
-            lag=local.lags.last,
-            lag_counted=local.lags.counted(),
+            lag=local.lag,
+            lag_counted=local.lag_counted,
             samples=self._counter(STEPS_SAMPLED),
         )
         return Snapshot(time.monotonic(), (policy,))

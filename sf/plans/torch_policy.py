@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sf.errors import UsageError
-from sf.plans.distributions import ActionDistribution, as_actions, distribution_for
+from sf.plans.distributions import ActionDistribution, distribution_for
 from sf.plans.models import TorchModel
 from sf.plans.policy import Actions, PlanPolicy, dummy_batch
 from sf.plans.sample_batch import SampleBatch
@@ -169,7 +169,7 @@ class TorchPolicy(PlanPolicy):
                 if not isinstance(added, Mapping):
                     raise self._wrong("extra_action_out_fn", added, "a dict of columns")
                 extra |= added
-            return as_actions(actions), [state.numpy() for state in after], _as_arrays(extra)
+            return actions.detach().cpu().numpy(), [state.numpy() for state in after], _as_arrays(extra)
 
     @property
     def postprocesses(self) -> bool:
@@ -226,8 +226,15 @@ class TorchPolicy(PlanPolicy):
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.model.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """See `PlanPolicy`."""
-        self.model.load_state_dict({name: torch.as_tensor(array) for name, array in weights.items()})
+        """See `PlanPolicy`.
+
+        Raises:
+            UsageError: they are those of another network.
+        """
+        try:
+            self.model.load_state_dict({name: torch.as_tensor(array) for name, array in weights.items()})
+        except RuntimeError as error:
+            raise UsageError(f"{error} A policy takes the weights of a network with the same parameters.") from error
 
     def get_state(self) -> dict[str, Any]:
         """See `PlanPolicy`: with the optimizer."""

@@ -273,9 +273,3 @@ def _mean_of(each: Sequence[Any]) -> Any:
     if isinstance(each[0], (list, tuple)):
         return [_mean_of(parts) for parts in zip(*each, strict=True)]
     return None if each[0] is None else sum(each[1:], each[0]) / len(each)
-
-
-__all__ = [
-    "ApplyGradients", "AsyncGradients", "AverageGradients", "ComputeGradients", "TrainOneStep", "TrainTFMultiGPU",
-    "UpdateTargetNetwork", "push_weights",
-]  # fmt: skip

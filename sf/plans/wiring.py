@@ -22,7 +22,6 @@ from sf.run.wiring import Shared, wire
 from sf.shared.doorbell import Doorbell
 from sf.shared.role import RoleSpec
 from sf.shared.slots import Slots
-from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
 
@@ -43,7 +42,7 @@ class Wired:
     orders: list[Mailbox]
     calls: list[Mailbox]
     """To each worker: what to do with each fragment, and what to do once."""
-    weights: PublishedWeights
+    weights: Mailbox
     """Those of all policies, for the driver to publish."""
     columns: Mapping[str, Column]
     leaf: str
@@ -94,7 +93,8 @@ def wire_workers(
     check(replace(config, inference=InferenceConfig(policy_workers_per_policy=1)), info)  # any policy acts for itself
     shared, specs = wire(config, info, source, experiment, stored_fields(columns))
     orders, calls = ([Mailbox() for _ in range(num_workers)] for _ in range(2))
-    further: dict[str, Any] = {"columns": columns}
+    weights = Mailbox()
+    further: dict[str, Any] = {"columns": columns, "weights": weights}
     if in_process:
         further |= {"program": program, "worker": local}
     else:
@@ -118,7 +118,7 @@ def wire_workers(
         bells=bells,
         orders=orders,
         calls=calls,
-        weights=workers[0].companions[0].arguments["weights"],
+        weights=weights,
         columns=columns,
         leaf=observation_leaf(info),
     )

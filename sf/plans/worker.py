@@ -11,69 +11,99 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sf.envs.generators import GlobalGenerators
+from sf.nets.threads import one_thread
 from sf.plans.agents import environment_of
 from sf.plans.episode import PlanEpisode, postprocessed
 from sf.plans.fragments import Fragments
-from sf.plans.generators import OneThread, OwnGenerators
 from sf.plans.policy import PlanPolicy
 from sf.plans.policy_map import Batch, PolicyMap, as_batch
 from sf.plans.sample_batch import MultiAgentBatch, SampleBatch
 from sf.shared.records import Episode
 
 WHOLE, PARTS = "complete_episodes", "truncate_episodes"
+SAMPLING = 0x73616D70
+"""The last word of the entropy of local samples, apart from that of the program; "samp" in bytes."""
 
 
-class TeamEpisodes:
-    """Returns of the episodes of several agents, by policy and of all agents together, from the rewards in batches."""
+class OpenEpisodes:
+    """Follows the agents of each episode through the fragments of a worker, until the last of them has ended it."""
 
-    def __init__(self, num_agents: int, worker: int = 0, num_envs: int = 1) -> None:
-        """Nothing has been added; a worker has so many environments, and each of them so many agents."""
-        self._num_agents, self._worker, self._num_envs = num_agents, worker, num_envs
-        self._sums: dict[tuple[int, int], tuple[float, int]] = {}
-        """Return and steps so far, by episode and agent."""
-        self._over: dict[int, list[tuple[str, float, int]]] = {}
-        """Policy, return and length of the agents that have ended, by episode."""
-        self._ended: list[TeamEpisode] = []
+    def __init__(self, num_agents: int) -> None:
+        """Nothing has been added; each environment has so many agents."""
+        self._num_agents = num_agents
+        self._parts: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+        """Lengths and parts so far, by episode and agent."""
+        self._ended: dict[int, list[Ended]] = {}
+        """Agents that have ended, by episode."""
 
-    def add(self, batch: Batch) -> None:
-        """Takes in the trajectories of a fragment; see `WholeEpisodes.add` for those that are forgotten."""
+    def add(self, fragment: Batch) -> None:
+        """Takes in the trajectories of a fragment, of which some end.
+
+        An episode that goes on is in each fragment. So those that are not in this one belong to a worker that has died,
+        and one of which a part is missing went on in a fragment that was dropped. Both are forgotten.
+        """
         seen = set()
-        for name, own in batch.policy_batches.items():
-            starts = trajectory_starts(own)
-            sums = np.add.reduceat(np.asarray(own["rewards"], np.float64), starts)
-            ends = [*(starts[1:] - 1), own.count - 1]
-            for start, end, total in zip(starts.tolist(), ends, sums.tolist(), strict=True):
-                key = int(own["eps_id"][start]), int(own["agent_index"][start])
-                seen.add(key[0])
-                before, length = self._sums.pop(key, (0.0, 0))
-                if length != own["t"][start]:
+        for name, batch in fragment.policy_batches.items():
+            for start, stop in itertools.pairwise([*trajectory_starts(batch).tolist(), batch.count]):
+                key = episode, _ = int(batch["eps_id"][start]), int(batch["agent_index"][start])
+                seen.add(episode)
+                parts = self._parts.pop(key, [])
+                if sum(length for length, _ in parts) != batch["t"][start]:
                     continue
-                so_far = before + total, length + int(end) - start + 1
-                if own["dones"][end]:
-                    self._end(key[0], name, *so_far)
-                else:
-                    self._sums[key] = so_far
-        self._sums = {key: so_far for key, so_far in self._sums.items() if key[0] in seen}
-        self._over = {episode: over for episode, over in self._over.items() if episode in seen}
+                parts.append((stop - start, self.part_of(batch, start, stop)))
+                if not batch["dones"][stop - 1]:
+                    self._parts[key] = parts
+                    continue
+                agents = self._ended.setdefault(episode, [])
+                agents.append((name, *map(list, zip(*parts, strict=True))))  # type: ignore[arg-type]  # both lists
+                if len(agents) == self._num_agents:
+                    self.finish(episode, self._ended.pop(episode))
+        self._parts = {key: parts for key, parts in self._parts.items() if key[0] in seen}
+        self._ended = {episode: agents for episode, agents in self._ended.items() if episode in seen}
 
     @property
     def num_unfinished(self) -> int:
         """Agents and episodes of which something is kept."""
-        return len(self._sums) + len(self._over)
+        return len(self._parts) + len(self._ended)
+
+    def part_of(self, batch: SampleBatch, start: int, stop: int) -> Any:
+        """What is kept of some steps of an agent."""
+        raise NotImplementedError
+
+    def finish(self, episode: int, agents: list[Ended]) -> None:
+        """Takes in an episode that all of its agents have ended."""
+        raise NotImplementedError
+
+
+Ended = tuple[str, list[int], list[Any]]
+"""Policy of an agent, and lengths and parts of its steps."""
+
+
+class TeamEpisodes(OpenEpisodes):
+    """Returns of the episodes of several agents, by policy and of all agents together, from the rewards in batches."""
+
+    def __init__(self, num_agents: int, worker: int = 0, num_envs: int = 1) -> None:
+        """See `OpenEpisodes`; a worker has so many environments."""
+        super().__init__(num_agents)
+        self._worker, self._num_envs = worker, num_envs
+        self._whole: list[TeamEpisode] = []
+
+    def part_of(self, batch: SampleBatch, start: int, stop: int) -> float:
+        """See `OpenEpisodes`: the sum of the rewards."""
+        return float(batch["rewards"][start:stop].sum(dtype=np.float64))
+
+    def finish(self, episode: int, agents: list[Ended]) -> None:
+        """See `OpenEpisodes`."""
+        row = self._worker * self._num_envs + environment_of(episode, self._num_envs)
+        by_policy = [(name, float(sum(parts))) for name, _, parts in agents]
+        length = max(sum(lengths) for _, lengths, _ in agents)
+        self._whole.append(TeamEpisode(sum(total for _, total in by_policy), length, by_policy, row))
 
     def take(self) -> list[TeamEpisode]:
         """Those that have ended since the last call."""
-        ended, self._ended = self._ended, []
+        ended, self._whole = self._whole, []
         return ended
-
-    def _end(self, episode: int, policy: str, total: float, length: int) -> None:
-        over = self._over.setdefault(episode, [])
-        over.append((policy, total, length))
-        if len(over) == self._num_agents:
-            agents = self._over.pop(episode)
-            row = self._worker * self._num_envs + environment_of(episode, self._num_envs)
-            total, length = sum(one[1] for one in agents), max(one[2] for one in agents)
-            self._ended.append(TeamEpisode(total, length, [one[:2] for one in agents], row))
 
 
 class TeamEpisode(NamedTuple):
@@ -154,12 +184,13 @@ class PlanWorker(PolicyMap):
         super().__init__(policies, policies_to_train)
         self._make_fragments, self._settings = make_fragments, settings
         self._sampler: FragmentSampler | None = None
-        self._generators = OwnGenerators()
+        entropy: Any = np.random.SeedSequence(settings["seed"]).entropy
+        self._generators = GlobalGenerators([entropy, SAMPLING], is_shared=True)
         """Generators for sampling: those of the program stay as they are."""
 
     def sample(self) -> Any:
         """Fragment length times number of environments rows, or whole episodes with as many rows at least."""
-        with self._generators, OneThread():
+        with self._generators, one_thread():
             if self._sampler is None:
                 self._sampler = FragmentSampler(self._make_fragments(), 0, self, self._settings)
             self._sampler.fragments.publish({}, self.num_steps)  # its policies are those of this worker
@@ -244,59 +275,31 @@ class FutureBatch:
         return self._batch
 
 
-class WholeEpisodes:
+class WholeEpisodes(OpenEpisodes):
     """Puts the episodes of fragments together, for ``complete_episodes``."""
 
     def __init__(self, policies: PolicyMap, num_agents: int) -> None:
-        """Has nothing; an episode is whole when so many agents have ended it."""
-        self._policies, self._num_agents = policies, num_agents
-        self._parts: dict[tuple[str, int, int], list[SampleBatch]] = {}
-        """By policy, episode and agent."""
-        self._ended: dict[int, list[tuple[str, SampleBatch]]] = {}
-        """Agents that have ended, by episode."""
+        """See `OpenEpisodes`."""
+        super().__init__(num_agents)
+        self._policies = policies
         self._whole: list[list[tuple[str, SampleBatch]]] = []
 
-    def add(self, fragment: Batch) -> None:
-        """Takes in the trajectories of a fragment, of which some end.
+    def part_of(self, batch: SampleBatch, start: int, stop: int) -> SampleBatch:
+        """See `OpenEpisodes`: the steps."""
+        return batch.slice(start, stop)
 
-        An episode that goes on is in each fragment. So those that are not in this one belong to a worker that has died,
-        and one of which a part is missing went on in a fragment that was dropped. Both are forgotten.
-        """
-        seen = set()
-        for name, batch in fragment.policy_batches.items():
-            for part in _trajectories(batch):
-                episode = int(part["eps_id"][0])
-                key = name, episode, int(part["agent_index"][0])
-                seen.add(episode)
-                parts = self._parts.pop(key, [])
-                if sum(each.count for each in parts) != part["t"][0]:
-                    continue
-                parts.append(part)
-                if not part["dones"][-1]:
-                    self._parts[key] = parts
-                    continue
-                ended = self._ended.setdefault(episode, [])
-                ended.append((name, SampleBatch.concat_samples(parts)))
-                if len(ended) == self._num_agents:
-                    self._whole.append(self._postprocessed(episode, self._ended.pop(episode)))
-        self._parts = {key: parts for key, parts in self._parts.items() if key[1] in seen}
-        self._ended = {episode: ended for episode, ended in self._ended.items() if episode in seen}
-
-    @property
-    def num_unfinished(self) -> int:
-        """Agents and episodes of which something is kept."""
-        return len(self._parts) + len(self._ended)
-
-    def _postprocessed(
-        self, episode_id: int, ended: Sequence[tuple[str, SampleBatch]]
-    ) -> list[tuple[str, SampleBatch]]:
-        """All agents of an episode, which see the steps of each other."""
-        episode, agents = PlanEpisode(episode_id), {}
-        for name, batch in ended:
+    def finish(self, episode: int, agents: list[Ended]) -> None:
+        """See `OpenEpisodes`; the agents see the steps of each other."""
+        told, by_agent = PlanEpisode(episode), {}
+        for name, _, parts in agents:
+            batch = SampleBatch.concat_samples(parts)
             agent = int(dict.__getitem__(batch, "agent_index")[0])
-            agents[agent] = self._policies.get_policy(name), batch
-            episode.add(agent, name, batch)
-        return [(name, postprocessed(agents, agent, episode)) for (name, _), agent in zip(ended, agents, strict=True)]
+            by_agent[agent] = self._policies.get_policy(name), batch
+            told.add(agent, name, batch)
+        names = [name for name, *_ in agents]
+        self._whole.append(
+            [(name, postprocessed(by_agent, agent, told)) for name, agent in zip(names, by_agent, strict=True)]
+        )
 
     def take(self, steps: int) -> Batch | None:
         """The oldest whole episodes, as many as have so many steps together; None where there are fewer."""
@@ -312,12 +315,6 @@ class WholeEpisodes:
         together = {name: SampleBatch.concat_samples(own) for name, own in batches.items()}
         env_steps = sum(lengths[: enough[0] + 1])
         return MultiAgentBatch.wrap_as_needed(together, env_steps, self._policies.policy_map)
-
-
-def _trajectories(batch: SampleBatch) -> list[SampleBatch]:
-    """Parts of one agent in one episode."""
-    edges = [*trajectory_starts(batch).tolist(), batch.count]
-    return [batch.slice(start, end) for start, end in itertools.pairwise(edges)]
 
 
 def trajectory_starts(batch: SampleBatch) -> np.ndarray[Any, Any]:

@@ -8,11 +8,11 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from sf.config import FaultConfig
+from sf.envs.generators import seed_globals
 from sf.errors import ConfigError, UsageError
 from sf.machine.limits import ensure_store_order
 from sf.plans.environments import look_at
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
-from sf.plans.generators import seed_generators
 from sf.plans.local_iterator import END, Transform
 from sf.plans.policy import PlanPolicy
 from sf.plans.program import PolicySpec, Program, default_mapping
@@ -79,7 +79,7 @@ class WorkerSet:
         self._specs = _specs(policies, self._look.info, self.config)
         self._mapping = policy_mapping_fn
         if self.config["seed"] is not None:
-            seed_generators(self.config["seed"])
+            seed_globals([self.config["seed"]])
         built = {name: spec.build() for name, spec in self._specs.items()}
         self._local = PlanWorker(built, self._local_fragments, self.config, policies_to_train)
         self._experiment, self._signals = experiment, signals

@@ -1,23 +1,17 @@
-"""What functions of a plan find in the worker that they run in, and what is told of their results."""
+"""What functions of a plan find in the worker that they run in, and what becomes of its fragments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from sf.plans.fragments import LocalFragments
 from sf.plans.local_iterator import NOT_READY, NotReady, Transform
-from sf.plans.mailbox import OrderResult
-from sf.plans.policy_map import PolicyMap
 from sf.plans.program import Program
 from sf.plans.wiring import wire_alone
-from sf.plans.worker import PlanWorker
-
-SAMPLING = 0x73616D70
-"""The last word of the entropy of environments that functions sample from."""
+from sf.plans.worker import SAMPLING, PlanWorker
 
 
 class WorkerSide(PlanWorker):
@@ -42,31 +36,23 @@ class WorkerSide(PlanWorker):
         self.worker_index = index
 
 
-class FragmentTransforms:
-    """What a worker does with each of its fragments before the driver sees it."""
+def applied(transforms: Sequence[Transform]) -> Callable[[Any], list[Any]]:
+    """From a batch to the items that transforms of an iterator to an iterator, one after the other, make of it."""
+    batches: list[Any] = []
 
-    def __init__(self, transforms: Sequence[Transform] = ()) -> None:
-        """Keeps transforms from an iterator over batches to an iterator over items, one after the other."""
-        self.are_some, self._batches = bool(transforms), list[Any]()
-        self._items: Iterator[Any] = self._source()
-        for transform in transforms:
-            self._items = transform(self._items)
-
-    def _source(self) -> Iterator[Any]:
+    def source() -> Iterator[Any]:
         while True:
-            yield self._batches.pop() if self._batches else NOT_READY
+            yield batches.pop() if batches else NOT_READY
 
-    def __call__(self, batch: Any) -> list[Any]:
-        self._batches.append(batch)
-        items = []
-        while not isinstance(item := next(self._items), NotReady):
-            items.append(item)
-        return items
+    items: Iterator[Any] = source()
+    for transform in transforms:
+        items = transform(items)
 
+    def apply(batch: Any) -> list[Any]:
+        batches.append(batch)
+        made = []
+        while not isinstance(item := next(items), NotReady):
+            made.append(item)
+        return made
 
-def answer_of(function: Callable[[Any], Any], worker: PolicyMap, index: int, number: int) -> OrderResult:
-    """The result of a call, or how it failed; a result that cannot be sent is a failure too."""
-    try:
-        return OrderResult(index, number, cloudpickle.dumps(function(worker)))
-    except Exception as error:
-        return OrderResult(index, number, b"", f"{type(error).__name__}: {error}")
+    return apply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sf.config import Config
@@ -25,19 +26,28 @@ def note_on_finished(config: Config) -> str | None:
     directory = run.experiment_dir.absolute()
     earlier = json_object(directory / CONFIG).get("run")
     is_same = isinstance(earlier, dict) and earlier.get("env") == run.env
-    if not is_same or json_object(directory / SUMMARY).get("exit_code") != ExitCode.FINISHED:
+    if not is_same:
         return None
-    frames = [_frames(directory / f"checkpoint_p{policy_id}") for policy_id in range(run.num_policies)]
+    folders = [f"checkpoint_p{policy_id}" for policy_id in range(run.num_policies)]
+    return nothing_left(directory, folders, run.train_for_env_steps)
+
+
+def nothing_left(directory: Path, folders: Sequence[str], wanted: int) -> str | None:
+    """A sentence where a run has ended well and its newest checkpoints have so many frames, else None.
+
+    Args:
+        directory: of the run.
+        folders: in it, with the checkpoints of one policy each.
+        wanted: frames.
+    """
+    if json_object(directory / SUMMARY).get("exit_code") != ExitCode.FINISHED:
+        return None
+    frames = [_frames(directory / folder) for folder in folders]
     known = [number for number in frames if number is not None]
-    if len(known) < len(frames) or sum(known) < run.frame_limit:
+    if len(known) < len(frames) or sum(known) < wanted:
         return None
-    return nothing_left(sum(known), directory, run.train_for_env_steps)
-
-
-def nothing_left(frames: int, directory: Path, wanted: int) -> str:
-    """The sentence for a run that has learned from so many frames where only `wanted` were asked for."""
     return (
-        f"{frames} frames were learned before in {directory}, and --train_for_env_steps={wanted} counts them, so "
+        f"{sum(known)} frames were learned before in {directory}, and --train_for_env_steps={wanted} counts them, so "
         "nothing was started. Raise it to go on, take another --experiment, or begin anew with "
         "--restart_behavior=restart."
     )

@@ -10,10 +10,10 @@ import enum
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-from sf.config import Config
+from sf.config import Config, RunConfig
 from sf.console import Console
 from sf.errors import ExitCode, ExperimentError, InternalError, LearnerLost
 from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
@@ -348,15 +348,28 @@ class Session:
         run = self.config.run
         if self.callbacks.wants_stop:
             return ExitReason.CALLBACK
-        if snapshot.frames >= run.frame_limit:
-            return ExitReason.ENV_STEPS
-        if snapshot.time_s - self.started_s >= run.time_limit_s:
-            return ExitReason.SECONDS
-        if run.stop_at_reward is None or not has_trained:
-            return None
-        means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in range(run.num_policies)]
-        reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
-        return ExitReason.REWARD if reached else None
+        policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
+        means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in policies]
+        return limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
+
+
+def limit_reached(run: RunConfig, frames: int, seconds: float, means: Sequence[float | None]) -> ExitReason | None:
+    """The limit at which a run ends, if there is one.
+
+    Args:
+        run: with the limits.
+        frames: so far, those before a resume included.
+        seconds: since this start.
+        means: of the rewards of each policy, None where there are too few episodes; empty where they do not count now.
+    """
+    if frames >= run.frame_limit:
+        return ExitReason.ENV_STEPS
+    if seconds >= run.time_limit_s:
+        return ExitReason.SECONDS
+    if run.stop_at_reward is None or not means:
+        return None
+    reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
+    return ExitReason.REWARD if reached else None
 
 
 _CODES = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -162,7 +163,10 @@ def test_dqn_weighs_and_renews_priorities() -> None:
     huber = torch.where(errors < 1, 0.5 * errors.square(), errors - 0.5)
     torch.testing.assert_close(scalars["loss"].detach(), (minibatch.weights * huber).mean())
     torch.testing.assert_close(
-        algorithm.priorities._scaled, (errors.to(torch.float64) + 1e-6).sqrt(), rtol=1e-4, atol=0
+        torch.from_numpy(algorithm.priorities._shares.shares(np.arange(SIZE))),
+        (errors.to(torch.float64) + 1e-6).sqrt(),
+        rtol=1e-4,
+        atol=0,
     )
     algorithm.set_progress(0.5)
     algorithm.explore()

@@ -80,14 +80,14 @@ def always(workers: WorkerSet, value: float) -> None:
 
 
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
-@pytest.mark.parametrize("model", [{}, {"activation": "relu"}])
+@pytest.mark.parametrize("second", [{}, {"explore": False}])
 @pytest.mark.parametrize("postprocess", [add_advantages, one_by_one])
 def test_value_of_a_reward_for_ever_is_not_cut_by_a_time_limit(
-    batch_mode: str, model: dict[str, Any], postprocess: Any
+    batch_mode: str, second: dict[str, Any], postprocess: Any
 ) -> None:
     """1 + 0.9 · 10 = 10, so a network that says 10 has nothing to learn. The second one acts with torch."""
     policy = A2CPolicy.with_updates(postprocess_fn=postprocess)
-    settings = {**TOLD_TEN, "batch_mode": batch_mode, "num_envs_per_worker": 2, "model": model}
+    settings = {**TOLD_TEN, "batch_mode": batch_mode, "num_envs_per_worker": 2, **second}
     with WorkerSet(policy, settings) as workers:
         always(workers, 10.0)
         batch = workers.local_worker().sample()

@@ -35,7 +35,7 @@ from sf.plans import (
     WorkerSet,
     turns_of,
 )
-from sf.plans.step_lags import StepLags
+from sf.plans.policy_map import PolicyMap
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
@@ -98,13 +98,14 @@ def test_d22_selected_policies_keep_the_count_of_environment_steps() -> None:
 
 
 def test_all_lag_of_a_plan_counts_as_waiting() -> None:
-    lags = StepLags()
-    lags.note(3, np.array([0, 3, 3]))
-    lags.note(5, np.array([3, 4]))
-    counted = lags.counted()
+    policies = PolicyMap({})
+    for policies.num_steps, acted in ((3, [0, 3, 3]), (5, [3, 4])):
+        policies.note_lag(np.array(acted))
+    counted = policies.lag_counted
+    assert policies.lag == (1.0, 1.5, 2.0)
     assert (counted.steps, counted.total, counted.acting, counted.queued, counted.largest) == (2, 2.5, 0.0, 2.5, 3.0)
     assert counted.counts[:5].tolist() == [2, 1, 1, 1, 0]
-    lags.note(5, np.array([5]))
+    policies.note_lag(np.array([5]))
     assert counted.counts[0] == 2, "what was counted does not change any more"
 
 

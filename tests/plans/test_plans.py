@@ -92,7 +92,7 @@ def test_d37_a3c_learns_and_gradients_are_no_older_than_the_last_one_of_their_wo
     settings = {**CARTPOLE, "num_workers": 2, "num_envs_per_worker": 4}
     with A3C.with_updates(execution_plan=plan)(settings) as trainer:
         assert train(trainer, 16_000)["episode_reward_mean"] > 35
-        counted = trainer.workers.local_worker().lags.counted()
+        counted = trainer.workers.local_worker().lag_counted
         assert counted.steps == trainer.workers.local_worker().num_steps == len(came_from) >= 200
     assert {worker for worker, _ in came_from} == {0, 1}
     for (_, steps), (_, least) in zip(came_from, expected, strict=True):
@@ -303,7 +303,7 @@ def test_d46_restore_in_the_middle_goes_back_in_everything(tmp_path: Path, num_w
         result = trainer.train()
         assert (result["timesteps_total"], result["training_iteration"], learned) == (480, 2, [120, 120])
         assert result["episodes_this_iter"] == 24
-        assert trainer.workers.local_worker().lags.last.min == 0, "weights are published under their step"
+        assert trainer.workers.local_worker().lag.min == 0, "weights are published under their step"
         with A2C.with_updates(default_policy=CountingPolicy)(settings) as other:
             other.restore(path)
             assert other.train()["timesteps_total"] == 480

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sf.errors import UsageError
+from sf.nets.threads import one_thread
 from sf.plans import (
     ParallelRollouts,
     SampleBatch,
@@ -22,8 +23,6 @@ from sf.plans import (
     compute_advantages,
 )
 from sf.plans.columns import fitting
-from sf.plans.flat_weights import num_words, read_weights, write_weights
-from sf.plans.generators import OneThread
 from sf.plans.models import LSTMModel
 from tests.helpers.planned import TEN_STEPS, CountingPolicy, TorchPull, pull
 
@@ -37,42 +36,10 @@ def test_d1_weights_of_a_policy_from_scratch_round_trip() -> None:
     assert policy.get_weights() == {"w": 7.25}
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        {"w": 3, "x": 0.1, "flag": True},
-        {"a": np.arange(6, dtype=np.float64).reshape(2, 3), "b": [np.int64(2), np.float32(0.3)]},
-        [torch.arange(3), {"c": (1, 2)}],
-    ],
-)
-def test_d1_weights_of_any_type_keep_their_bits_in_shared_memory(weights: Any) -> None:
-    vector = np.zeros(num_words(weights), np.float32)
-    write_weights(weights, vector)
-    np.testing.assert_equal(read_weights(weights, vector), _as_numpy(weights))
-
-
-def _as_numpy(weights: Any) -> Any:
-    if isinstance(weights, dict):
-        return {name: _as_numpy(part) for name, part in weights.items()}
-    if isinstance(weights, (list, tuple)):
-        return type(weights)(_as_numpy(part) for part in weights)
-    return weights.numpy() if isinstance(weights, torch.Tensor) else weights
-
-
-def test_d1_weights_of_another_form_are_refused_and_whole_numbers_may_become_fractions() -> None:
-    vector = np.zeros(num_words({"w": 0}), np.float32)
-    write_weights({"w": 0.5}, vector)
-    assert read_weights({"w": 0}, vector) == {"w": 0.5}
-    both = np.zeros(num_words({"a": 1, "b": 2}), np.float32)
-    write_weights({"b": 2, "a": 1}, both)
-    assert read_weights({"a": 0, "b": 0}, both) == {"a": 1, "b": 2}
-    with pytest.raises(UsageError, match="other names, shapes or types than those of this worker: weights/w float32"):
-        read_weights({"w": np.zeros(2, np.float32)}, vector)
-
-
-def test_d1_weights_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(UsageError, match="get_weights returned a str"):
-        num_words({"w": "heavy"})
+def test_d1_weights_of_another_network_are_refused() -> None:
+    policy, other = TorchPull(*SPACES, {}), TorchPull(*SPACES, {"model": {"hiddens": [8]}})
+    with pytest.raises(UsageError, match=r"size mismatch.*the weights of a network with the same parameters"):
+        policy.set_weights(other.get_weights())
 
 
 def batch_of(policy: Any, rows: int = 8) -> SampleBatch:
@@ -426,7 +393,7 @@ def test_a_block_with_one_thread_has_one_and_gives_the_others_back() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        with OneThread():
+        with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 3
     finally:

@@ -20,8 +20,7 @@ from sf.cli.plan import import_file, main, settings_of, trainer_in
 from sf.config.plan import PlanConfig
 from sf.errors import CheckpointError, ExitCode, UsageError
 from sf.plans.blame import blamed_on_plan
-from sf.plans.finished import note_on_finished_plan
-from sf.plans.running import run_plan
+from sf.plans.running import note_on_finished_plan, run_plan
 from sf.storage.experiment import Experiment
 
 A2C = "examples/plans/a2c.py"

@@ -11,7 +11,7 @@ compare the results: inference workers, and the learner where rollout workers ac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,18 +27,18 @@ Layers = list[tuple[Array, Array]]
 
 
 class SmallNetwork:
-    """Acts with weights that are in one vector, and sees it when they change there."""
+    """Acts with weights that are in memory of others, and sees it when they change there."""
 
-    def __init__(self, info: EnvInfo, config: ModelConfig, flat: Array) -> None:
-        """Takes views of the vector.
+    def __init__(self, info: EnvInfo, config: ModelConfig, weights: Array | Mapping[str, Array]) -> None:
+        """Takes views of the weights.
 
         Args:
             info: spaces of the environments.
             config: of the network, which must be written out here.
-            flat: [size] float32, in the order of `layout`.
+            weights: [size] float32, in the order of `layout`; or parts of it by the names there.
         """
         (leaf,) = info.observations.values()
-        variables = _views(layout(info, config), flat)
+        variables = dict(weights) if isinstance(weights, Mapping) else _views(layout(info, config), weights)
         self._read = _reader(leaf, config, variables)
         self._activate = ACTIVATIONS[config.nonlinearity]
         self._layers = _layers(variables, "encoder.mlp.layers.")

@@ -1,0 +1,54 @@
+"""Draws places in proportion to numbers, of which a few change between two draws.
+
+A sum over a million numbers takes longer than an optimizer step. So they lie in blocks, each with its sum. A draw of n
+sums over the blocks, and over the numbers of n of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sf.shared.arena import Array
+
+PLACES_OF_A_BLOCK = 64
+BELOW_ONE = 1.0 - 1e-12
+
+
+class ProportionalSampler:
+    """Places with a share each; 0 is never drawn."""
+
+    def __init__(self, capacity: int) -> None:
+        """All shares are 0."""
+        num_blocks = -(-capacity // PLACES_OF_A_BLOCK)
+        self.capacity, self._shares = capacity, np.zeros((num_blocks, PLACES_OF_A_BLOCK))
+        self._sums, self._minima = np.zeros(num_blocks), np.full(num_blocks, np.inf)
+
+    def set(self, places: Array, shares: Array) -> None:
+        """New shares [n], not negative; the last one counts where a place comes twice."""
+        self._shares.reshape(-1)[places] = shares
+        changed = np.unique(places // PLACES_OF_A_BLOCK)
+        blocks = self._shares[changed]
+        self._sums[changed] = blocks.sum(1)
+        self._minima[changed] = np.where(blocks > 0, blocks, np.inf).min(1)
+
+    def at(self, points: Array) -> Array:
+        """[n] the places at points from 0 up to, but not with, 1, where each has a stretch as long as its share."""
+        ends = self._sums.cumsum()
+        points = np.minimum(points * ends[-1], np.nextafter(ends[-1], 0))  # rounding goes beyond
+        blocks = ends.searchsorted(points, side="right")
+        within = self._shares[blocks].cumsum(1)
+        # Rounding can put a point before its block or at its end: the first or last place there with a share is meant.
+        points = np.maximum(points - (ends[blocks] - self._sums[blocks]), 0)
+        rows = (within <= np.minimum(points, within[:, -1] * BELOW_ONE)[:, None]).sum(1)
+        places: Array = blocks * PLACES_OF_A_BLOCK + rows
+        return places
+
+    def shares(self, places: Array) -> Array:
+        """[n] the shares of these places."""
+        shares: Array = self._shares.reshape(-1)[places]
+        return shares
+
+    @property
+    def smallest(self) -> float:
+        """The smallest share above 0."""
+        return float(self._minima.min())
