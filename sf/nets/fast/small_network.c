@@ -23,6 +23,8 @@
 #endif
 #define WIDTH (2 * LANES)  // columns of a block: two vectors
 
+#define NARROW 4           // results of a layer that are dot products
+
 #define MOST_LAYERS 8
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
@@ -182,16 +184,38 @@ static void add_rows(float *restrict to, const float *restrict rows, int64_t n, 
 
 // ---- layers ------------------------------------------------------------------------------------------------------
 
-// y [n, out] = x [n, in] W^T, with W [out, in]
-static void linear(int64_t n, int64_t in, int64_t out, const float *x, const float *weight, float *y, float *packed) {
-    product(n, out, in, x, in, 1, weight, 1, in, y, 0, packed);
+static inline float dot(int64_t n, const float *a, const float *b) {
+    Vector sums = {};
+    float sum = 0.0f;
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES) sums += load(a + k) * load(b + k);
+    for (; k < n; k++) sum += a[k] * b[k];
+    for (int64_t lane = 0; lane < LANES; lane++) sum += sums[lane];
+    return sum;
 }
 
-// Adds the gradients of a layer from those of its results; the smaller side lies along the rows of the product.
+// y [n, out] = x [n, in] W^T, with W [out, in]
+static void linear(int64_t n, int64_t in, int64_t out, const float *x, const float *weight, float *y, float *packed) {
+    if (out > NARROW) {
+        product(n, out, in, x, in, 1, weight, 1, in, y, 0, packed);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < out; j++) y[i * out + j] = dot(in, x + i * in, weight + j * in);
+}
+
+// Adds the gradients of a layer from those of its results; few inputs lie along the rows of the product.
 static void add_gradients(int64_t n, int64_t in, int64_t out, const float *x, const float *d_y, float *d_weight,
                           float *d_bias, float *packed) {
-    product(out, in, n, d_y, 1, out, x, in, 1, d_weight, 1, packed);
     add_rows(d_bias, d_y, n, out);
+    if (in >= WIDTH || in >= out) {
+        product(out, in, n, d_y, 1, out, x, in, 1, d_weight, 1, packed);
+        return;
+    }
+    float *turned = packed + n * up(out);
+    product(in, out, n, x, 1, in, d_y, out, 1, turned, 0, packed);
+    for (int64_t i = 0; i < in; i++)
+        for (int64_t j = 0; j < out; j++) d_weight[j * in + i] += turned[i * out + j];
 }
 
 // ---- the network -------------------------------------------------------------------------------------------------
@@ -229,7 +253,7 @@ static Scratch parts(const Network *net, int64_t n, float *memory) {
 int64_t sf_scratch(const Network *net, int64_t n) {
     int64_t wide = widest(net), longest = n > wide ? n : wide;
     return n * (net->num_inputs + net->num_towers * of_layers(net) + 2 * net->num_params + 2 * wide) +
-           longest * up(wide);
+           longest * up(wide) + WIDTH * wide;
 }
 
 static float *features(const Network *net, const Scratch *s, int64_t tower, int64_t n) {
