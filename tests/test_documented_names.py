@@ -9,6 +9,7 @@ import shlex
 import pytest
 
 from sf.cli.arguments import _problems, flags_of
+from sf.cli.doctor import DoctorConfig
 from sf.cli.enjoy import EnjoyConfig
 from sf.cli.evaluate import EvaluationConfig
 from sf.cli.export import ExportConfig
@@ -43,8 +44,8 @@ OTHERS = {
 }
 """Program to those of its flags that the pages mention."""
 COMMANDS = (
-    Config, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig, RunsConfig,
-    SweepConfig, TrackConfig,
+    Config, DoctorConfig, EvaluationConfig, EnjoyConfig, ExportConfig, PlanConfig, PullConfig, PushConfig, ReportConfig,
+    RunsConfig, SweepConfig, TrackConfig,
 )  # fmt: skip
 MIGRATION = [page for page in PAGES if page.name.startswith("docs/migration/")]
 CURVES = {f"train/{tag}" for curve in tags.TRAIN for tag in curve.tags.split()} | {
