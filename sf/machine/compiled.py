@@ -44,7 +44,7 @@ def library(source: Path) -> ctypes.CDLL:
         if not path.exists():
             _compile(command, source, path)
         return ctypes.CDLL(str(path))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # also where there is no home
         said = getattr(error, "stderr", None) or str(error)
         raise NoCompilerError(" ".join(said.split())[:MOST_OF_A_REASON]) from None
 

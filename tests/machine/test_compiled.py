@@ -53,3 +53,14 @@ def test_no_place_for_the_result(source: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(NoCompilerError):
         library(source)
+
+
+@pytest.mark.usefixtures("needs_compiler")
+def test_a_user_without_a_home(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(NoCompilerError, match="home"):
+        library(source)
