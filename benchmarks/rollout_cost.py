@@ -26,7 +26,8 @@ from sf.run.preparation import vectorized
 from sf.run.sizes import resolve
 from sf.run.wiring import wire
 from sf.shared.arena import Array
-from sf.shared.slots import Requests, Slots
+from sf.shared.requests import Requests
+from sf.shared.slots import Slots
 from sf.storage.experiment import Experiment
 
 BLOCK_STEPS = 32

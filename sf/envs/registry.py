@@ -16,10 +16,10 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
+from sf.by_value import able_to_travel, without_arguments
 from sf.envs.blame import blamed_on
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
-from sf.plugins import able_to_travel, without_arguments
 
 Factory = Callable[..., Any]
 

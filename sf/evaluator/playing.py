@@ -12,9 +12,10 @@ import torch
 
 from sf.console import Console
 from sf.envs import EnvSource
+from sf.envs.batches import make_env_batch
 from sf.envs.generators import GlobalGenerators
 from sf.envs.scores import Scores
-from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host, make_env_batch
+from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed

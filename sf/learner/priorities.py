@@ -27,7 +27,7 @@ class Priorities:
         """
         self._alpha, self.beta = alpha, beta
         self._shares = ProportionalSampler(0)
-        """Of each place p^alpha, 0 where nothing may be drawn."""
+        """Weight p^alpha of each place, 0 where nothing may be drawn."""
         self._most = 1.0
 
     def take_in(self, drawable: Tensor, places: Tensor) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sf.plans.columns import POLICY
 from sf.shared.arena import Array
-from sf.shared.slots import Topology
+from sf.shared.topology import Topology
 
 EPISODES_OF_A_GROUP = 1 << 36
 """The numbers of the episodes of a group begin at a multiple of it."""

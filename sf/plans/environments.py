@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from sf.by_value import ByValue
 from sf.envs import EnvSource, find_env, probe
 from sf.envs.place import parameters_of
 from sf.plans.program import packed
-from sf.plugins import ByValue
 from sf.spaces import EnvInfo
 
 CONFIGS = "config", "env_config", "env_context"

@@ -60,7 +60,7 @@ class Fragments:
         self._answers: dict[Key, PlanAnswer] = {}
         """What functions have made in workers, and was not taken."""
         self._last_taken: dict[int, Key] = {}
-        """Of the last fragment of each worker."""
+        """Key of the last fragment of each worker."""
         self.slots.allowed_slots[:] = 0
         for mailbox in (*wired.orders, *wired.calls, wired.weights):
             mailbox.allocate()

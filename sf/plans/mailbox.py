@@ -94,7 +94,7 @@ class Mailbox:
 
     @property
     def number(self) -> int:
-        """Of the newest message, -1 for none."""
+        """Number of the newest message, -1 for none."""
         return self._heads.version
 
     def read(self) -> tuple[int, Any]:

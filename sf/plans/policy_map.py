@@ -38,7 +38,7 @@ class PolicyMap:
         self.num_steps = 0
         """Optimizer steps that have led to the weights, of any policy."""
         self.lag, self.lag_counted = NO_LAG, LagCounted()
-        """Of the last step, and of all of them."""
+        """Lags of the last step, and of all of them."""
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """One of them, a `PlanPolicy`.

@@ -21,7 +21,7 @@ from sf.plans.saved_state import CHECKPOINTS, are_there
 from sf.plans.trainer import Trainer
 from sf.processes.signals import Signals, noted_signals, parent
 from sf.run.finished import nothing_left
-from sf.run.session import ExitReason, limit_reached
+from sf.run.reasons import ExitReason, limit_reached
 from sf.shared.ledger import Ledger
 from sf.shared.records import Episode
 from sf.storage.experiment import CONSOLE_LOG, Experiment

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from sf.config import Config
+from sf.envs.agents_stepping import AgentsBatch
 from sf.envs.history import History
 from sf.envs.scores import Scores
-from sf.envs.stepping import AgentsBatch, Ended, EnvBatch, SingleAgentBatch
+from sf.envs.single_stepping import SingleAgentBatch
+from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.shared.arena import Array

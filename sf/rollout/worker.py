@@ -14,8 +14,9 @@ import numpy as np
 
 from sf.config import Config, RolloutConfig
 from sf.envs import EnvSource
+from sf.envs.batches import make_env_batch
 from sf.envs.generators import seed_globals, seed_torch
-from sf.envs.stepping import EnvBatch, Host, make_env_batch
+from sf.envs.stepping import EnvBatch, Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.processes.process import Stopped
 from sf.rollout.bells import RolloutBells

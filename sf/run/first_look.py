@@ -18,8 +18,9 @@ from sf.envs.vectorization import OtherSpaces, UnknownMode, Vectorization, choos
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.processes.calls import Calls, Limit
 from sf.processes.disposable import in_disposable_child
+from sf.run.groups import DEFAULT_NUM_ENVS
 from sf.run.look_at_many import look_at_many
-from sf.run.sizes import DEFAULT_NUM_ENVS, wants_step_time
+from sf.run.sizes import wants_step_time
 from sf.run.wiring import START_S
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.progress import Phase, Progress, unwatched

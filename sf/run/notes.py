@@ -13,7 +13,7 @@ from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
 from sf.machine.limits import threads_beyond_cores
 from sf.monitor.expected_lag import forecast
-from sf.run.sizes import Sizes
+from sf.run.topology import Sizes
 
 SIZES = "num_workers", "num_envs_per_worker", "worker_num_splits"
 """Fields that follow from the environment and the machine where the user has left them open."""

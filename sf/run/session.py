@@ -6,20 +6,17 @@ serves a run with many processes and a run with one.
 
 from __future__ import annotations
 
-import enum
 import math
-import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
+from collections.abc import Callable, Iterable
 
-from sf.config import Config, RunConfig
+from sf.config import Config
 from sf.console import Console
-from sf.errors import ExitCode, ExperimentError, InternalError, LearnerLost
-from sf.monitor import Lag, Monitor, PolicySnapshot, Snapshot
-from sf.monitor.lag_sight import LagCounted
-from sf.processes.signals import code_after
+from sf.errors import ExperimentError, InternalError, LearnerLost
+from sf.monitor import Monitor, Snapshot
 from sf.run.callbacks import Callbacks, Iteration
+from sf.run.policy_snapshot import policy_snapshot
+from sf.run.reasons import REASONS, ExitReason, limit_reached
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
 from sf.shared.ledger import Ledger
@@ -32,34 +29,6 @@ POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
 EPISODES_FOR_MEAN = 100
 """A mean over fewer episodes says too little to call a checkpoint the best one."""
-
-
-class ExitReason(enum.Enum):
-    """Why a run ended in order."""
-
-    ENV_STEPS = "train_for_env_steps reached"
-    SECONDS = "train_for_seconds reached"
-    REWARD = "stop_at_reward reached"
-    CALLBACK = "stopped by a callback"
-    SIGINT = "stopped by SIGINT"
-    SIGTERM = "stopped by SIGTERM"
-    SIGHUP = "stopped by SIGHUP"
-    SIGUSR1 = "stopped by SIGUSR1, to be started again"
-    SLURM = "stopped by SIGTERM in a job of Slurm, to be started again"
-    BROKEN = "it broke"
-    """Reason of other ranks only: what broke raises an error where it did."""
-
-    @classmethod
-    def of(cls, stop: signal.Signals | None) -> ExitReason | None:
-        """The reason that a stop signal gives."""
-        if stop is signal.SIGTERM and code_after(stop) is ExitCode.REQUEUE:
-            return cls.SLURM
-        return None if stop is None else cls[stop.name]
-
-    @property
-    def code(self) -> ExitCode:
-        """The exit code of a run that ends for this reason."""
-        return _CODES.get(self, ExitCode.FINISHED)
 
 
 class Session:
@@ -138,7 +107,7 @@ class Session:
     def say_why_it_ends(self, reason: ExitReason | None) -> None:
         """Lets the other ranks know; the learners carry it to them. None says that something broke."""
         if self.follows is None:
-            self.shared.leaving.own = _REASONS.index(reason or ExitReason.BROKEN) + 1
+            self.shared.leaving.own = REASONS.index(reason or ExitReason.BROKEN) + 1
 
     def expect_peers(self) -> None:
         """Looks at what the learners have told.
@@ -155,7 +124,7 @@ class Session:
         if heard is None:
             return None
         self.follows = heard.rank
-        return _REASONS[heard.reason - 1]
+        return REASONS[heard.reason - 1]
 
     def told(self, reason: ExitReason) -> str:
         """The reason to end, for the user."""
@@ -232,7 +201,7 @@ class Session:
         learners = [record.read() for record in self.records.first_learners]
         phases = [phase_of(record.progress.word[0])[0] for record in self.records.first_learners]
         policies = tuple(
-            _policy_snapshot(learner, list(records.values()), phase is Phase.WAIT, self.records.lag_counted(policy_id))
+            policy_snapshot(learner, list(records.values()), phase is Phase.WAIT, self.records.lag_counted(policy_id))
             for policy_id, (learner, records, phase) in enumerate(zip(learners, inferences, phases, strict=True))
         )
         rollouts = self.records.rollouts.values()
@@ -351,75 +320,3 @@ class Session:
         policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
         means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in policies]
         return limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
-
-
-def limit_reached(run: RunConfig, frames: int, seconds: float, means: Sequence[float | None]) -> ExitReason | None:
-    """The limit at which a run ends, if there is one.
-
-    Args:
-        run: with the limits.
-        frames: so far, those before a resume included.
-        seconds: since this start.
-        means: of the rewards of each policy, None where there are too few episodes; empty where they do not count now.
-    """
-    if frames >= run.frame_limit:
-        return ExitReason.ENV_STEPS
-    if seconds >= run.time_limit_s:
-        return ExitReason.SECONDS
-    if run.stop_at_reward is None or not means:
-        return None
-    reached = all(mean is not None and mean >= run.stop_at_reward for mean in means)
-    return ExitReason.REWARD if reached else None
-
-
-_CODES = {
-    ExitReason.SIGINT: ExitCode.SIGINT,
-    ExitReason.SIGTERM: ExitCode.SIGTERM,
-    ExitReason.SIGHUP: ExitCode.SIGTERM,
-    ExitReason.SIGUSR1: ExitCode.REQUEUE,
-    ExitReason.SLURM: ExitCode.REQUEUE,
-    ExitReason.BROKEN: ExitCode.INTERNAL,
-}
-_REASONS = tuple(ExitReason)
-"""By the number less one that ranks tell each other."""
-
-Counters = dict[str, float]
-
-
-def _policy_snapshot(
-    learner: Counters, inferences: list[Counters], waits: bool, lag_counted: LagCounted
-) -> PolicySnapshot:
-    total = {name: sum(counters[name] for counters in inferences) for name in inferences[0]}
-    newest = max(inferences, key=lambda counters: counters["refreshes"])
-    return PolicySnapshot(
-        frames=int(learner["env_steps"]),
-        new_frames=int(learner["env_steps"] - learner["first_env_steps"]),
-        version=int(learner["version"]),
-        iterations=int(learner["iterations"]),
-        waits=waits,
-        lag=Lag(learner["lag_min"], learner["lag_avg"], learner["lag_max"]),
-        left_out=int(learner["left_out"]),
-        cut_short=int(learner["cut_short"]),
-        lag_counted=lag_counted,
-        samples=int(total["samples"]),
-        requests=int(total["requests"]),
-        forwards=int(total["forwards"]),
-        forward_s=total["forward"],
-        wait_s=total["wait"],
-        refreshes=int(newest["refreshes"]),
-        weights_version=int(newest["weights_version"]),
-        refresh_s=newest["refresh_seconds"] / max(1.0, newest["refreshes"]),
-        stats=_memory_of_accelerators(learner, inferences),
-    )
-
-
-def _memory_of_accelerators(learner: Counters, inferences: list[Counters]) -> dict[str, float]:
-    """In MiB, the mean of all inference workers; empty where nothing runs on accelerators."""
-    if not learner["gpu_cache"]:
-        return {}
-    return {
-        f"{name}_{role}": fmean(counters[name] for counters in group)
-        for role, group in (("learner", [learner]), ("policy_worker", inferences))
-        if any(counters["gpu_cache"] for counters in group)  # none where rollout workers act, without torch
-        for name in ("gpu_mem", "gpu_cache")
-    }

@@ -6,89 +6,30 @@ from a configuration without gaps; they are computed once and handed on.
 
 from __future__ import annotations
 
-import math
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from sf.config import (
     Config,
     LearnerConfig,
-    RolloutConfig,
-    envs_per_group,
     rows_per_group,
     samples_per_round,
-    trajectories_per_dataset,
 )
-from sf.config.roles import DEFAULT_ROLLOUT
 from sf.config.written_out import is_small, is_written_out
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
-from sf.envs.vectorization import PAYS_FROM
 from sf.errors import ConfigError
-from sf.machine.cores import usable_cores
+from sf.run.groups import (
+    MAX_DEFAULT_WORKERS,
+    most_that_pay,
+    sized,
+)
 from sf.run.updates import choose_updates, epochs_for, profits_from_long_trajectories, with_updates
-from sf.shared.slots import Topology, slots_per_group
-from sf.spaces import EnvInfo, image_layout
+from sf.spaces import EnvInfo
 
-DEFAULT_NUM_ENVS = 64
-"""Environments over all workers, on any machine: learning must not depend on the number of cores."""
 LONG_ROLLOUT = 128
 """Steps in a trajectory where fewer environments, of the same batch, learn more from a frame."""
-MAX_DEFAULT_WORKERS = 32
-LONGEST_FIRST_ROUND_S = 10.0
-"""Limit for making and resetting all environments and stepping them once through a trajectory. Where 64 of them take
-longer, there are fewer."""
-LEAST_GROUP_S = 1e-4
-"""A group that takes less time for a step costs more to serve than to step; then fewer, larger ones are better."""
-MOST_THREADS = 8
-"""Cores that a learner may take from the other roles; more than two have not been measured."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes that follow from a configuration without gaps."""
-
-    topology: Topology
-    """Sizes of the shared memory."""
-    trajectories: int
-    """In a batch, of all policies together."""
-    learner_threads: int
-    """Threads of each learner."""
-    least_rollout_workers: int
-    """So many must be left for the run to go on."""
-    num_with_torch: int
-    """Processes that load torch."""
-
-    @classmethod
-    def of(cls, config: Config, info: EnvInfo, cores: int | None = None) -> Sizes:
-        """Those of a run of several processes.
-
-        Args:
-            config: decided.
-            info: spaces of the environments.
-            cores: that the run may use; None for all that it can.
-        """
-        topology, trajectories = topology_of(config, info), trajectories_per_dataset(config)
-        each_policy = (0 if topology.workers_act else topology.inference_per_policy) + topology.num_learners
-        with_torch = 1 + topology.num_policies * each_policy + (config.evaluation.eval_every_steps > 0)
-        return cls(
-            topology=topology,
-            trajectories=trajectories,
-            learner_threads=learner_threads(config, info, cores),
-            least_rollout_workers=_least_rollout_workers(config, topology, trajectories),
-            num_with_torch=with_torch,
-        )
-
-    @property
-    def num_further_threads(self) -> int:
-        """Those of learners, beside the first one of each."""
-        return (self.learner_threads - 1) * self.topology.num_policies * self.topology.num_learners
-
-    @property
-    def batches_held(self) -> Fraction:
-        """In all slots when sampling pauses; more than were asked for where the fewest slots are too many."""
-        return Fraction(self.topology.num_slots * self.topology.rows, self.trajectories)
 
 
 def decide(config: Config, look: FirstLook, cores: int) -> Config:
@@ -131,9 +72,9 @@ def resolve(config: Config, info: EnvInfo, cores: int, step: StepTime | None = N
         # Then there are many workers with few environments each. Those that step as one wait together, however many.
         waits = step is not None and step.waits and step.copies == 1
         acting = None if waits else _acting(config, info, cores, step)
-        config = acting or _sized(_with_inference(config, 1), info, cores, step)
+        config = acting or sized(_with_inference(config, 1), info, cores, step)
     else:
-        config = _sized(config, info, cores, step, least=max(1, config.inference.policy_workers_per_policy))
+        config = sized(config, info, cores, step, least=max(1, config.inference.policy_workers_per_policy))
     seed = secrets.randbits(32) if config.run.seed is None else config.run.seed
     config = replace(config, run=replace(config.run, seed=seed))
     return replace(config, learner=_with_minibatches(config, info))
@@ -146,13 +87,6 @@ def _with_rollout(config: Config, info: EnvInfo) -> Config:
         return config
     length = LONG_ROLLOUT if profits_from_long_trajectories(config, info) else rollout.steps
     return replace(config, rollout=replace(rollout, rollout=length))
-
-
-def _num_envs(config: Config, info: EnvInfo) -> int:
-    """Environments over all workers, where the user leaves that open."""
-    if profits_from_long_trajectories(config, info):
-        return max(1, DEFAULT_NUM_ENVS * DEFAULT_ROLLOUT // config.rollout.steps)
-    return DEFAULT_NUM_ENVS
 
 
 def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
@@ -204,11 +138,11 @@ def _acting(config: Config, info: EnvInfo, cores: int, step: StepTime | None) ->
     """With rollout workers that act for themselves, if that suits: more of them where their groups are too large."""
     most = min(cores, MAX_DEFAULT_WORKERS)
     if step is not None and step.copies > 1:
-        most = min(most, _most_that_pay(1))
+        most = min(most, most_that_pay(1))
     for least in range(1, most + 1):
-        sized = _sized(_with_inference(config, 0), info, cores, step, least)
-        if suits_acting(sized, info):
-            return sized
+        with_workers = sized(_with_inference(config, 0), info, cores, step, least)
+        if suits_acting(with_workers, info):
+            return with_workers
     return None
 
 
@@ -224,78 +158,6 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
     if rollout.num_workers * config.groups_per_worker % config.learner.num_learners:
         return False  # two groups per worker may still be shared evenly
     return is_written_out(info, config.model) and is_small(info, config.model, rows_per_group(config, info.num_agents))
-
-
-def _sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, least: int = 1) -> Config:
-    """With workers, environments and groups; `least` workers if the environments suffice for them."""
-    splits = config.groups_per_worker
-    least, most = (1, 1) if config.run.serial_mode else (least, max(least, _most_workers(splits, cores, step)))
-    rollout = _fill_workers(config.rollout, _num_envs(config, info), splits, least, most, config.learner.num_learners)
-    if step is not None and config.rollout.num_envs_per_worker is None:
-        rollout = _in_time(rollout, step, may_have_one=config.rollout.worker_num_splits is None)
-    return replace(config, rollout=rollout)
-
-
-def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
-    """One for each core, more for environments that mostly wait, and fewer for those that hardly take any time.
-
-    Environments that step as one wait together, so more workers would only make their groups smaller.
-    """
-    most: float = cores
-    if step is not None:
-        most = min(cores * step.waiting, DEFAULT_NUM_ENVS * step.wall_s / LEAST_GROUP_S / splits)
-        if step.copies > 1:
-            most = min(most, cores, _most_that_pay(splits))
-    return max(1, min(round(most), MAX_DEFAULT_WORKERS))
-
-
-def _most_that_pay(splits: int) -> int:
-    """Workers whose groups are still large enough to step as one."""
-    return max(1, DEFAULT_NUM_ENVS // (PAYS_FROM * splits))
-
-
-def _fill_workers(
-    rollout: RolloutConfig, num_envs: int, splits: int, least: int, most: int, num_learners: int
-) -> RolloutConfig:
-    workers, envs = rollout.num_workers, rollout.num_envs_per_worker
-    unit = num_learners // math.gcd(num_learners, splits)  # of workers, so that learners share groups evenly
-    if workers is None:
-        # Every group the same size, and the same total on every machine: as many workers as divide it evenly.
-        groups = -(-num_envs // splits)
-        most = max(most, unit)
-        if envs is not None:
-            most = max(1, min(most, num_envs // envs))
-        sizes = [*range(most, least - 1, -1), *range(most + 1, groups + 1), *range(least - 1, 0, -1)]
-        fitting = [w for w in sizes if w % unit == 0 and (envs is not None or groups % w == 0)]
-        workers = fitting[0] if fitting else max(unit, most // unit * unit)
-    if envs is None:
-        evenly = splits if rollout.num_workers is None or rollout.worker_num_splits else 2  # with each way of acting
-        envs = -(-num_envs // (workers * evenly)) * evenly
-    return replace(rollout, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits)
-
-
-def _in_time(rollout: RolloutConfig, step: StepTime, may_have_one: bool) -> RolloutConfig:
-    """With fewer environments where a worker would not get through its first trajectories in time.
-
-    Args:
-        rollout: without None.
-        step: how long one environment takes for a step and to begin.
-        may_have_one: whether two groups of one environment may become one of one.
-    """
-    envs, splits = rollout.num_envs_per_worker, rollout.worker_num_splits
-    assert envs is not None
-    assert splits is not None
-    if step.copies > 1:
-        # Each group takes the whole time to begin, whatever its size, so at least half of the limit is left for steps.
-        env_s, least = rollout.steps * step.wall_s, splits * PAYS_FROM
-        limit_s = max(LONGEST_FIRST_ROUND_S - splits * step.start_s, LONGEST_FIRST_ROUND_S / 2)
-    else:
-        env_s, least, limit_s = step.start_s + rollout.steps * step.wall_s, splits, LONGEST_FIRST_ROUND_S
-    while envs > least and envs * env_s > limit_s:
-        envs = max(least, envs // 2 // splits * splits)
-    if may_have_one and envs == splits == 2 and envs * env_s > limit_s:
-        envs = splits = 1
-    return replace(rollout, num_envs_per_worker=envs, worker_num_splits=splits)
 
 
 def _batch_size_problem(config: Config, info: EnvInfo) -> str:
@@ -334,54 +196,3 @@ def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
         )
     one = replace(rollout, num_envs_per_worker=1, worker_num_splits=1)
     return replace(config, rollout=replace(one, num_workers=1) if run.serial_mode else one)
-
-
-def topology_of(config: Config, info: EnvInfo) -> Topology:
-    """The sizes that follow from a resolved configuration."""
-    rollout, run, inference_workers = config.rollout, config.run, config.inference.policy_workers_per_policy
-    assert inference_workers is not None
-    assert rollout.num_workers is not None
-    return Topology(
-        num_workers=rollout.num_workers,
-        groups_per_worker=config.groups_per_worker,
-        envs_per_group=envs_per_group(config),
-        agents_per_env=info.num_agents,
-        rollout=rollout.steps,
-        slots_per_group=slots_per_group(
-            trajectories_per_dataset(config) // config.learner.num_learners,
-            rows_per_group(config, info.num_agents),
-            rollout.num_workers * config.groups_per_worker // config.learner.num_learners,
-            config.datasets_in_flight,
-        ),
-        num_policies=run.num_policies,
-        inference_per_policy=inference_workers or rollout.num_workers,
-        memory_size=config.model.memory_size,
-        num_learners=config.learner.num_learners,
-        workers_act=config.workers_act,
-    )
-
-
-def learner_threads(config: Config, info: EnvInfo, cores: int | None = None) -> int:
-    """One, because the other cores belong to other roles; but with images the CPU spends nearly all its time there.
-
-    Two threads on two cores, beside all other roles, learn 1.2 times as many images per second as one. SAC with two
-    layers of 256 learned 0.6 times as much with two as with one.
-    """
-    architecture = config.model.encoder_conv_architecture
-    has_images = any(image_layout(leaf, architecture) for leaf in info.observations.values())
-    if not has_images or config.run.serial_mode or config.run.device != "cpu":
-        return 1
-    learners = config.run.num_policies * config.learner.num_learners
-    return max(1, min(MOST_THREADS, (cores or usable_cores()) // learners))
-
-
-def _least_rollout_workers(config: Config, topology: Topology, trajectories: int) -> int:
-    """How many rollout workers fill batches: half of them, if the slots of so many hold a batch.
-
-    A synchronous run needs all of them, and so do several learners, each of which has workers of its own.
-    """
-    if not config.run.async_rl or topology.num_learners > 1:
-        return topology.num_workers
-    each = topology.groups_per_worker * topology.slots_per_group * topology.rows
-    needed = trajectories + topology.rows - math.gcd(trajectories, topology.rows)
-    return max(-(-topology.num_workers // 2), -(-needed // each))

@@ -37,8 +37,9 @@ from sf.run.children import UNKILLABLE, Processes
 from sf.run.finished import note_on_finished
 from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
+from sf.run.reasons import ExitReason
 from sf.run.serial import SerialRoles
-from sf.run.session import POLL_S, ExitReason, Session
+from sf.run.session import POLL_S, Session
 from sf.run.trackers import trackers_beside
 from sf.run.wiring import Shared, wire
 from sf.shared.role import RoleSpec

@@ -31,7 +31,7 @@ from sf.machine.limits import ensure_file_size, ensure_room_for_processes
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
-from sf.run.sizes import Sizes
+from sf.run.topology import Sizes
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.context import EvaluatorLinks, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
@@ -42,7 +42,8 @@ from sf.shared.leaving import Leaving, leaving_fields
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots, Topology, slot_memory
+from sf.shared.slots import Slots, slot_memory
+from sf.shared.topology import Topology
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment

@@ -9,7 +9,9 @@ from sf.machine.rank import ALONE, Rank
 from sf.shared.arena import Arena
 from sf.shared.control import ControlEnd
 from sf.shared.doorbell import Doorbell
-from sf.shared.slots import Requests, Slots, Topology
+from sf.shared.requests import Requests
+from sf.shared.slots import Slots
+from sf.shared.topology import Topology
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
 

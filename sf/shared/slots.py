@@ -40,9 +40,7 @@ that died before it said so. A slot keeps the recurrent state that its trajector
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NewType, TypeVar
 
 import numpy as np
@@ -50,6 +48,7 @@ import numpy as np
 from sf.errors import ConfigError, InternalError
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.fields import Axes, SlotArray, StoredField, TrainingUse, Writer, poison
+from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 
 SlotIndex = NewType("SlotIndex", int)
@@ -72,89 +71,6 @@ class Discard(enum.IntEnum):
 
     WORKER_DIED = 0
     """Its rollout worker ended while it filled; by the supervisor, once the kernel has confirmed it."""
-
-
-@dataclass(frozen=True)
-class Topology:
-    """How many of everything there are; all sizes of the shared memory follow from it."""
-
-    num_workers: int
-    groups_per_worker: int
-    envs_per_group: int
-    agents_per_env: int
-    rollout: int
-    slots_per_group: int
-    num_policies: int
-    inference_per_policy: int
-    memory_size: int = 0
-    """Numbers in the recurrent state of one agent."""
-    num_learners: int = 1
-    """Learners of each policy, which share the groups evenly."""
-    workers_act: bool = False
-    """Rollout worker i has inference worker i of each policy in its own process."""
-
-    @property
-    def rows(self) -> int:
-        """Agents in one group; they advance in lockstep."""
-        return self.envs_per_group * self.agents_per_env
-
-    @property
-    def num_groups(self) -> int:
-        return self.num_workers * self.groups_per_worker
-
-    @property
-    def num_slots(self) -> int:
-        return self.num_groups * self.slots_per_group
-
-    @property
-    def samples_per_round(self) -> int:
-        """Transitions of one trajectory from every agent, for all policies together."""
-        return self.num_groups * self.rows * self.rollout
-
-    def groups_of_worker(self, worker: int) -> range:
-        return range(worker * self.groups_per_worker, (worker + 1) * self.groups_per_worker)
-
-    def worker_of_group(self, group: int) -> int:
-        return group // self.groups_per_worker
-
-    def learner_of_group(self, group: int) -> int:
-        """Which learner of each policy trains on the trajectories of a group."""
-        return group * self.num_learners // self.num_groups
-
-    def learners_of_worker(self, worker: int) -> range:
-        groups = self.groups_of_worker(worker)
-        return range(self.learner_of_group(groups[0]), self.learner_of_group(groups[-1]) + 1)
-
-    def slots_of_learner(self, learner: int) -> range:
-        each = self.num_slots // self.num_learners
-        return range(learner * each, (learner + 1) * each)
-
-    def slots_of_group(self, group: int) -> range:
-        return range(group * self.slots_per_group, (group + 1) * self.slots_per_group)
-
-    def group_of_slot(self, slot: int) -> int:
-        return slot // self.slots_per_group
-
-    def workers_of_inference(self, index: int) -> range:
-        """The rollout workers that inference worker `index` of each policy serves, always the same ones."""
-        return range(index, self.num_workers, self.inference_per_policy)
-
-
-def slots_per_group(dataset: int, rows: int, num_groups: int, datasets_in_flight: int) -> int:
-    """Slots that each group needs to hold at most `datasets_in_flight` datasets, and enough for one in any case.
-
-    A dataset may end inside a slot. The rows that it took stay occupied until the rest of that slot has been trained
-    on, at most `rows - gcd(dataset, rows)` of them. Without room for a dataset beside them the run would stand still.
-
-    Args:
-        dataset: trajectories, of all policies together.
-        rows: of one group, that is trajectories in one slot.
-        num_groups: of all workers.
-        datasets_in_flight: that may be collected, wait or train.
-    """
-    per_slot_of_each = rows * num_groups
-    needed = dataset + rows - math.gcd(dataset, rows)
-    return max(dataset * datasets_in_flight // per_slot_of_each, -(-needed // per_slot_of_each))
 
 
 def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
@@ -374,30 +290,3 @@ class Slots:
     def _expect(self, slot: int, expected: SlotState, what: str) -> None:
         if (state := self.state(slot)) is not expected:
             raise SlotError(f"{what} slot {slot} in state {state.value}, expected {expected.value}.")
-
-
-class Requests:
-    """The words through which groups ask and inference workers answer."""
-
-    def __init__(self, topology: Topology, arena: Arena):
-        self.topology = topology
-        self.request, self.answered = arena["request"], arena["answered"]
-        self.slot, self.step = arena["request_slot"], arena["request_step"]
-        self._request, self._answered = self.request.data, [column.data for column in self.answered.T]
-
-    def ask(self, group: int, slot: int, step: int, after: int = 1) -> None:
-        """By the rollout worker: actions for `step` of `slot`, or the values of its last observation for step T.
-
-        The first request of a worker comes two after the last one of its predecessor, which may still be in work. The
-        late answer writes another half of the recurrent state than the one that the new request reads.
-        """
-        self.slot[group], self.step[group] = slot, step
-        self.request[group] += after
-
-    def next_memory(self, group: int) -> int:
-        """The half of the recurrent state that the next request takes, if it is the next one by number."""
-        return int(self.request[group] + 1) % 2
-
-    def is_answered(self, group: int) -> bool:
-        request = self._request[group]
-        return all([answered[group] == request for answered in self._answered])

@@ -10,7 +10,8 @@ import pytest
 
 from sf.config import Config, InferenceConfig, check
 from sf.errors import ConfigError
-from sf.run.sizes import Sizes, resolve
+from sf.run.sizes import resolve
+from sf.run.topology import Sizes
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.configs import env_info, make
 

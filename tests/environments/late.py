@@ -11,7 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sf.envs import EnvSource, probe
-from sf.envs.stepping import EnvBatch, make_env_batch
+from sf.envs.batches import make_env_batch
+from sf.envs.stepping import EnvBatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import EnvCrashed, EnvError
 from sf.shared.arena import Array

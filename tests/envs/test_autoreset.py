@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from sf.config import Config, ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.autoreset import Watch, declared_mode
+from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.step_time import Stopwatch
-from sf.envs.stepping import SingleAgentBatch
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import UnknownMode
 from sf.errors import EnvError

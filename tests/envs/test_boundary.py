@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from sf.envs import EnvSource, observations, probe
 from sf.envs.actions import action_converter, vector_action_converter
-from sf.envs.stepping import make_env_batch
+from sf.envs.batches import make_env_batch
 from sf.errors import EnvError
 from sf.shared.arena import Array
 from sf.spaces import STORED_DTYPES, action_spec

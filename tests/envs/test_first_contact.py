@@ -20,7 +20,8 @@ from sf_envs.counter import Counter
 
 from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe, register_env
-from sf.envs.stepping import Host, make_env_batch
+from sf.envs.batches import make_env_batch
+from sf.envs.stepping import Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import ConfigError, EnvCrashed, EnvError
 from sf.evaluator.playing import Play, play

@@ -12,9 +12,10 @@ import pytest
 
 from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, probe
+from sf.envs.batches import make_env_batch
 from sf.envs.registry import register_env
 from sf.envs.scores import Scores
-from sf.envs.stepping import Ended, make_env_batch
+from sf.envs.stepping import Ended
 from sf.errors import EnvError
 from sf.evaluator.playing import play
 from sf.monitor.episodes import EpisodeWindows

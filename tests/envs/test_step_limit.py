@@ -16,11 +16,12 @@ from gymnasium.wrappers import TimeLimit
 from sf.cli import enjoy, evaluate
 from sf.config import Config, ModelConfig, RunConfig
 from sf.envs import EnvSource, find_env, probe, register_env
+from sf.envs.batches import make_env_batch
 from sf.envs.limit import StepLimit, limited
 from sf.envs.scores import Scores
 from sf.envs.source import is_gymnasium
 from sf.envs.statistics import EPISODE_CONTINUES
-from sf.envs.stepping import Host, make_env_batch
+from sf.envs.stepping import Host
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
 from sf.errors import ConfigError

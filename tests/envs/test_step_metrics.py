@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sf.config import ModelConfig
 from sf.console import Console
 from sf.envs import EnvSource, find_env, probe, register_env
+from sf.envs.batches import make_env_batch
 from sf.envs.metrics import EpisodeMetrics
 from sf.envs.step_metrics import StepMetrics
-from sf.envs.stepping import Host, make_env_batch
+from sf.envs.stepping import Host
 from sf.evaluator.playing import MAX_ENVS, play
 from sf.policy import ActorCritic, CollectPolicy
 

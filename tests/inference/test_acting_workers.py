@@ -21,8 +21,9 @@ from sf.nets.distributions import action_distribution
 from sf.nets.fast.numpy_network import ACTIVATIONS, noise_source
 from sf.policy import ActorCritic
 from sf.rollout.worker import RolloutWorker
-from sf.run.sizes import Sizes, resolve
+from sf.run.sizes import resolve
 from sf.run.supervisor import train
+from sf.run.topology import Sizes
 from sf.shared.role import RoleGroup
 from sf.shared.weights import PublishedWeights
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec

@@ -20,7 +20,7 @@ from sf.learner.dataset import with_gae
 from sf.learner.training import MOST_SKIPPED_IN_A_ROW, NonFiniteGradient
 from sf.shared.messages import SaveRequest, TrainSummary
 from sf.shared.records import learner_record
-from sf.shared.slots import Requests
+from sf.shared.requests import Requests
 from sf.storage.checkpoint import load_newest
 from tests.environments.toys import BAD, Leaky, Toy
 from tests.helpers.commands import run

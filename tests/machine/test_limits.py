@@ -27,7 +27,7 @@ from sf.machine.limits import (
 )
 from sf.run import preparation
 from sf.run.preparation import prepare
-from sf.run.sizes import MOST_THREADS, learner_threads
+from sf.run.topology import MOST_THREADS, learner_threads
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 from tests.helpers.commands import (
     CARTPOLE,

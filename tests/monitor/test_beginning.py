@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from sf.envs import EnvSource, probe
-from sf.envs.stepping import Host, make_env_batch
+from sf.envs.batches import make_env_batch
+from sf.envs.stepping import Host
 from sf.monitor import PolicySnapshot, Snapshot
 from sf.processes.process import Stopped
 from sf.shared.ledger import Ledger

@@ -15,7 +15,7 @@ import pytest
 from sf.errors import ExitCode
 from sf.learner.batch import Batch
 from sf.monitor.expected_lag import ExpectedLag, expected_lag, forecast
-from sf.run.sizes import Sizes
+from sf.run.topology import Sizes
 from tests.helpers.commands import run
 from tests.helpers.lab import make_config, make_lab, step_until
 

@@ -15,7 +15,7 @@ import pytest
 from sf.processes.hangs import HangWatch
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.preparation import prepare
-from sf.run.session import ExitReason
+from sf.run.reasons import ExitReason
 from sf.run.supervisor import train, train_prepared
 from sf.run.wiring import Shared
 from sf.shared.progress import Phase, Progress

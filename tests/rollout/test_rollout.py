@@ -21,7 +21,8 @@ from sf.errors import EnvError
 from sf.learner.returns import gae, values_after
 from sf.rollout.worker import RolloutWorker
 from sf.shared.records import INFERENCE_ACTIVITIES, LEARNER_ACTIVITIES, ROLLOUT_ACTIVITIES
-from sf.shared.slots import Requests, SlotState
+from sf.shared.requests import Requests
+from sf.shared.slots import SlotState
 from tests.environments.fault import Unpicklable
 from tests.environments.toys import Toy
 from tests.helpers.commands import run

@@ -23,7 +23,8 @@ import torch
 
 from sf.policy import Sequences
 from sf.shared.ledger import Ledger
-from sf.shared.slots import Requests, SlotState
+from sf.shared.requests import Requests
+from sf.shared.slots import SlotState
 from tests.helpers.lab import Lab, make_lab
 
 CRASH_FILES = (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sf.errors import InternalError
-from sf.run.session import POLL_S, ExitReason, Session
+from sf.run.reasons import ExitReason
+from sf.run.session import POLL_S, Session
 from sf.run.supervisor import train
 from sf.shared.control import ControlEnd, connect
 from sf.shared.ledger import Ledger

@@ -24,7 +24,7 @@ from sf.run.callbacks import Callbacks
 from sf.run.notes import note_on_batches_held
 from sf.run.preparation import prepare
 from sf.run.session import Session
-from sf.run.sizes import Sizes
+from sf.run.topology import Sizes
 from sf.shared.ledger import Ledger
 from sf.shared.messages import TrainSummary
 from tests.helpers.lab import Lab, make_config, make_lab, step_until

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from sf.envs import EnvSource, probe
-from sf.envs.stepping import Host, make_env_batch
+from sf.envs.batches import make_env_batch
+from sf.envs.stepping import Host
 from sf.learner.worker import seed_of_policy
 from sf.machine.rank import ALONE, Rank
 from tests.environments.toys import Toy

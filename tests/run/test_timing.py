@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 from sf.envs import register_env
-from sf.shared.slots import Requests
+from sf.shared.requests import Requests
 from tests.helpers.lab import Lab, make_lab
 
 

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sf.shared.arena import Arena
-from sf.shared.slots import Requests, SlotError, Slots, SlotState, Topology, slot_memory, slots_per_group
+from sf.shared.requests import Requests
+from sf.shared.slots import SlotError, Slots, SlotState, slot_memory
+from sf.shared.topology import Topology, slots_per_group
 from sf.spaces import ActionSpec, EnvInfo, LeafSpec
 
 INFO = EnvInfo("Test-v0", 1, {"obs": LeafSpec((3,), "float32")}, ActionSpec.discrete(2))

@@ -32,7 +32,8 @@ from sf.rollout.worker import RolloutWorker
 from sf.run.wiring import wire
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots, Topology
+from sf.shared.slots import Slots
+from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
 

@@ -15,7 +15,8 @@ import numpy as np
 from sf.rollout.worker import RolloutWorker
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.context import RunContext
-from sf.shared.slots import Requests, Topology
+from sf.shared.requests import Requests
+from sf.shared.topology import Topology
 
 Kind = Literal["publication", "request"]
 KINDS: tuple[Kind, ...] = ("publication", "request")

@@ -17,7 +17,8 @@ import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.generators import seed_globals
-from sf.envs.stepping import Ended, Host, SingleAgentBatch
+from sf.envs.single_stepping import SingleAgentBatch
+from sf.envs.stepping import Ended, Host
 from sf.errors import EnvError
 from sf.processes.process import LOOK_AGAIN_S, Ready
 from sf.shared.arena import Arena, Array

@@ -20,7 +20,7 @@ from sf.processes.process import RUNNING, STOPPING
 from sf.run.callbacks import Iteration
 from sf.shared.arena import Array
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Topology
+from sf.shared.topology import Topology
 from sf.tools.bench import measurements, roofline
 from sf.tools.bench.latency import Percentiles
 from sf.tools.bench.probes import ONE_IN, ProbedEnvs
