@@ -123,7 +123,7 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_refused_before_anything_starts(
     flags: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
-    done = run(tmp_path, *flags, "--train_for_env_steps=1000")
+    done = run(tmp_path, *flags, "--train_for_env_steps=5000")
     assert done.code == ExitCode.USAGE, done.out
     assert sentence in done.err
     assert not (tmp_path / EXPERIMENT).exists()
