@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sf.config import ModelConfig
+from sf.learner.acting_network import ActingNetwork
 from sf.nets.dtype import float32_by_default
 from sf.nets.networks import linear, make_encoder
 from sf.policy import ActorCritic
@@ -44,6 +45,27 @@ class Critics(nn.Module):
             leaves[self._action] = action
         values = torch.stack([network(leaves) for network in self.networks])
         return values.squeeze(-1)
+
+
+def policy_step(acting: ActingNetwork, gains: Tensor, state_values: Tensor) -> dict[str, Tensor]:
+    """A step of the policy to larger gains, and of its value head to the gains themselves.
+
+    Args:
+        acting: the network that acts.
+        gains: [N] what the critics expect of the actions that the policy chooses, with gradient.
+        state_values: [N] of `ActorCritic.forward_apart`, for the curves and films that show a value.
+
+    Returns:
+        Scalars by name.
+
+    Raises:
+        NonFiniteLoss: the gradient is not finite.
+    """
+    policy_loss = -gains.mean()
+    value_loss = 0.5 * (state_values - gains.detach()).square().mean()
+    acting.zero_grad()
+    (policy_loss + value_loss).backward()  # type: ignore[no-untyped-call]
+    return {"policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": acting.step(len(gains))}
 
 
 class _Critic(nn.Module):

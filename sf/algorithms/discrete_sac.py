@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sf.algorithms.critics import Critics
+from sf.algorithms.critics import Critics, policy_step
 from sf.algorithms.sac import Scalar
 from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
@@ -83,19 +83,15 @@ class DiscreteSAC(OffPolicy):
         params, state_values = acting.policy.forward_apart(minibatch.observations)
         probs, log_probs = params.softmax(-1), params.log_softmax(-1)
         gains = (probs * (values.detach().amin(0) - temperature * log_probs)).sum(-1)
-        policy_loss = -gains.mean()
-        value_loss = 0.5 * (state_values - gains.detach()).square().mean()
-        acting.zero_grad()
-        (policy_loss + value_loss).backward()
-        grad_norm = acting.step(size)
+        scalars = policy_step(acting, gains, state_values)
 
         entropy = -(probs * log_probs).sum(-1).detach().mean()
         (self.temperature() * (entropy - self._entropy)).backward()
         self.temperature.step(size, acting.peers)
         self.targets.follow(self.critics.flat, self._tau)
-        return {
-            "critic_loss": critic_loss, "policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": grad_norm,
-            "entropy": entropy, "temperature": temperature, "value": chosen.mean(), "value_target": targets.mean(),
+        return scalars | {
+            "critic_loss": critic_loss, "entropy": entropy, "temperature": temperature, "value": chosen.mean(),
+            "value_target": targets.mean(),
         }  # fmt: skip
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sf.algorithms.critics import Critics
+from sf.algorithms.critics import Critics, policy_step
 from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
 from sf.config.ranges import ABOVE_0, UNIT
@@ -83,19 +83,15 @@ class SAC(OffPolicy):
         actions, log_probs, state_values = self._drawn(minibatch.observations)
         with self.critics.frozen():
             gains = self.critics(inputs, actions).amin(0) - temperature * log_probs
-        policy_loss = -gains.mean()
-        value_loss = 0.5 * (state_values - gains.detach()).square().mean()
-        acting.zero_grad()
-        (policy_loss + value_loss).backward()
-        grad_norm = acting.step(size)
+        scalars = policy_step(acting, gains, state_values)
 
         entropy = -log_probs.detach().mean()
         (self.temperature() * (entropy - self._entropy)).backward()
         self.temperature.step(size, acting.peers)
         self.targets.follow(self.critics.flat, self._tau)
-        return {
-            "critic_loss": critic_loss, "policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": grad_norm,
-            "entropy": entropy, "temperature": temperature, "value": values.mean(), "value_target": targets.mean(),
+        return scalars | {
+            "critic_loss": critic_loss, "entropy": entropy, "temperature": temperature, "value": values.mean(),
+            "value_target": targets.mean(),
         }  # fmt: skip
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from sf.algorithms.critics import Critics
+from sf.algorithms.critics import Critics, policy_step
 from sf.algorithms.settings import expect_in_range
 from sf.config import LearnerConfig
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, UNIT
@@ -93,14 +93,10 @@ class TD3(OffPolicy):
         params, state_values = acting.policy.forward_apart(minibatch.observations)
         with self.critics.frozen():
             gains = self.critics(inputs, params.tanh())[0]
-        policy_loss = -gains.mean()
-        value_loss = 0.5 * (state_values - gains.detach()).square().mean()
-        acting.zero_grad()
-        (policy_loss + value_loss).backward()
-        grad_norm = acting.step(size)
+        scalars |= policy_step(acting, gains, state_values)
         self.targets.follow(self.critics.flat, self._tau)
         acting.lead(self.target, self._tau)
-        return scalars | {"policy_loss": policy_loss, "value_loss": value_loss, "grad_norm": grad_norm}
+        return scalars
 
     @torch.no_grad()
     def _value_targets(self, minibatch: Experience) -> Tensor:
