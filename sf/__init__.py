@@ -57,4 +57,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """The public names, and the dunder names of a module; nothing that is only imported here."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
