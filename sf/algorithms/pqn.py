@@ -10,15 +10,13 @@ Values and scores are in units of the returns so far, where `--normalize_returns
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from sf.algorithms.epsilon import EpsilonSchedule, epsilon_of
 from sf.config import LearnerConfig
 from sf.learner.acting_network import ActingNetwork
-from sf.learner.algorithm import Algorithm, FurtherStep, Losses
+from sf.learner.algorithm import Algorithm, Losses
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.policy import ActorCritic, Evaluation
@@ -64,13 +62,12 @@ class PQN(Algorithm):
         self._unit = self._unit_of_values()
         return super().prepare(batch, policy)
 
-    def after_batch(self, transitions: Transitions, versions: Tensor) -> Iterator[FurtherStep]:
+    def after_statistics(self) -> None:
         """See `Algorithm`; scores follow the unit of values, as the value head does. The best action stays."""
         head = self._acting.policy.policy_head
         with torch.no_grad():
             for variable in (head.weight, head.bias):
                 variable.mul_(self._unit / self._unit_of_values())
-        return iter(())
 
     def _unit_of_values(self) -> Tensor:
         """Scalar, what a value of 1 is in units of the reward."""

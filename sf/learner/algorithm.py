@@ -71,6 +71,7 @@ BESIDE_THE_LOSS = frozenset(
         "begin",
         "after_step",
         "after_batch",
+        "after_statistics",
     }
 )
 """Names that a subclass may define anew without another loss."""
@@ -166,6 +167,12 @@ class Algorithm:
 
         Raises:
             NonFiniteLoss: a gradient is not finite.
+        """
+
+    def after_statistics(self) -> None:
+        """Called when a batch has changed the running statistics, before its last step is published.
+
+        What is in units of the returns follows them here.
         """
 
     def after_batch(self, transitions: Transitions, versions: Tensor) -> Iterator[FurtherStep]:

@@ -148,6 +148,7 @@ class Update(Training):
                 if is_last and self.num_skipped == skipped_before:
                     trained = taken(transitions, selection.trained_rows)
                     self.statistics.fold_in(trained.observations, trained.returns)
+                    self.algorithm.after_statistics()
                 report = self._report(minibatch, selection, first_version)
                 yield report
             self._schedule.after_epoch()
