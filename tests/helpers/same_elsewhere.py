@@ -54,7 +54,7 @@ def trained(device: str, flags: dict[str, Any]) -> Outcome:
     """What became of the policies after some iterations."""
     Event.recorded = 0
     with tempfile.TemporaryDirectory() as directory:
-        lab = make_lab(Path(directory), device=device, nonlinearity="relu", **flags)
+        lab = make_lab(Path(directory), device=device, nonlinearity="relu", native_update=False, **flags)
         roles = lab.build_all()
         learners = roles[: lab.config.run.num_policies]
         for learner in learners:
