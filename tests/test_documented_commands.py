@@ -177,8 +177,9 @@ def is_share(line: str) -> bool:
 
 
 def is_of_machine(line: str) -> bool:
-    """A sentence about its speed: what is chosen, and what holds the run back."""
-    return re.search("[Bb]usy: |Chosen: ", line) is not None and share_said_by_sf(line) > 0.2
+    """A sentence about its speed: what is chosen, how much is learned from a batch, and what holds the run back."""
+    speaks_of_it = re.search("[Bb]usy: |Chosen: |Each batch is learned from ", line) is not None
+    return speaks_of_it and share_said_by_sf(line) > 0.2
 
 
 @pytest.mark.parametrize("command", ALL + INLINE, ids=str)
