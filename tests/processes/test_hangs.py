@@ -57,7 +57,7 @@ def test_fault_b1_b3_worker_that_hangs_while_it_makes_environments(tmp_path: Pat
 
 @pytest.mark.slow
 def test_fault_b1_hang_is_seen_however_long_callbacks_take(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A callback counts for one second, as any time in which nobody looks."""
+    """However long a callback takes, a hang counts one second of it, as of any time without a look."""
     (tmp_path / "step-hang").touch()
     arguments = json.dumps({"orders": str(tmp_path), "step_s": 0.005})
     config = make_config(
