@@ -29,11 +29,8 @@ class HiddenVelocity(gymnasium.Env[Observation, Any]):
     metadata = CartPoleEnv.metadata
 
     def __init__(self, with_state: bool = True, render_mode: str | None = None) -> None:
-        self._cart_pole, self.with_state, self.render_mode = (
-            CartPoleEnv(render_mode=render_mode),
-            with_state,
-            render_mode,
-        )
+        self._cart_pole: gymnasium.Env[Any, Any] = CartPoleEnv(render_mode=render_mode)
+        self.with_state, self.render_mode = with_state, render_mode
         parts: dict[str, spaces.Space[Any]] = {"obs": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
         if with_state:
             parts["state"] = spaces.Box(-np.inf, np.inf, (4,), np.float32)
