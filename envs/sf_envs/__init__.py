@@ -11,6 +11,7 @@ ENVIRONMENTS = {
     "sf/Counter-v0": "sf_envs.counter:Counter",
     "sf/DeepSea-v0": "sf_envs.deep_sea:DeepSea",
     "sf/Remember-v0": "sf_envs.remember:Remember",
+    "sf/HiddenVelocity-v0": "sf_envs.hidden_velocity:HiddenVelocity",
     "sf/Couriers-v0": "sf_envs.couriers:Couriers",
     "multiagent/*": "sf_envs.multiagent:make",
     "atari/*": "sf_envs.atari:make",

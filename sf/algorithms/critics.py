@@ -30,11 +30,13 @@ class Critics(nn.Module):
             number: of networks.
         """
         super().__init__()
-        shapes = dict(policy.inputs.shapes)
+        shapes = policy.groups.critic_shapes(policy.inputs)
         if takes_action:
             shapes[_free_name(shapes)] = (len(policy.info.action.columns),)
         with policy.flat.device, float32_by_default():
-            self.networks = nn.ModuleList(_Critic(shapes, policy.config, num_outputs) for _ in range(number))
+            self.networks = nn.ModuleList(
+                _Critic(shapes, policy.groups.critic_model, num_outputs) for _ in range(number)
+            )
         self._action = next(reversed(shapes)) if takes_action else None
 
     def forward(self, inputs: Mapping[str, Tensor], action: Tensor | None = None) -> Tensor:

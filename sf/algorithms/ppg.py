@@ -97,7 +97,7 @@ class PPG(PPO):
         acting, policy = self._acting, self._acting.policy
         targets = policy.normalize(returns)
         params, values = acting.outputs(observations)
-        head_values = self.head(policy.encoder(acting.inputs(observations))).squeeze(-1)
+        head_values = self.head(policy.encoder(acting.policy_inputs(observations))).squeeze(-1)
         head_loss = 0.5 * (head_values - targets).square().mean()
         clone_loss = kl_divergence(before, policy.distribution.columns(params)).mean()
         value_loss = 0.5 * (values - targets).square().mean()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +66,7 @@ def evaluate(
         from sf.cli.experiments import environment
         from sf.config.as_flags import as_flags
         from sf.evaluator.candidates import load_candidate
+        from sf.evaluator.observed import info_for
         from sf.evaluator.playing import LONGEST_EPISODE
         from sf.evaluator.shares import evaluate as play
 
@@ -76,7 +76,7 @@ def evaluate(
             raise UsageError(f"policy_id={policy_id}, but {policy} has the policies 0 to {len(loaded.policies) - 1}.")
         kwargs = None if env_kwargs is None else as_flags("env_kwargs", dict(env_kwargs))[0].partition("=")[2]
         source = environment(env, kwargs, loaded.run, max_episode_steps, LONGEST_EPISODE)
-        info = replace(loaded.info, env_id=source.env_id)
+        info = info_for(loaded.policies, loaded.info, source)
         played = play(candidate, loaded, source, info, episodes, seed, num_workers, is_shared=True)
     return summarize(played[policy_id])
 

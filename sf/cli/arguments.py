@@ -161,8 +161,11 @@ def _initials(flag: str) -> str:
 
 def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str]:
     plain, _ = strip(hint)
-    if get_origin(plain) is tuple:
-        plain = get_args(plain)[0]
+    lists = [member for member in alternatives(plain) if get_origin(member) is tuple]
+    if lists:
+        plain = get_args(lists[0])[0]
+        if list(values) == ["None"] and type(None) in alternatives(hint):
+            return
     elif not values:
         yield f"--{name} needs a value: {in_words(plain)}."
     elif len(values) > 1:

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,11 +134,12 @@ def _prepare(config: EvaluationConfig, candidate: Candidate) -> PlayedPolicy:
 
 def _play(config: EvaluationConfig, player: PlayedPolicy) -> list[Episodes]:
     """All episodes of one candidate, reported as soon as they are over."""
+    from sf.evaluator.observed import info_for
     from sf.evaluator.shares import default_num_workers, evaluate
     from sf.evaluator.summary import lines
 
     loaded, source = player.loaded, player.source
-    info = replace(loaded.info, env_id=source.env_id)
+    info = info_for(loaded.policies, loaded.info, source)
     num_workers = config.num_workers or default_num_workers(config.num_episodes)
     played = evaluate(
         player.candidate, loaded, source, info, config.num_episodes, config.seed, num_workers, tell=_tell_progress

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
+from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.replaying import replay_problems
 from sf.config.roles import Config
@@ -45,12 +46,17 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
     """
     problems = [problem for role in fields(config) for problem in range_problems(getattr(config, role.name))]
     problems += (
-        _names(config) + _combinations(config) + _films(config) + _acting(config, None) + off_policy_problems(config)
+        _names(config)
+        + _combinations(config)
+        + _films(config)
+        + _acting(config, None)
+        + off_policy_problems(config)
+        + group_problems(config)
     )
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
-        problems += _acting(config, info)
+        problems += _acting(config, info) + key_problems(config.model, info)
         _images(config, info)
     if problems:
         raise ConfigError(problems)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sf.config.observation_groups import has_only_our_encoders
 from sf.config.roles import ModelConfig
-from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo
 
 OF_RECURRENCE = "rnn_type", "rnn_size", "rnn_num_layers"
@@ -26,5 +26,5 @@ def _without_effect(model: ModelConfig, info: EnvInfo) -> Iterator[str]:
     if all(column.num_choices for column in info.action.columns):
         yield from OF_NUMBERS
     leaves = [leaf for name, leaf in info.observations.items() if name != ACTION_MASK]
-    if model.encoder == ENCODERS.default and all(len(leaf.shape) < PICTURE_RANK for leaf in leaves):
+    if has_only_our_encoders(model) and all(len(leaf.shape) < PICTURE_RANK for leaf in leaves):
         yield from OF_PICTURES

@@ -187,6 +187,14 @@ class ModelConfig:
     actor_critic_share_weights: bool | None = None
     """Use one network for actions and values, with two heads. None: two networks for a Box, one for choices, pictures,
     recurrent policies and algorithms with critics of their own."""
+    policy_keys: tuple[str, ...] | None = None
+    """Keys of a Dict observation that the policy reads; None for all. Evaluations need no others."""
+    critic_keys: tuple[str, ...] | None = None
+    """Keys of a Dict observation that the network of the values reads in training; None for all."""
+    critic_mlp_layers: tuple[Annotated[int, AT_LEAST_1], ...] | None = None
+    """Sizes of the layers for vectors in the network of the values; None for encoder_mlp_layers."""
+    critic_encoder: str | None = None
+    """Encoder of the network of the values, as for encoder; None for that of the policy."""
     use_rnn: bool = False
     """Make the policy recurrent."""
     rnn_type: Literal["gru", "lstm"] = "gru"
@@ -228,7 +236,13 @@ class ModelConfig:
     @property
     def shares_weights(self) -> bool:
         """Whether there is one network for actions and values, which is so where nothing says otherwise."""
-        return self.actor_critic_share_weights is not False
+        return self.actor_critic_share_weights is not False and not self.has_own_critic
+
+    @property
+    def has_own_critic(self) -> bool:
+        """Whether the network of the values reads other keys than that of the policy, or has other layers."""
+        policy, critic = (None if keys is None else set(keys) for keys in (self.policy_keys, self.critic_keys))
+        return policy != critic or self.critic_mlp_layers is not None or self.critic_encoder is not None
 
     @property
     def memory_size(self) -> int:

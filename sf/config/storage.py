@@ -105,5 +105,5 @@ def _in_words(hint: Any) -> str:
         if get_origin(plain) is Literal:
             words.append(f"one of {', '.join(get_args(plain))}")
         else:
-            words.append(_IN_WORDS.get(plain, "a list of numbers"))
+            words.append(_IN_WORDS.get(plain) or f"a list of {'texts' if get_args(plain)[0] is str else 'numbers'}")
     return " or ".join(words)

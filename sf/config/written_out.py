@@ -29,6 +29,8 @@ def missing_layers(config: ModelConfig) -> list[str]:
         "use_rnn=True": config.use_rnn,
         "encoder_per_key=True": config.encoder_per_key,
         "layer_norm=True": config.layer_norm,
+        "critic_mlp_layers": config.critic_mlp_layers is not None,
+        "critic_encoder": config.critic_encoder is not None,
     }
     return [name for name, is_set in missing.items() if is_set]
 

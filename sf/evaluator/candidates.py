@@ -7,8 +7,9 @@ from pathlib import Path
 
 from sf.config import RunConfig
 from sf.errors import CheckpointError
-from sf.policy import CollectPolicy, GreedyPolicy, Policy, TrainedPolicy, load_policy
+from sf.policy import GreedyPolicy, Policy, TrainedPolicy, load_policy
 from sf.policy.checkpoints import load
+from sf.policy.trained import evaluated_policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage import checkpoint
 from sf.storage.experiment import errors_told
@@ -87,7 +88,7 @@ def _load_saved_policy(candidate: Candidate, path: Path) -> LoadedPolicies:
         raise CheckpointError(
             f"{path} is a {type(inner).__name__}, but only a TrainedPolicy, greedy or not, can be played."
         )
-    acting: Policy = CollectPolicy(inner.network, validate_args=False)
+    acting = evaluated_policy(inner.network)
     if greedy:
         acting = GreedyPolicy(acting)
     titles = [_title(path, policy.get_train_step())]

@@ -49,11 +49,13 @@ class Panel:
 
         picture = Image.new("RGB", (WIDTH, height))
         if step.info != ():
-            self.values.append(float(step.info.value_prediction[0]))
             canvas = ImageDraw.Draw(picture)
             canvas.font = ImageFont.load_default(FONT_SIZE)
             canvas.text((MARGIN, MARGIN // 2), f"step {episode.step:,}   return {_shown(episode.total)}", fill=INK)
-            top = self._draw_values(canvas, MARGIN // 2 + LINE_HEIGHT, height // 3)
+            top = MARGIN // 2 + LINE_HEIGHT
+            if step.info.value_prediction != ():
+                self.values.append(float(step.info.value_prediction[0]))
+                top = self._draw_values(canvas, top, height // 3)
             self._draw_actions(canvas, step, top, height)
         return np.asarray(picture)
 

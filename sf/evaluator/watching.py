@@ -16,6 +16,7 @@ from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
 from sf.evaluator.action_names import action_names
 from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
+from sf.evaluator.observed import info_for
 from sf.evaluator.panel import BEGINNING, LEAST_HEIGHT, EpisodeSoFar, Panel
 from sf.evaluator.playing import Episodes, Play
 from sf.processes.disposable import in_disposable_child
@@ -60,7 +61,7 @@ def watch(
         in_disposable_child(look_at_first_picture, source, timeout_s=FIRST_PICTURE_S, what=what)
     screen: Screen = _Window(speed) if output is None else Recorder(Film(output), speed)
     watched = seen_by(source, screen, "human" if output is None else "rgb_array")
-    info = replace(loaded.info, env_id=source.env_id)
+    info = info_for(loaded.policies, loaded.info, source)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
     together = info.num_agents >= len(loaded.policies)
     casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]

@@ -27,8 +27,9 @@ from sf.errors import CheckpointError
 from sf.evaluator.filming import Filming, Stage
 from sf.evaluator.playing import LONGEST_EPISODE, Episodes, Play
 from sf.nets.device import from_host
-from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, Policy
+from sf.policy import ActorCritic, GreedyPolicy, Policy
 from sf.policy.checkpoints import POLICY_PREFIX
+from sf.policy.trained import evaluated_policy
 from sf.processes.process import NEVER_STOPPED
 from sf.shared.context import EvaluatorLinks, RunContext
 from sf.shared.messages import CheckpointSaved, EvaluationDone
@@ -79,7 +80,7 @@ class Evaluator:
         torch.set_num_threads(1)  # the other cores belong to other roles
         with torch.random.fork_rng(devices=[]):  # in serial mode it is the generator of the training
             self.networks = [ActorCritic(info, config.model) for _ in self.weights]
-        policies: list[Policy] = [CollectPolicy(network, validate_args=False) for network in self.networks]
+        policies: list[Policy] = [evaluated_policy(network) for network in self.networks]
         if self.config.eval_deterministic:
             policies = [GreedyPolicy(policy) for policy in policies]
         longest = source.max_episode_steps or LONGEST_EPISODE

@@ -30,6 +30,7 @@ class ActingNetwork:
         """Steps taken through this object since it was made."""
         self._optimizer, self._config = optimizer, config
         self._outputs = self.outputs_of(policy)
+        self._read_for_critic = policy.groups.reader_for_critic(policy.inputs)
 
     def zero_grad(self) -> None:
         """Forgets the gradient."""
@@ -67,9 +68,14 @@ class ActingNetwork:
         return lambda observations: policy.forward(observations, None)[:2]
 
     def inputs(self, observations: Observations) -> dict[str, Tensor]:
-        """Observations as the network reads them: normalized, [N, *shape] float32 per leaf."""
+        """Observations as the network of the values reads them: normalized, [N, *shape] float32 per leaf."""
         with torch.no_grad():
-            return {name: leaf.to(torch.float32) for name, leaf in self.policy.inputs(observations).items()}
+            return {name: leaf.to(torch.float32) for name, leaf in self._read_for_critic(observations).items()}
+
+    def policy_inputs(self, observations: Observations) -> dict[str, Tensor]:
+        """The same as the network of the policy reads them."""
+        with torch.no_grad():
+            return {name: leaf.to(torch.float32) for name, leaf in self.policy.read_for_policy(observations).items()}
 
     @torch.no_grad()
     def lead(self, target: ActorCritic, share: float) -> None:

@@ -19,7 +19,17 @@ REFUSED = (
 )
 """Flags behind the meaning of weights and statistics; other values would make a policy that was never trained."""
 
-_LATER = {("config", "model"): {"encoder_kwargs": "{}", "exploration": "sample", "layer_norm": False}}
+_LATER = {
+    ("config", "model"): {
+        "critic_encoder": None,
+        "critic_keys": None,
+        "critic_mlp_layers": None,
+        "encoder_kwargs": "{}",
+        "exploration": "sample",
+        "layer_norm": False,
+        "policy_keys": None,
+    }
+}
 """Flags that checkpoints of version 0.2.0 do not have, with the value that they stand for."""
 
 _OTHER_VALUES = (

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sf.config import ModelConfig
+from sf.config.observation_groups import has_only_our_encoders
 from sf.nets.distributions import MASKED_LOGIT, action_distribution
 from sf.nets.dtype import float32_by_default
 from sf.nets.flat import FlatVariables, named_variables
 from sf.nets.inputs import Inputs
 from sf.nets.networks import linear, make_encoder
 from sf.nets.normalizer import Normalizer
+from sf.nets.observation_groups import ObservationGroups
 from sf.nets.outputs import CollectInfo, Evaluation, PolicyStep, Sequences
 from sf.nets.recurrent import Memory
-from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo
 
 Observations = Mapping[str, Tensor]
@@ -64,9 +65,13 @@ class ActorCritic(nn.Module):
         # Looking up a submodule, parameter or buffer costs a microsecond each time, and calling a module another. That
         # would be a third of acting on a small batch. So modules here call functions that are kept in plain attributes.
         self._read_inputs = self.inputs.forward
-        self._encode = self._encoding(self.encoder)
+        self.read_for_policy = self.groups.reader_for_policy(self.inputs)
+        self._encode = self.groups.of_policy(self._encoding(self.encoder))
+        self._encode_own = self._encoding(self.encoder)
         self._further_heads = getattr(self.encoder, "heads", None)
-        self._encode_for_value = None if self.value_encoder is None else self._encoding(self.value_encoder)
+        self._encode_for_value = (
+            None if self.value_encoder is None else self.groups.of_critic(self._encoding(self.value_encoder))
+        )
         self._memories = tuple(memory for memory in (self.memory, self.value_memory) if memory is not None)
         self._policy_head_parameters = (self.policy_head.weight, self.policy_head.bias)
         self._value_head_parameters = (self.value_head.weight, self.value_head.bias)
@@ -76,21 +81,23 @@ class ActorCritic(nn.Module):
 
     def _build(self, info: EnvInfo, config: ModelConfig) -> None:
         """The parts; everything that they create is on the device that is the default now."""
-        pixels = torch.bfloat16 if self.bf16 and config.encoder == ENCODERS.default else torch.float32
-        self.inputs = Inputs(info.observations, config, pixels)
-        self.encoder, num_features = make_encoder(self.inputs.shapes, config)
-        self.value_encoder = None
+        pixels = torch.bfloat16 if self.bf16 and has_only_our_encoders(config) else torch.float32
+        self.groups = ObservationGroups(info, config)
+        self.inputs = Inputs(self.groups.leaves, config, pixels)
+        self.encoder, num_features = make_encoder(self.groups.policy_shapes(self.inputs), config)
+        self.value_encoder, num_value_features = None, num_features
         if not config.shares_weights:
-            self.value_encoder, _ = make_encoder(self.inputs.shapes, config)
+            shapes = self.groups.critic_shapes(self.inputs)
+            self.value_encoder, num_value_features = make_encoder(shapes, self.groups.critic_model)
         self.memory = self.value_memory = None
         if config.use_rnn:
             self.memory = Memory(num_features, config)
             if self.value_encoder is not None:
-                self.value_memory = Memory(num_features, config)
-            num_features = self.memory.num_features
+                self.value_memory = Memory(num_value_features, config)
+            num_features = num_value_features = self.memory.num_features
         self.distribution = action_distribution(info.action, config)
         self.policy_head = linear(num_features, self.distribution.num_params, gain=0.01)
-        self.value_head = linear(num_features, 1, gain=1.0)
+        self.value_head = linear(num_value_features, 1, gain=1.0)
         self.return_normalizer = Normalizer(()) if config.normalize_returns else None
         self.state_size = config.memory_size
         self._mask_padding = (0, self.distribution.num_params - self.distribution.num_logits)
@@ -257,7 +264,7 @@ class ActorCritic(nn.Module):
 
     def policy_forward(self, observations: Observations, state: Tensor) -> tuple[Tensor, Tensor]:
         """The part of a forward pass that acting needs: parameters of the action distribution [B, n], and the state."""
-        features = self._encode(self._read_inputs(observations))
+        features = self._encode_own(self.read_for_policy(observations))
         if self._memories:
             features, state = self._memories[0](features, state, None)
         return self._head(features, observations), state

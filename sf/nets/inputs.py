@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,11 @@ class Inputs(nn.Module):
     def forward(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Observations [B, *shape] per leaf, as the environment gave them, to floats [B, *self.shapes[name]]."""
         return {name: read(observations[name]) for name, read in self._readers}
+
+    def reader(self, names: Collection[str]) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
+        """The same function for some of the leaves."""
+        readers = tuple((name, read) for name, read in self._readers if name in names)
+        return lambda observations: {name: read(observations[name]) for name, read in readers}
 
 
 class _OneHot(nn.Module):

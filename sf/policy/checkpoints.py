@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from sf.config import Config, check
+from sf.config.observation_groups import encoders_of
 from sf.errors import CheckpointError, ConfigError
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.initialization import without_initialization
 from sf.plugins import expect_known_encoder
 from sf.policy.greedy import GreedyPolicy
 from sf.policy.policy import Policy
-from sf.policy.trained import CollectPolicy, TrainedPolicy
+from sf.policy.trained import TrainedPolicy, evaluated_policy
 from sf.spaces import EnvInfo
 from sf.storage import checkpoint
 from sf.storage.differences import tensor_differences
@@ -37,7 +38,7 @@ class SavedNetwork:
 
     def acting_policy(self, greedy: bool) -> Policy:
         """Acts on stored observations, as in training."""
-        policy = CollectPolicy(self.network, validate_args=False)
+        policy = evaluated_policy(self.network)
         return GreedyPolicy(policy) if greedy else policy
 
     def trained_policy(self, **options: Any) -> TrainedPolicy:
@@ -91,7 +92,8 @@ def _description(saved: checkpoint.Checkpoint) -> tuple[Config, EnvInfo]:
     try:
         config, info = Config.from_json(saved.data["config"]), EnvInfo.from_json(saved.data["env"])
         check(config)
-        expect_known_encoder(config.model.encoder)
+        for encoder in encoders_of(config.model):
+            expect_known_encoder(encoder)
     except ConfigError as error:
         raise CheckpointError(f"{saved.path} holds a configuration that is refused:\n{error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from sf.config import ModelConfig
+from sf.config.observation_groups import encoders_of
 from sf.config.storage import load as load_config
 from sf.errors import CheckpointError, ConfigError
 from sf.nets.actor_critic import ActorCritic
@@ -191,8 +192,10 @@ def build(description: Mapping[str, Any], options: Mapping[str, Any]) -> Policy:
 
 
 def _network(description: Mapping[str, Any]) -> ActorCritic:
-    expect_known_encoder(description["model"]["encoder"])
-    return ActorCritic(EnvInfo.from_json(description["env"]), load_config(ModelConfig, description["model"]))
+    model = load_config(ModelConfig, description["model"])
+    for encoder in encoders_of(model):
+        expect_known_encoder(encoder)
+    return ActorCritic(EnvInfo.from_json(description["env"]), model)
 
 
 def _load_folder(path: Path, checkpoint: str | Path | None, options: Mapping[str, Any]) -> Policy:

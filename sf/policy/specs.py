@@ -5,7 +5,7 @@ A spec describes one element; tensors may have dimensions for the batch, and for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sf.policy.nests import Nest, find, leaves_with_paths, map_leaves, nest_of, path_text
 from sf.shared.arena import Array
-from sf.spaces import ActionPart, ActionSpec, EnvInfo, LeafSpec, action_spec, observation_leaves
+from sf.spaces import ActionPart, ActionSpec, LeafSpec, action_spec, observation_leaves
 
 if TYPE_CHECKING:
     import gymnasium
@@ -240,9 +240,9 @@ def columns_of_parts(action: ActionSpec) -> list[tuple[ActionPart, tuple[Any, ..
     return pairs
 
 
-def spec_of_observation(info: EnvInfo) -> Nest:
-    """The nest of specs of observations of the environment; limits of numbers are not known."""
-    return nest_of({leaf.path: leaf_spec(leaf) for leaf in info.observations.values()})
+def spec_of_observation(leaves: Mapping[str, LeafSpec]) -> Nest:
+    """The nest of specs of observations with these leaves; limits of numbers are not known."""
+    return nest_of({leaf.path: leaf_spec(leaf) for leaf in leaves.values()})
 
 
 def to_tensors(value: Nest, specs: Nest) -> Nest:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
+from sf.config.observation_groups import policy_leaves
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.distributions import MASKED_LOGIT
 from sf.nets.outputs import CollectInfo, PolicyStep
@@ -81,6 +82,49 @@ class CollectPolicy(Policy):
         return step if self.emit_log_probability else step._replace(info=step.info._replace(log_probability=()))
 
 
+class ActingPolicy(Policy):
+    """The same without values, for a network whose critic reads leaves that an evaluation may not have.
+
+    The recurrent state is that of the policy alone, and the critic is never computed.
+    """
+
+    masks_in_network = True
+
+    def __init__(self, network: ActorCritic, **options: Any) -> None:
+        """Acts with a network; arguments as for `CollectPolicy`."""
+        memory = network.memory
+        super().__init__(
+            time_step_spec(
+                {name: leaf_spec(leaf) for name, leaf in policy_leaves(network.config, network.info).items()}
+            ),
+            _stored_action_spec(network.info),
+            () if memory is None else TensorSpec((memory.state_size,), torch.float32, "memory"),
+            CollectInfo((), (), TensorSpec((network.distribution.num_params,), torch.float32, "action_params")),
+            **{"clip": False, **options},
+        )
+        self.network, self.device = network, network.flat.device
+
+    def _action(self, time_step: TimeStep, policy_state: Nest, seed: Seed) -> PolicyStep:
+        noise = self.network.noise(time_step.observation, _generator(seed, self.device))
+        return self._step(time_step, policy_state, noise)
+
+    def _mode_action(self, time_step: TimeStep, policy_state: Nest) -> PolicyStep:
+        return self._step(time_step, policy_state, None)
+
+    @torch.inference_mode()
+    def _step(self, time_step: TimeStep, policy_state: Nest, noise: Tensor | None) -> PolicyStep:
+        distribution = self.network.distribution
+        params, state = self.network.policy_forward(time_step.observation, policy_state)
+        actions = distribution.best(params) if noise is None else distribution.draw(params, noise)
+        return self._ordinary(PolicyStep(actions, state, CollectInfo((), (), params)))
+
+
+def evaluated_policy(network: ActorCritic) -> Policy:
+    """The policy for evaluations on stored observations, which computes values only if it needs no further leaves."""
+    kind = ActingPolicy if network.groups.differ else CollectPolicy
+    return kind(network, validate_args=False)
+
+
 class TrainedPolicy(Policy):
     """The policy for use: observations as the environment gives them, actions as it takes them.
 
@@ -100,17 +144,18 @@ class TrainedPolicy(Policy):
             options: emit_log_probability, automatic_state_reset and so on, see `Policy`.
         """
         info, model = network.info, network.config
+        leaves = policy_leaves(model, info)
         names = ("hidden", "cell") if model.rnn_type == "lstm" else ("hidden",)
         memory = (model.rnn_num_layers, model.rnn_size)
         super().__init__(
-            time_step_spec(spec_of_observation(info)),
+            time_step_spec(spec_of_observation(leaves)),
             spec_of_action(info.action),
             {name: TensorSpec(memory, torch.float32, name) for name in names} if model.use_rnn else (),
             **options,
         )
         self.network, self.model, self.action_bounds = network, model, action_bounds
         self.device = network.flat.device
-        self._paths = tuple((name, leaf.path) for name, leaf in info.observations.items())
+        self._paths = tuple((name, leaf.path) for name, leaf in leaves.items())
         self.parts = columns_of_parts(info.action)
         self._limits = {
             part.path: self._limits_of(part, columns) for part, columns in self.parts if not columns[0].num_choices

@@ -11,7 +11,8 @@ from sf.storage.objects import json_object
 
 def with_earlier_network(config: Config) -> Config:
     """The number of networks that the run began with; another one would be another policy."""
-    if config.run.restart_behavior != "resume" or config.model.actor_critic_share_weights is not None:
+    is_settled = config.model.actor_critic_share_weights is not None or config.model.has_own_critic
+    if config.run.restart_behavior != "resume" or is_settled:
         return config
     earlier = json_object(config.run.experiment_dir / CONFIG)
     run, model = earlier.get("run"), earlier.get("model")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags, unread_by_ours
+from sf.config.observation_groups import encoders_of
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -71,7 +72,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     check(config)
     refuse_with_ranks(config, rank)
     wanted_trackers(config.run)
-    ENCODERS.check(config.model.encoder)
+    for encoder in encoders_of(config.model):
+        ENCODERS.check(encoder)
     ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)
     if not config.run.serial_mode:

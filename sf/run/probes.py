@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from sf.config import Config, note_on_unread_flags
+from sf.config.observation_groups import encoders_of
 from sf.errors import ConfigError, EnvError, ResourceError
 from sf.plugins import ALGORITHMS, ENCODERS, Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import in_disposable_child
@@ -31,6 +32,7 @@ def try_plugins(config: Config, changed: list[str], info: EnvInfo) -> str:
         for plugins, name in used.items()
         if not plugins.is_ours(name) or settings[plugins.kind]
     ]
+    theirs += [f"the encoder {name}" for name in encoders_of(config.model)[1:] if not ENCODERS.is_ours(name)]
     if not theirs:
         return ""
     if config.run.serial_mode:

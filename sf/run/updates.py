@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sf.config import Config, LearnerConfig, ModelConfig
+from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
 from sf.config.written_out import is_written_out
 from sf.envs.step_time import StepTime
-from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo, image_layout
 
 ACTING_S = 4e-6
@@ -86,8 +86,13 @@ def with_updates(config: Config, info: EnvInfo, choice: Choice) -> Config:
     learner = replace(learner, learning_rate=learner.initial_rate, exploration_loss_coeff=bonus)
     model = config.model
     if model.actor_critic_share_weights is None:
-        model = replace(model, actor_critic_share_weights=not _profits_from_two_networks(config, info))
+        model = replace(model, actor_critic_share_weights=not _has_two_networks(config, info))
     return replace(config, learner=learner, model=model)
+
+
+def _has_two_networks(config: Config, info: EnvInfo) -> bool:
+    """Whether actions and values get networks of their own where nothing says so."""
+    return config.model.has_own_critic or _profits_from_two_networks(config, info)
 
 
 def _profits_from_two_networks(config: Config, info: EnvInfo) -> bool:
@@ -142,7 +147,7 @@ def learning_s_per_frame(updates: Updates, info: EnvInfo, config: Config) -> flo
 def _is_plain(info: EnvInfo, model: ModelConfig) -> bool:
     """Whether the network is layers over vectors."""
     images = any(image_layout(leaf, model.encoder_conv_architecture) for leaf in info.observations.values())
-    return model.encoder == ENCODERS.default and not model.use_rnn and not images
+    return has_only_our_encoders(model) and not model.use_rnn and not images
 
 
 def _num_weights(info: EnvInfo, model: ModelConfig) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sf_envs import ENVIRONMENTS, atari, couriers, remember
+from sf_envs import ENVIRONMENTS, atari, couriers, hidden_velocity, remember
 
 from sf.envs.source import EXTRAS
 
@@ -35,7 +35,10 @@ def test_every_extra_has_its_command() -> None:
 
 @pytest.mark.parametrize(
     ("page", "makers"),
-    [("atari.md", [atari.make]), ("built-in.md", [remember.Remember, couriers.Couriers])],
+    [
+        ("atari.md", [atari.make]),
+        ("built-in.md", [remember.Remember, couriers.Couriers, hidden_velocity.HiddenVelocity]),
+    ],
     ids=["atari", "built-in"],
 )
 def test_documented_arguments_and_defaults_are_those_of_the_code(page: str, makers: list[Callable[..., Any]]) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sf.config.observation_groups import has_only_our_encoders
 from sf.config.written_out import MOST_PRODUCTS, is_written_out
 from sf.errors import InternalError
 from sf.nets.actor_critic import ActorCritic, Observations
 from sf.nets.fast.numpy_network import SmallNetwork
 from sf.nets.outputs import CollectInfo, PolicyStep
-from sf.plugins import ENCODERS
 
 Program = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """From random numbers and one leaf, [B, ...], to actions, log-probabilities, values, parameters of the actions."""
@@ -47,7 +47,7 @@ class FastAct:
         self._draw, self._noise_size = network.distribution.noise, network.distribution.noise_size
         self._noise: dict[tuple[torch.Generator | None, int], list[Tensor]] = {}
         self._inference_mode = torch.inference_mode()
-        is_ours = network.flat.is_cpu and network.config.encoder == ENCODERS.default
+        is_ours = network.flat.is_cpu and has_only_our_encoders(network.config)
         self._rows_ahead = NOISE_ROWS if is_ours else 0  # the others draw what `network.act` draws
         self._small = _checked_small_program(network)
         self.most_small_rows = 0 if self._small is None else most_rows(network)
