@@ -26,6 +26,8 @@ OVERVIEW = {
     "perf/_fps": "Overview/fps",
 }
 FAULTS = "faults/"
+ESTIMATES = {"train/old_approx_kl", "train/half_mean_squared_log_ratio", "train/approx_kl"}
+"""Further estimates of `train/kl_divergence`."""
 LAYOUT = {
     "Training": {
         "return: min, mean, max": ["Margin", ["reward/reward", "reward/reward_min", "reward/reward_max"]],
@@ -87,7 +89,7 @@ class EventFile:
     ) -> None:
         """Adds one point to each curve that is shown; see `ScalarLog.write`."""
         self._faults.update(tag for tag, value in scalars.items() if value and tag.startswith(FAULTS))
-        shown = {tag: value for tag, value in scalars.items() if not tag.startswith(FAULTS) or tag in self._faults}
+        shown = {tag: value for tag, value in scalars.items() if self._is_shown(tag)}
         shown |= {OVERVIEW[tag]: value for tag, value in scalars.items() if tag in OVERVIEW}
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in shown.items()]
         values += [self._summary.Value(tag=tag, histo=self._bars(counts)) for tag, counts in histograms.items()]
@@ -95,6 +97,9 @@ class EventFile:
             self._event(wall_time=time_s, step=frames, summary=self._summary(value=values)),
         )
         self._writer.flush()
+
+    def _is_shown(self, tag: str) -> bool:
+        return tag in self._faults if tag.startswith(FAULTS) else tag not in ESTIMATES
 
     def _bars(self, counts: Array) -> Any:
         """Each number that occurs as a bar of its own; TensorBoard wants the right end of a bar."""

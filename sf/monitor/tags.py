@@ -179,7 +179,7 @@ TRAIN = (
     TagRow(
         "old_approx_kl half_mean_squared_log_ratio approx_kl",
         "nats",
-        "k1 = mean(-log r), k2 = mean((log r)²)/2, k3",
+        "k1 = mean(-log r), k2 = mean((log r)²)/2, k3; in `metrics.jsonl` only",
     ),
     TagRow(
         "staleness/batch_min staleness/batch_mean staleness/batch_max",

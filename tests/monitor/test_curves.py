@@ -158,6 +158,22 @@ def test_the_first_group_in_tensorboard_has_reward_lag_and_fps(start: Start, tmp
     assert set(named) <= set(curves)
 
 
+def test_the_divergence_has_one_curve_in_tensorboard_and_its_other_estimates_are_on_record(
+    start: Start, tmp_path: Path
+) -> None:
+    run = start()
+    estimates = {"kl_divergence": 0.2, "kl_divergence_max": 2.0}
+    others = {"old_approx_kl": 0.1, "half_mean_squared_log_ratio": 0.3, "approx_kl": 0.2}
+    run.monitor.train_summary(0, 600, estimates | others)
+    run.finish()
+    line, *_ = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert {tag: line[tag] for tag in line if "kl" in tag or "log_ratio" in tag} == {
+        f"train/{name}": value for name, value in (estimates | others).items()
+    }
+    shown = {tag for tag in read_events(tmp_path / ".summary" / "0") if "kl" in tag or "log_ratio" in tag}
+    assert shown == {f"train/{name}" for name in estimates}
+
+
 def test_a_fault_has_a_curve_in_tensorboard_as_soon_as_it_has_happened(start: Start, tmp_path: Path) -> None:
     run, faults = start(), {"faults/restarts": 0.0, "faults/failed_saves": 0.0}
     run.monitor.watch(dict, lambda: faults)

@@ -388,7 +388,7 @@ def test_fault_e1_a_package_that_takes_the_handlers_of_a_serial_run(tmp_path: Pa
     """An environment installs its own in every reset; Ctrl-C saves all the same, and a line says so once."""
     flags = "--env=tests.environments.toys:Grabbing-v0", "--serial_mode=True", "--train_for_env_steps=100000000"
     with running(tmp_path, *flags) as command:
-        wait_for_first_step(command)
+        command.wait_for_text("has taken the signals that stop a run")
         command.process.send_signal(signal.SIGINT)
         finished = command.finish(20)
     assert finished.code == 130, finished.err
