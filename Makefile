@@ -58,6 +58,11 @@ test-more: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "more and not (alone or slow or gpu)" $(PYTEST_FLAGS) $(PYTEST_ARGS) $(NONE_IS_FINE)
 	$(BIN)/pytest -m "alone and not (slow or gpu)" $(PYTEST_ARGS) $(NONE_IS_FINE)
 
+# Simulators of other packages that step many copies at once, half a gigabyte with JAX.
+test-simulators: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[jax,vmas]"
+	$(BIN)/pytest tests/envs/test_simulators.py $(PYTEST_ARGS)
+
 # Learning runs, some minutes each.
 test-slow: $(EXTRAS_STAMP)
 	$(BIN)/pytest -m "slow and not gpu" $(PYTEST_ARGS)

@@ -25,3 +25,11 @@ ENVIRONMENTS = {
 
 VECTOR_ENVIRONMENTS = {"envpool/*": "sf_envs.pool:make_vector"}
 """The same for those that step many copies at once."""
+
+TENSOR_ENVIRONMENTS = {
+    "sf/Carts-v0": "sf_envs.simulators:carts",
+    "gymnax/*": "sf_envs.simulators:gymnax",
+    "brax/*": "sf_envs.simulators:brax",
+    "vmas/*": "sf_envs.simulators:vmas",
+}
+"""The same for simulators whose copies are rows of tensors."""

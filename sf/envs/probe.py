@@ -58,6 +58,8 @@ class FirstLook(NamedTuple):
     step begins the next episode."""
     autoreset_mode: str = ""
     """Mode of environments that step as one and do not name it, see `sf.envs.autoreset`."""
+    in_tensors: bool = False
+    """Whether it is a simulator in tensors, of which a run has one process."""
     refuses_second: str = ""
     """The exception of a second environment beside the first one; "" if it could be made and reset."""
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from sf.by_value import able_to_travel, without_arguments
 from sf.envs.blame import blamed_on
+from sf.envs.place import parameters_of
 from sf.envs.source import EnvSource
 from sf.errors import EnvError, text_of
 
 Factory = Callable[..., Any]
 
-ENTRY_POINT_GROUP, VECTOR_ENTRY_POINT_GROUP = "sf.envs", "sf.vector_envs"
+ENTRY_POINT_GROUP, VECTOR_ENTRY_POINT_GROUP, TENSOR_ENTRY_POINT_GROUP = "sf.envs", "sf.vector_envs", "sf.tensor_envs"
 OLD_GYM_ID = (
     "Gymnasium has taken the place of gym: import gymnasium as gym in that module, and register there. Or pass a "
     "function to sf.register_env that returns the environment in a wrapper, such as shimmy.GymV26CompatibilityV0."
@@ -31,23 +32,37 @@ OLD_GYM_ID = (
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 _registered: dict[str, Factory] = {}
 _registered_vectors: dict[str, Factory] = {}
+_registered_simulators: dict[str, Factory] = {}
 
 
-def register_env(name: str, make: Factory, make_vec: Factory | None = None) -> None:
+def register_env(
+    name: str, make: Factory | None = None, make_vec: Factory | None = None, *, make_tensors: Factory | None = None
+) -> None:
     """Make ``--env=name`` mean ``make(**env_kwargs)``.
 
-    Both functions are called in the rollout workers. Those of a notebook, of a function or below a main guard, and
+    The functions are called in the rollout workers. Those of a notebook, of a function or below a main guard, and
     lambdas, are sent there with their code. A name that is registered again gets the new functions.
 
     Args:
         name: id of the environment.
         make: returns one environment.
         make_vec: called with `num_envs` as well, returns that many as one `gymnasium.vector.VectorEnv`.
+        make_tensors: in place of both, called with `num_envs` as well, returns a `sf.envs.tensors.TensorEnv`.
+
+    Raises:
+        EnvError: there is neither `make` nor `make_tensors`, or both.
     """
-    _registered[name] = make
-    _registered_vectors.pop(name, None)
-    if make_vec is not None:
-        _registered_vectors[name] = make_vec
+    if (make is None) == (make_tensors is None) or (make_vec is not None and make is None):
+        raise EnvError(
+            f"sf.register_env({name!r}) got make={make}, make_vec={make_vec} and make_tensors={make_tensors}. Expected "
+            "make, with make_vec if there is one, or make_tensors alone."
+        )
+    for table, factory in (
+        (_registered, make), (_registered_vectors, make_vec), (_registered_simulators, make_tensors)
+    ):  # fmt: skip
+        table.pop(name, None)
+        if factory is not None:
+            table[name] = factory
 
 
 def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode_steps: int | None = None) -> EnvSource:
@@ -61,6 +76,11 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
     Raises:
         EnvError: there is none; the message names the nearest ids.
     """
+    simulator = _registered_simulators.get(env_id)
+    if simulator is None and env_id not in _registered:
+        simulator = _offered(env_id, TENSOR_ENTRY_POINT_GROUP)
+    if simulator is not None:
+        return _of_tensors(env_id, simulator, kwargs, max_episode_steps)
     factory = _registered.get(env_id) or _offered(env_id)
     if factory is not None:
         vector_factory = _registered_vectors.get(env_id)
@@ -79,20 +99,41 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
         module = "ale_py"  # does not register its games with Gymnasium by itself
     if module:
         _import(env_id, module)
-        if name in _registered:
+        if name in _registered or name in _registered_simulators:
             return find_env(name, kwargs, max_episode_steps)
+        if (simulator := _simulator(module, name)) is not None:
+            return _of_tensors(env_id, simulator, kwargs, max_episode_steps)
     import gymnasium
 
     if name not in gymnasium.registry:
         if _is_of_old_gym(name):
             raise EnvError(f"{name} is registered with gym and not with Gymnasium. {OLD_GYM_ID}")
-        raise EnvError(_unknown(name, [*_registered, *_tables(), *gymnasium.registry]))
+        raise EnvError(_unknown(name, [*_registered, *_registered_simulators, *_families(), *gymnasium.registry]))
     if module:
         return EnvSource(name, dict(kwargs), modules=(module,), max_episode_steps=max_episode_steps)
     registration = None
     with contextlib.suppress(Exception):  # then other processes say that they do not know it
         registration = able_to_travel(partial(_same, gymnasium.registry[name]))
     return EnvSource(name, dict(kwargs), registration=registration, max_episode_steps=max_episode_steps)
+
+
+def _of_tensors(env_id: str, make: Factory, kwargs: Mapping[str, Any], max_episode_steps: int | None) -> EnvSource:
+    """How to make one copy, and many as one, with the function that makes a simulator in tensors."""
+    from sf.envs.makers import MakeMany, MakeOne
+
+    one, many = (travelling(env_id, kind(make, env_id)) for kind in (MakeOne, MakeMany))
+    return EnvSource(
+        env_id, dict(kwargs), one, vector_factory=many, in_tensors=True, max_episode_steps=max_episode_steps
+    )
+
+
+def _simulator(module: str, name: str) -> Factory | None:
+    """What makes simulators in tensors under this name in a module: a class or function that takes `num_envs`."""
+    import gymnasium
+
+    found = getattr(sys.modules[module], name, None)
+    is_theirs = name in gymnasium.registry or not callable(found)
+    return found if not is_theirs and "num_envs" in parameters_of(found) else None
 
 
 def _same(registered: Any) -> Any:
@@ -103,7 +144,7 @@ def known_ids() -> dict[str, list[str]]:
     """Group to the ids in it: those of our tables and of other packages, and the newest of each name in Gymnasium."""
     import gymnasium
 
-    groups: dict[str, list[str]] = {"families and environments with the wrappers they need": sorted(_tables())}
+    groups: dict[str, list[str]] = {"families and environments with the wrappers they need": sorted(_families())}
     newest: dict[tuple[str, str], Any] = {}
     for spec in gymnasium.registry.values():
         key = spec.namespace or "", spec.name
@@ -111,8 +152,8 @@ def known_ids() -> dict[str, list[str]]:
             newest[key] = spec
     for (namespace, _), spec in sorted(newest.items()):
         groups.setdefault(f"Gymnasium, {namespace}/" if namespace else "Gymnasium", []).append(spec.id)
-    if _registered:
-        groups["registered by this program"] = sorted(_registered)
+    if ours := sorted({*_registered, *_registered_simulators}):
+        groups["registered by this program"] = ours
     return groups
 
 
@@ -145,6 +186,11 @@ def _tables(group: str = ENTRY_POINT_GROUP) -> dict[str, str | Factory]:
                 stacklevel=2,
             )
     return offered
+
+
+def _families() -> set[str]:
+    """The ids and families of all tables."""
+    return {*_tables(), *_tables(TENSOR_ENTRY_POINT_GROUP)}
 
 
 def _offered(env_id: str, group: str = ENTRY_POINT_GROUP) -> Factory | None:

@@ -20,10 +20,12 @@ EXTRAS = {
     "atari": ("ALE/", "atari/"),
     "box2d": ("gymnasium.envs.box2d",),
     "envpool": ("envpool/",),
+    "jax": ("gymnax/", "brax/"),
     "minigrid": ("minigrid/",),
     "mujoco": ("gymnasium.envs.mujoco", "mujoco/"),
     "pettingzoo": ("pettingzoo/",),
     "vizdoom": ("vizdoom/",),
+    "vmas": ("vmas/",),
 }
 """Extra of our package to the beginnings of the ids or of the modules of the environments that need it."""
 
@@ -47,6 +49,8 @@ class EnvSource:
     """Mode of copies that step at once and name none in their metadata; found by a look, see `sf.envs.autoreset`."""
     worker: int = 0
     """Number of the process that makes them, see `sf.envs.place`."""
+    in_tensors: bool = False
+    """Whether it is a simulator of `sf.envs.tensors`, whose copies always step as one."""
     max_episode_steps: int | None = None
     """Longest episode; a longer one is truncated. A factory with a parameter of this name sets the limit itself."""
 

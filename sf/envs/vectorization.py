@@ -64,7 +64,7 @@ def why_left(source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies
     """
     if not source.offers_vector:
         return ""
-    if envs_per_group < PAYS_FROM:
+    if envs_per_group < PAYS_FROM and not source.in_tensors:
         return f"a group has {envs_per_group} environments, and stepping as one pays from {PAYS_FROM} on"
     return _obstacle(source, info, num_policies) or ""
 

@@ -67,7 +67,7 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
     progress = unwatched() if arena is None else _LookProgress(arena[PROGRESS], arena[STEPS])
     look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second, progress)
     many = _many_as_one(config, source, look.info)
-    look = look._replace(is_timed=is_timed)
+    look = look._replace(is_timed=is_timed, in_tensors=source.in_tensors)
     return look if many is None else _with_many(look, many, config, progress)
 
 
@@ -174,6 +174,8 @@ def _refused_by_mode(config: Config, source: EnvSource) -> str:
     Environments that step as one cannot be brought back to where they were. Gymnasium's own vector environments also
     reset in the next step, which would leave the minibatches of a synchronous run short.
     """
+    if source.in_tensors:
+        return ""  # a single copy could not be brought back either
     if config.run.serial_mode:
         return "a serial run repeats their episodes when it is resumed"
     if not config.run.async_rl and source.vector_factory is None:

@@ -48,6 +48,17 @@ def sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, leas
     return replace(config, rollout=rollout)
 
 
+def with_one_simulator(config: Config) -> Config:
+    """All copies step as one in one process, where the user leaves that open: more of them in a step cost little."""
+    rollout = config.rollout
+    return replace(
+        config,
+        rollout=replace(
+            rollout, num_workers=rollout.num_workers or 1, worker_num_splits=rollout.worker_num_splits or 1
+        ),
+    )
+
+
 def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
     """One for each core, more for environments that mostly wait, and fewer for those that hardly take any time.
 

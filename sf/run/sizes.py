@@ -24,6 +24,7 @@ from sf.run.groups import (
     MAX_DEFAULT_WORKERS,
     most_that_pay,
     sized,
+    with_one_simulator,
 )
 from sf.run.updates import choose_updates, epochs_for, profits_from_long_trajectories, with_updates
 from sf.spaces import EnvInfo
@@ -40,6 +41,8 @@ def decide(config: Config, look: FirstLook, cores: int) -> Config:
     """
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
+    if look.in_tensors:
+        config = with_one_simulator(config)
     resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))

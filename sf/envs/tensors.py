@@ -1,0 +1,250 @@
+"""Simulators that step thousands of copies at once and hand out torch tensors.
+
+`TensorEnv` is what such a simulator has. Here it becomes what the rest of the system steps: many copies as one
+`gymnasium.vector.VectorEnv` that resets in the same step, or a single copy as a `gymnasium.Env`. Tensors on the CPU are
+seen as NumPy arrays, without a copy until they are written into shared memory. Those of a device are copied to the
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from sf.console import Console
+from sf.envs.statistics import METRICS
+from sf.envs.step_metrics import REDUCTIONS
+from sf.errors import EnvError
+from sf.shared.arena import Array
+
+FINAL = "final_observations"
+Observations = Tensor | Mapping[str, Any]
+"""[num_envs, ...], or a nest of them by the keys of a Dict space."""
+
+
+class TensorEnv(Protocol):
+    """Copies of an environment that advance together, as tensors on a device of their own.
+
+    An episode that ends begins anew in the same step, whose observation is the first one of the next episode.
+    """
+
+    num_envs: int
+    observation_space: gymnasium.Space[Any]
+    """Of one copy."""
+    action_space: gymnasium.Space[Any]
+    """Of one copy."""
+
+    def reset(self, seed: int | None) -> Observations:
+        """Begins every episode and returns the first observations."""
+
+    def step(self, actions: Tensor) -> tuple[Observations, Tensor, Tensor, Tensor, Mapping[str, Any]]:
+        """Executes actions, [num_envs, ...] with the dtype of their space.
+
+        Returns:
+            Observations, rewards [num_envs], terminated [num_envs] bool, truncated [num_envs] bool, and extras:
+            `final_observations`, those before the reset of the copies that were truncated, and `metrics`, name to
+            [num_envs], as `info["metrics"]` of other environments. Both may be absent.
+        """
+
+
+class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """All copies as one vector environment.
+
+    Where a simulator gives no final observations, the value at a time limit is that of the observation before the last
+    step, and a line says so once.
+    """
+
+    def __init__(self, env: TensorEnv, name: str = "") -> None:
+        """Takes a simulator; `name` is for messages."""
+        self.env, self.name = env, name or type(env).__name__
+        for attribute in ("num_envs", "observation_space", "action_space", "reset", "step"):
+            if not hasattr(env, attribute):
+                raise EnvError(
+                    f"{self.name} has no {attribute!r}, expected num_envs, observation_space, action_space, "
+                    "reset(seed) and step(actions) of a simulator in tensors. Add what is missing."
+                )
+        self.num_envs = env.num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.observation_space = batch_space(env.observation_space, self.num_envs)
+        self.action_space = batch_space(env.action_space, self.num_envs)
+        self._device = torch.device("cpu")
+        self._before: Any = None
+        """What was seen before the present step, copied, until a step has brought final observations."""
+        self._has_told = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observations, as views of what the simulator returned."""
+        with torch.no_grad(), _one_thread():
+            observations = self._seen(self.env.reset(seed), "reset")
+        self._before = _copied(observations)
+        return observations, {}
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """One step of every copy, as views of what the simulator returned."""
+        with torch.no_grad(), _one_thread():
+            result = self.env.step(torch.as_tensor(np.asarray(actions), device=self._device))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise EnvError(
+                f"{self.name} returned {_named(result)} from step, expected (observations, rewards, terminated, "
+                "truncated, extras)."
+            )
+        seen, rewards, terminated, truncated, extras = result
+        observations = self._seen(seen, "step")
+        rewards, terminated, truncated = (
+            self._column(value, what)
+            for value, what in ((rewards, "rewards"), (terminated, "terminated"), (truncated, "truncated"))
+        )
+        if not isinstance(extras, Mapping):
+            raise EnvError(f"{self.name} returned extras of type {type(extras).__name__} from step, expected a dict.")
+        infos: dict[str, Any] = {}
+        if (truncated.astype(bool) & ~terminated.astype(bool)).any():
+            infos["final_obs"] = self._final(extras)
+        if METRICS in extras:
+            self._add_metrics(infos, extras[METRICS], terminated.astype(bool) | truncated.astype(bool))
+        if self._before is not None:
+            self._before = None if FINAL in extras else _copied(observations)
+        return observations, rewards, terminated, truncated, infos
+
+    def close_extras(self, **_: Any) -> None:
+        """Closes the simulator, if it has something to close."""
+        if (close := getattr(self.env, "close", None)) is not None:
+            close()
+
+    def _final(self, extras: Mapping[str, Any]) -> Any:
+        """The observations at the end of the episodes that end in this step."""
+        if FINAL in extras:
+            return self._seen(extras[FINAL], "extras['final_observations'] of step")
+        if self._before is None:
+            raise EnvError(
+                f"{self.name} gave final_observations in an earlier step and none in this one, which truncates an "
+                "episode. Give them in every step, or in none."
+            )
+        if not self._has_told:
+            self._has_told = True
+            Console().line(
+                f"{self.name} gives no final_observations. The value at a time limit is that of the observation before "
+                "the last step."
+            )
+        return self._before
+
+    def _seen(self, observations: Any, call: str) -> Any:
+        """The observations as NumPy arrays."""
+        return self._arrays(observations, f"an observation from {call}", self.single_observation_space)
+
+    def _arrays(self, value: Any, what: str, space: Any = None) -> Any:
+        if isinstance(value, Mapping):
+            parts = getattr(space, "spaces", {})
+            return {key: self._arrays(part, f"{what}, key {key!r},", parts.get(key)) for key, part in value.items()}
+        if not isinstance(value, Tensor):
+            raise EnvError(f"{self.name} returned {what} {_named(value)}, expected a torch.Tensor.")
+        if value.ndim == 0 or len(value) != self.num_envs:
+            raise EnvError(
+                f"{self.name} returned {what} {_named(value)}, expected a first dimension of num_envs={self.num_envs}."
+            )
+        if isinstance(space, Box) and str(value.dtype) != f"torch.{space.dtype}":
+            raise EnvError(
+                f"{self.name} returned {what} {_named(value)}, expected {space.dtype}{[self.num_envs, *space.shape]} "
+                "as its observation_space promises."
+            )
+        self._device = value.device
+        return value.detach().cpu().numpy()
+
+    def _column(self, value: Any, what: str) -> Array:
+        array: Array = self._arrays(value, f"{what} from step")
+        if array.shape != (self.num_envs,):
+            raise EnvError(f"{self.name} returned {what} {_named(value)} from step, expected [{self.num_envs}].")
+        return array
+
+    def _add_metrics(self, infos: dict[str, Any], metrics: Any, over: Array) -> None:
+        """Those of every step where a name asks for it, else those of episodes that end."""
+        if not isinstance(metrics, Mapping):
+            raise EnvError(
+                f"{self.name} returned extras['metrics'] of type {type(metrics).__name__}, expected a dict of name to "
+                f"[{self.num_envs}]."
+            )
+        is_needed = over.any() or any(name.rpartition("/")[2] in REDUCTIONS for name in metrics)
+        if is_needed:
+            infos[METRICS] = {name: self._column(value, f"metric {name!r}") for name, value in metrics.items()}
+
+
+class OneTensor(gymnasium.Env[Any, Any]):
+    """A simulator of one copy as an ordinary environment, which begins each episode in `reset`."""
+
+    is_repeatable = False
+    """A reset without a seed is the one that the last step has made."""
+
+    def __init__(self, env: TensorEnv, name: str = "") -> None:
+        """Takes a simulator of one copy."""
+        self._many = ManyTensors(env, name)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.render_mode = getattr(env, "render_mode", None)
+        self._next: Any = None
+        """First observation of an episode that has begun with the end of the last one."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation."""
+        begun, self._next = self._next, None
+        return _row(self._many.reset(seed=seed)[0] if begun is None or seed is not None else begun), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step; the observation of a truncated episode is its final one."""
+        seen, rewards, terminated, truncated, infos = self._many.step(np.asarray(action)[None])
+        is_cut = bool(truncated[0]) and not terminated[0]
+        if terminated[0] or truncated[0]:
+            self._next = _copied(seen)
+        info = {METRICS: {name: float(values[0]) for name, values in infos.get(METRICS, {}).items()}}
+        final = infos["final_obs"] if is_cut else seen
+        return _row(final), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info if METRICS in infos else {}
+
+    def render(self) -> Any:
+        """What the simulator draws.
+
+        Raises:
+            EnvError: it does not draw.
+        """
+        if not hasattr(self._many.env, "render"):
+            raise EnvError(f"{self._many.name} cannot be drawn: it has no render().")
+        return self._many.env.render()
+
+    def close(self) -> None:
+        """Closes the simulator."""
+        self._many.close()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch computes on one core, because the others belong to other roles; threads that wait for one take 30 times."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _named(value: Any) -> str:
+    """A value as type and shape."""
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, Tensor) else f"of type {type(value).__name__}"
+
+
+def _copied(observations: Any) -> Any:
+    if isinstance(observations, Mapping):
+        return {key: _copied(part) for key, part in observations.items()}
+    return observations.copy()
+
+
+def _row(observations: Any) -> Any:
+    """The observation of the only copy."""
+    if isinstance(observations, Mapping):
+        return {key: _row(part) for key, part in observations.items()}
+    return observations[0]
