@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import gymnasium
 import jax
 import jax.numpy as jnp
-import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from sf.console import Console
 
@@ -77,7 +77,8 @@ class JaxSimulator:
         return key
 
     def _reset_all(self, key: Any) -> tuple[Any, Any]:
-        return jax.vmap(self._functions.reset)(jax.random.split(key, self.num_envs))
+        first: tuple[Any, Any] = jax.vmap(self._functions.reset)(jax.random.split(key, self.num_envs))
+        return first
 
     def _step_all(self, key: Any, states: Any, actions: Any) -> tuple[Any, Any]:
         functions, (step_key, reset_key) = self._functions, jax.random.split(key)
@@ -88,7 +89,8 @@ class JaxSimulator:
         def begun() -> tuple[Any, Any]:
             keys = jax.random.split(reset_key, self.num_envs)
             first = jax.vmap(functions.again)(keys, after)
-            return jax.tree.map(lambda new, old: _where(over, new, old), first, (final, after))
+            both: tuple[Any, Any] = jax.tree.map(lambda new, old: _where(over, new, old), first, (final, after))
+            return both
 
         seen, states = jax.lax.cond(over.any(), begun, lambda: (final, after))
         return (seen, final, rewards.astype(jnp.float32), terminated, truncated, metrics), states
@@ -103,4 +105,4 @@ def _where(over: Any, new: Any, old: Any) -> Any:
 
 def _tensors(arrays: Any) -> Any:
     """A nest of arrays as one of tensors with the same memory."""
-    return jax.tree.map(torch.from_dlpack, arrays)
+    return jax.tree.map(from_dlpack, arrays)

@@ -39,9 +39,9 @@ class TensorEnv(Protocol):
 
     num_envs: int
     observation_space: gymnasium.Space[Any]
-    """Of one copy."""
+    """That of one copy."""
     action_space: gymnasium.Space[Any]
-    """Of one copy."""
+    """That of one copy."""
 
     def reset(self, seed: int | None) -> Observations:
         """Begins every episode and returns the first observations."""
@@ -92,17 +92,17 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """One step of every copy, as views of what the simulator returned."""
         with torch.no_grad(), _one_thread():
-            result = self.env.step(torch.as_tensor(np.asarray(actions), device=self._device))
+            result: Any = self.env.step(torch.as_tensor(np.asarray(actions), device=self._device))
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvError(
                 f"{self.name} returned {_named(result)} from step, expected (observations, rewards, terminated, "
                 "truncated, extras)."
             )
-        seen, rewards, terminated, truncated, extras = result
+        seen, *columns, extras = result
         observations = self._seen(seen, "step")
         rewards, terminated, truncated = (
             self._column(value, what)
-            for value, what in ((rewards, "rewards"), (terminated, "terminated"), (truncated, "truncated"))
+            for value, what in zip(columns, ("rewards", "terminated", "truncated"), strict=True)
         )
         if not isinstance(extras, Mapping):
             raise EnvError(f"{self.name} returned extras of type {type(extras).__name__} from step, expected a dict.")

@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,7 +50,7 @@ print(json.dumps({"same": bool((first == again).all()), "wrong": wrong, "most": 
 """Carts of gymnax beside those of Gymnasium, with the same states and actions."""
 
 
-def needs(package: str) -> Any:
+def needs(package: str) -> pytest.MarkDecorator:
     """Leaves a test out where a package is not installed."""
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"no {package}")
 

@@ -120,7 +120,7 @@ def test_metrics_of_an_episode_come_with_its_end() -> None:
     ]
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"observations": torch.zeros(3, 1)}, "float32[3, 1], expected a first dimension of num_envs=2"),
     "shape": ({"observations": torch.zeros(2, 2)}, "float32[2, 2], expected float32[2, 1]"),
     "dtype": ({"observations": torch.zeros(2, 1, dtype=torch.float64)}, "float64[2, 1], expected float32[2, 1] as"),
