@@ -64,7 +64,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, *tables: Any) -> None:
         return table
 
     points = [SimpleNamespace(value="some_package:ENVIRONMENTS", load=functools.partial(load, t)) for t in tables]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "sf.envs" else [])
 
 
 def refusal(env_id: str, **kwargs: Any) -> str:
