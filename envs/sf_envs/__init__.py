@@ -13,6 +13,8 @@ ENVIRONMENTS = {
     "sf/Remember-v0": "sf_envs.remember:Remember",
     "sf/HiddenVelocity-v0": "sf_envs.hidden_velocity:HiddenVelocity",
     "sf/Couriers-v0": "sf_envs.couriers:Couriers",
+    "sf/Harvest-v0": "sf_envs.harvest:Harvest",
+    "central/*": "sf_envs.central:make",
     "multiagent/*": "sf_envs.multiagent:make",
     "atari/*": "sf_envs.atari:make",
     "mujoco/*": "sf_envs.control:make",

@@ -151,6 +151,23 @@ ATARI_FAST: Values = {
     "train_for_env_steps": 40_000_000,
 }
 
+IPPO: Values = {
+    **VECTORS,
+    "num_envs_per_worker": 16,
+    "rollout": 100,
+    "num_batches_per_epoch": 1,
+    "num_epochs": 10,
+    "learning_rate": 7e-4,
+    "max_grad_norm": 10.0,
+    "exploration_loss_coeff": 0.01,
+    "normalize_input": True,
+    "normalize_returns": True,
+}
+"""Independent learners with shared parameters, in the particle worlds of Yu et al. (2022), tables 11 and 13."""
+
+MAPPO: Values = {**IPPO, "policy_keys": ("obs",), "critic_keys": ("obs", "state", "agent")}
+"""The same with a critic that reads the state, of environments in `central/`."""
+
 ENVPOOL: Values = {"env_kwargs": '{"episodic_life": true, "reward_clip": true}'}
 """Rows C16 and C19 of the details, which EnvPool leaves out by default."""
 
@@ -167,6 +184,8 @@ PRESETS: Mapping[str, Values] = {
         "rnn_size": 128,
     },
     "atari_fast": ATARI_FAST,
+    "ippo": IPPO,
+    "mappo": MAPPO,
     "mujoco": MUJOCO,
     "mujoco_paper": MUJOCO_PAPER,
     "mujoco_fast": MUJOCO_FAST,

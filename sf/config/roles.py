@@ -27,7 +27,7 @@ class RunConfig:
     """Environment: a Gymnasium id such as CartPole-v1, or module:Id to import the module first."""
     preset: Literal[
         "none", "auto", "classic", "classic_fast", "atari", "atari_lstm", "atari_fast", "mujoco",
-        "mujoco_paper", "mujoco_fast", "microrts", "envpool_atari", "envpool_pong",
+        "mujoco_paper", "mujoco_fast", "ippo", "mappo", "microrts", "envpool_atari", "envpool_pong",
     ] = "none"  # fmt: skip
     """Known hyperparameters in place of the defaults below, see --help --preset=...; auto chooses by environment."""
     env_kwargs: str = "{}"

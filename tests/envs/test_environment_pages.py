@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sf_envs import ENVIRONMENTS, atari, couriers, hidden_velocity, remember
+from sf_envs import ENVIRONMENTS, atari, couriers, harvest, hidden_velocity, remember
 
 from sf.envs.source import EXTRAS
 
@@ -38,7 +38,7 @@ def test_every_extra_has_its_command() -> None:
     ("page", "makers"),
     [
         ("atari.md", [atari.make]),
-        ("built-in.md", [remember.Remember, couriers.Couriers, hidden_velocity.HiddenVelocity]),
+        ("built-in.md", [remember.Remember, couriers.Couriers, hidden_velocity.HiddenVelocity, harvest.Harvest]),
     ],
     ids=["atari", "built-in"],
 )
