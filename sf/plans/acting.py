@@ -37,7 +37,6 @@ from sf.plans.worker import PlanWorker
 from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
-from sf.shared.order import observe, publish
 from sf.shared.records import inference_record
 from sf.shared.weights import NOTHING_PUBLISHED
 
@@ -136,9 +135,9 @@ class PlanActor:
         if not waiting or self.weights.number == NOTHING_PUBLISHED:
             return False
         for group in waiting:
-            request = int(observe(self.requests.request, group))
+            request = int(self.requests.observe(self.requests.request, group))
             self._serve(group, int(self.requests.slot[group]), int(self.requests.step[group]))
-            publish(self.requests.answered, (group, 0), request)
+            self.requests.publish(self.requests.answered, (group, 0), request)
             self.record["requests"] += 1
             self.record["forwards"] += 1
         self.record.lap("scatter")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sf.shared.arena import Arena
-from sf.shared.order import observe, publish
+from sf.shared.order import OPERATIONS, PLAIN
 from sf.shared.topology import Topology
 
 
@@ -12,6 +12,9 @@ class Requests:
 
     def __init__(self, topology: Topology, arena: Arena):
         self.topology = topology
+        # Of a group and an inference worker in one process each sees the stores of the other in their order.
+        operations = PLAIN if topology.workers_act else OPERATIONS
+        self.publish, self.observe = operations.publish, operations.observe
         self.request, self.answered = arena["request"], arena["answered"]
         self.slot, self.step = arena["request_slot"], arena["request_step"]
         # Views of plain memory take and give one number at a fraction of the price of an array.
@@ -25,7 +28,7 @@ class Requests:
         late answer writes another half of the recurrent state than the one that the new request reads.
         """
         self._slot[group], self._step[group] = slot, step
-        publish(self._request, group, self._request[group] + after)
+        self.publish(self._request, group, self._request[group] + after)
 
     def next_memory(self, group: int) -> int:
         """The half of the recurrent state that the next request takes, if it is the next one by number."""
@@ -33,7 +36,8 @@ class Requests:
 
     def is_answered(self, group: int) -> bool:
         request = self._request[group]
-        for answered in self._answered:  # noqa: SIM110  # all() takes twice as long
-            if observe(answered, group) != request:
+        for answered in self._answered:
+            if answered[group] != request:
                 return False
+            self.observe(answered, group)
         return True

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sf.inference import worker as inference_worker
 from sf.inference.worker import InferenceWorker
 from sf.shared import exchange, leaving, order, records, requests, slots, weights
 from sf.shared.arena import Arena, Field
@@ -47,9 +46,10 @@ class Recorded:
         self.recorder = Recorder()
         self.watch = self.recorder.watch
         self.words: set[str] = set()
-        for name in order.Operations._fields:
-            operation = getattr(order.fenced(partial(self.recorder.fence, name)), name)
-            for module in modules:
+        named = [getattr(order.fenced(partial(self.recorder.fence, name)), name) for name in order.Operations._fields]
+        operations = order.Operations(*named)
+        for module in modules:
+            for name, operation in {**operations._asdict(), "OPERATIONS": operations}.items():
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, operation)
 
@@ -155,7 +155,7 @@ def record_requests(recorded: Recorded) -> None:
     observation, action = recorded.watch("observation", np.zeros(1)), recorded.watch("action", np.zeros(1))
     worker: Any = SimpleNamespace(
         _request=asked._request, _slot=asked._slot, _step=asked._step, _answered=asked._answered[0],
-        topology=SimpleNamespace(num_policies=1, rows=1, workers_act=True), record=Counters(),
+        requests=asked, topology=SimpleNamespace(num_policies=1, rows=1, workers_act=True), record=Counters(),
     )  # fmt: skip
 
     def ask(step: int) -> None:
@@ -324,7 +324,7 @@ HAND_OVERS: dict[str, tuple[Callable[[Recorded], None], tuple[ModuleType, ...]]]
     "records": (record_records, (records,)),
     "episodes": (record_episodes, (records,)),
     "leaving": (record_leaving, (leaving,)),
-    "requests": (record_requests, (requests, inference_worker)),
+    "requests": (record_requests, (requests,)),
     "slots": (record_slots, (slots,)),
     "exchange": (record_exchange, (exchange,)),
     "vector env": (record_vector_env, (vector_env, vector_worker)),
