@@ -48,7 +48,7 @@ def use(operations: Operations, asking: Sequence[Requests]) -> None:
 
 
 def nanoseconds(operations: Operations) -> float:
-    """Of publishing and observing a word, the mean of both."""
+    """What publishing and observing a word take, the mean of both."""
     words = np.zeros(8, np.int64).data
     calls = (lambda: operations.publish(words, 1, 2)), (lambda: operations.observe(words, 1))
     return 1e9 * sum(min(timeit.repeat(call, number=LOOPS, repeat=5)) for call in calls) / LOOPS / len(calls)

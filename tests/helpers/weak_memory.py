@@ -26,7 +26,7 @@ class Event(NamedTuple):
     place: Place
     """For a fence the operation that it belongs to."""
     value: float = 0
-    """Of a store; or what was loaded when the program was recorded."""
+    """What is stored, or what was loaded when the program was recorded."""
 
 
 Trace = Sequence[Event]

@@ -22,6 +22,7 @@ def handovers(seconds: float) -> Iterator[Finding]:
     here, there = context.Pipe()
     other = context.Process(target=_take_over, args=(litmuses, stop, there), daemon=True)
     other.start()
+    there.close()  # else the end of the other process would not be seen here
     all_reads: dict[str, Reads] = {}
     try:
         if not here.poll(WITHIN_S):
@@ -38,6 +39,10 @@ def handovers(seconds: float) -> Iterator[Finding]:
                 yield Finding("hand-overs", "fail", f"{litmus.name}: {seen}", ADVICE)
                 return
             all_reads[litmus.name] = own.and_those(seen)
+    except EOFError:
+        other.join(WITHIN_S)
+        yield Finding("hand-overs", "fail", f"the other process has ended with exit code {other.exitcode}", ADVICE)
+        return
     finally:
         other.join(1.0)
         if other.is_alive():

@@ -47,11 +47,11 @@ class Reads(NamedTuple):
     """Reads that were older than the one before."""
 
     def and_those(self, other: Reads) -> Reads:
-        """Of two processes, or of an earlier and a later moment."""
+        """The sum of two processes, or of an earlier and a later moment."""
         return Reads(*(own + more for own, more in zip(self, other, strict=True)))
 
 
-class Tally:
+class ReadCount:
     """Counts reads."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class WeightsLitmus:
         return Reads()
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally, copy = Tally(), np.zeros(SIZE, np.float32)
+        tally, copy = ReadCount(), np.zeros(SIZE, np.float32)
         while go_on():
             if self.weights.version != NOTHING_PUBLISHED:
                 tally.look(self.weights.read(lambda buffer: np.copyto(copy, buffer)), copy)
@@ -115,7 +115,7 @@ class RecordsLitmus:
         return Reads()
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally, record = Tally(), learner_record(self.arena, 0)
+        tally, record = ReadCount(), learner_record(self.arena, 0)
         while go_on():
             values = list(record.read().values())
             tally.look(int(values[0]), values)
@@ -133,7 +133,7 @@ class RequestsLitmus:
         self.arena = Arena({**words, **data, "answered": Field((1, 1), "int64")})
 
     def hand_over(self, go_on: GoOn) -> Reads:
-        tally, requests, number = Tally(), Requests(TOPOLOGY, self.arena), 0
+        tally, requests, number = ReadCount(), Requests(TOPOLOGY, self.arena), 0
         while go_on():
             number += 1
             self.arena["observations"].fill(number)
@@ -144,7 +144,7 @@ class RequestsLitmus:
         return tally.reads
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally, requests = Tally(), Requests(TOPOLOGY, self.arena)
+        tally, requests = ReadCount(), Requests(TOPOLOGY, self.arena)
         request, answered = requests.request, requests.answered
         while until(lambda: bool(request[0] != answered[0, 0]), go_on):
             number = int(requests.observe(request, 0))
@@ -172,7 +172,7 @@ class SlotsLitmus:
         return Reads()
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally, slots = Tally(), Slots(TOPOLOGY, self.arena)
+        tally, slots = ReadCount(), Slots(TOPOLOGY, self.arena)
         while go_on():
             for slot in slots.waiting_for(0).tolist():
                 slots.take(slot, 0)
@@ -201,7 +201,7 @@ class ExchangeLitmus:
         return self._exchange(1, go_on)
 
     def _exchange(self, index: int, go_on: GoOn) -> Reads:
-        tally, exchange, number = Tally(), Exchange(0, index, self.arena, self.bells), 0
+        tally, exchange, number = ReadCount(), Exchange(0, index, self.arena, self.bells), 0
         while go_on():
             number += 1
             exchange.post(np.full(FEW, number), number)
@@ -227,7 +227,7 @@ class MailboxLitmus:
         return Reads()
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally = Tally()
+        tally = ReadCount()
         while go_on():
             number, message = self.mailbox.read()
             if number != NOTHING_PUBLISHED:
@@ -245,7 +245,7 @@ class OrdersLitmus:
         self.arena = Arena({"orders": Field((1,), "int64", IDLE), **data})
 
     def hand_over(self, go_on: GoOn) -> Reads:
-        tally, orders, number = Tally(), self.arena["orders"], 0
+        tally, orders, number = ReadCount(), self.arena["orders"], 0
         while go_on():
             number += 1
             self.arena["actions"].fill(number)
@@ -256,7 +256,7 @@ class OrdersLitmus:
         return tally.reads
 
     def take_over(self, go_on: GoOn) -> Reads:
-        tally, orders, number = Tally(), self.arena["orders"], 0
+        tally, orders, number = ReadCount(), self.arena["orders"], 0
         while until(lambda: bool(observe(orders, 0) != IDLE), go_on):
             number += 1
             tally.look(number, self.arena["actions"])

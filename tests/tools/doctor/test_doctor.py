@@ -108,7 +108,7 @@ def sooner_switches() -> Iterator[None]:
 
 
 def test_reads_that_go_backwards_are_counted() -> None:
-    tally = litmus.Tally()
+    tally = litmus.ReadCount()
     for version in (4, 3, 3, 5):
         tally.look(version, [version] * 3)
     assert tally.reads == (4, 0, 1)
@@ -118,6 +118,24 @@ def test_a_hand_over_that_fails_in_the_other_process_is_told(monkeypatch: pytest
     monkeypatch.setattr(handovers, "LITMUSES", [BrokenLitmus])
     (found,) = handovers.handovers(0.1)
     assert (found.state, found.found) == ("fail", "broken: KeyError: 'no such word'")
+
+
+def test_the_end_of_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handovers, "LITMUSES", [CrashedLitmus])
+    (found,) = handovers.handovers(0.1)
+    assert (found.state, found.found) == ("fail", "the other process has ended with exit code 3")
+
+
+class CrashedLitmus:
+    """The other process crashes."""
+
+    name = "crashed"
+
+    def hand_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        return litmus.Reads()
+
+    def take_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        os._exit(3)
 
 
 class BrokenLitmus:
