@@ -12,6 +12,8 @@ from sf.tools.doctor.litmus import LITMUSES, Litmus, Reads, Stop
 
 WITHIN_S = 30.0
 """Time for the other process to begin and to end."""
+END_S = 5.0
+"""Time for the other process to end, once it has nothing to do."""
 ADVICE = "Use --serial_mode=True on this machine, and report it"
 
 
@@ -44,9 +46,10 @@ def handovers(seconds: float) -> Iterator[Finding]:
         yield Finding("hand-overs", "fail", f"the other process has ended with exit code {other.exitcode}", ADVICE)
         return
     finally:
-        other.join(1.0)
+        other.join(END_S)
         if other.is_alive():
             other.kill()
+            other.join()
     for name, reads in all_reads.items():
         if reads.torn or reads.backwards or not reads.number:
             found = f"{name}: of {reads.number:,} reads {reads.torn:,} were torn and {reads.backwards:,} went backwards"
