@@ -156,7 +156,7 @@ class InferenceWorker:
         return newest != NOTHING_PUBLISHED
 
     def _task(self, group: int) -> Task:
-        request, slot, t = self._request[group], self._slot[group], self._step[group]
+        request, slot, t = self.requests.observe(self._request, group), self._slot[group], self._step[group]
         if self.topology.num_policies == 1:
             return Task(group, request, slot, t, ALL, self.topology.rows)
         # The last observation belongs to the policy that acted before it.
@@ -228,7 +228,7 @@ class InferenceWorker:
     def _answer(self, tasks: list[Task]) -> None:
         """Says so after everything is written, and wakes each rollout worker once, if it can be asleep."""
         for task in tasks:
-            self._answered[task.group] = task.request
+            self.requests.publish(self._answered, task.group, task.request)
         if not self.topology.workers_act:
             for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
                 self.bells.workers[worker].ring()

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from sf.machine.variables import variables
 PER_PROCESS = 5
 """Descriptors that the supervisor keeps for each child: sentinel, pidfd, reports, and two while it is started."""
 SHARED_MEMORY = Path("/dev/shm")
-IN_STORE_ORDER = "x86_64", "AMD64"
-"""Names of the processors on which stores become visible in order, and words of 64 bits as a whole."""
+MOST_OF_32_BITS = 2**32
+"""Larger than any index of a Python for 32 bits."""
 THREADS_PER_PROCESS = 2
 """One that computes, and one for those that libraries start beside it."""
 OTHERS = 64
@@ -104,23 +105,19 @@ def ensure_shared_memory() -> None:
         )
 
 
-def ensure_store_order(instead: str = "--serial_mode=True") -> None:
-    """Looks whether the stores of one process become visible to the others in their order.
-
-    The words in shared memory that pass on slots, records, gradients and weights rest on it, and Python has no cheap
-    barrier. A single process sees its own stores in order everywhere.
+def ensure_whole_words(instead: str = "--serial_mode=True") -> None:
+    """Looks whether another process sees a word of 64 bits as a whole, on which all shared words rest.
 
     Args:
         instead: what works on such a machine.
 
     Raises:
-        ResourceError: the processor may reorder stores.
+        ResourceError: Python, and so perhaps the processor, has words of 32 bits.
     """
-    if (machine := platform.machine()) not in IN_STORE_ORDER:
+    if sys.maxsize < MOST_OF_32_BITS:
         raise ResourceError(
-            f"A run of several processes needs an x86-64 processor, and this one is {machine or 'unknown'}. Words in "
-            "shared memory have to become visible in the order in which they are written. "
-            f"Use {instead}, or another machine."
+            f"A run of several processes needs a 64-bit Python, and this one has 32 bits ({platform.machine()}). Words "
+            f"of 64 bits in shared memory have to be written as a whole. Use {instead}, or another Python."
         )
 
 

@@ -135,9 +135,9 @@ class PlanActor:
         if not waiting or self.weights.number == NOTHING_PUBLISHED:
             return False
         for group in waiting:
-            request = int(self.requests.request[group])
+            request = int(self.requests.observe(self.requests.request, group))
             self._serve(group, int(self.requests.slot[group]), int(self.requests.step[group]))
-            self.requests.answered[group, 0] = request
+            self.requests.publish(self.requests.answered, (group, 0), request)
             self.record["requests"] += 1
             self.record["forwards"] += 1
         self.record.lap("scatter")

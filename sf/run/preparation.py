@@ -18,7 +18,7 @@ from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.errors import ConfigError, UsageError
 from sf.machine.cores import usable_cores
-from sf.machine.limits import ensure_shared_memory, ensure_store_order, refusals_told
+from sf.machine.limits import ensure_shared_memory, ensure_whole_words, refusals_told
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import ALGORITHMS, ENCODERS
 from sf.processes.fork_server import ForkServer
@@ -77,7 +77,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)
     if not config.run.serial_mode:
-        ensure_store_order()
+        ensure_whole_words()
         ensure_shared_memory()
     early = early_signals()  # until there is something to save
     with told_if_slow(f"the import of what makes {config.run.env}"):

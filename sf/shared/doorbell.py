@@ -1,8 +1,8 @@
 """Waking a process: an eventfd that says "look at the shared words".
 
 A ring carries no data. It is remembered until the receiver has waited, so a ring between the receiver's last look and
-its wait is not lost. Two rings may count as one. Ringing is a system call and so also the memory barrier after which
-the writer's stores are visible to the woken process.
+its wait is not lost. Two rings may count as one. Ringing and waking up take the same lock of the kernel, so the woken
+process sees every word that was published before the ring.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 Each process writes its outbox, raises its round and rings the others. When all stand at the same round, each reads all
 outboxes, in the same order. A buffer is written again two rounds later. No process begins that round before all have
-written the round between, that is have read this one. As with the published weights this rests on stores becoming
-visible in order. A waiting process looks whether the others live, so a process that dies does not leave the others
-waiting.
+written the round between, that is have read this one. A round is published, and observed before the outboxes are read
+or written again, see `sf.shared.order`. A waiting process looks whether the others live, so a process that dies does
+not leave the others waiting.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import numpy.typing as npt
 from sf.errors import InternalError, WorkerCrashed
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.doorbell import Doorbell
+from sf.shared.order import observe, publish
 from sf.shared.progress import Phase, Progress
 
+ALL = slice(None)
 OUTBOX_BYTES = 2**20
 """Longer arrays go through it in parts of this size; a part is read while it is still in the cache."""
 LOOK_AGAIN_S = 1.0
@@ -78,7 +80,7 @@ class Exchange:
         self._outbox[self.index, buffer, : own.nbytes].view(own.dtype)[:] = own
         self._lengths[self.index, buffer] = own.nbytes
         self._weights[self.index, buffer] = weight
-        self._rounds[self.index] = self._round  # last, so that a reader of it sees all of the above
+        publish(self._rounds, self.index, self._round)
         for index, bell in enumerate(self._bells):
             if index != self.index:
                 bell.ring()
@@ -89,9 +91,9 @@ class Exchange:
         Raises:
             PeerLost: one that has not is dead.
         """
-        for index in np.flatnonzero(self._rounds < self._round):
+        for index in np.flatnonzero(observe(self._rounds, ALL) < self._round):
             lives = self._is_alive(int(index))
-            if self._rounds[index] >= self._round:  # meanwhile, and perhaps as its last act
+            if observe(self._rounds, index) >= self._round:  # meanwhile, and perhaps as its last act
                 continue
             if not lives:
                 raise PeerLost(f"{self._name} waited for learner {index} (pid {self._pids[index]}), which has ended.")

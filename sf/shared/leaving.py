@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sf.shared.arena import Arena, Array, Field
+from sf.shared.order import observe, publish
 
 _NOTHING = 0
 _OWN, _OTHERS, _SENDER = 0, 1, 2
@@ -36,13 +37,13 @@ class Leaving:
     @property
     def heard(self) -> Heard | None:
         """What another rank has said."""
-        reason = int(self._words[_OTHERS])
+        reason = int(observe(self._words, _OTHERS))
         return None if reason == _NOTHING else Heard(reason, int(self._words[_SENDER]))
 
     def hear(self, heard: Heard) -> None:
         """Notes what another rank says."""
         self._words[_SENDER] = heard.rank
-        self._words[_OTHERS] = heard.reason  # last, because a reader looks at it first
+        publish(self._words, _OTHERS, heard.reason)
 
 
 def leaving_fields() -> dict[str, Field]:

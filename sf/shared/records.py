@@ -16,6 +16,7 @@ import numpy as np
 
 from sf.console import Console
 from sf.shared.arena import Arena, Array, Field
+from sf.shared.order import observe, publish, recheck, withdraw
 from sf.shared.progress import Progress
 
 ASKED = "asked"
@@ -156,16 +157,17 @@ class Record:
         self._last_lap = now
 
     def publish(self) -> None:
-        self._sequence[0] |= 1  # it is odd already if a predecessor was killed between these lines
+        odd = self._sequence[0] | 1  # it is odd already if a predecessor was killed between these lines
+        withdraw(self._sequence, 0, odd)
         self._shared[:] = self.local
-        self._sequence[0] += 1
+        publish(self._sequence, 0, odd + 1)
 
     def read(self) -> dict[str, float]:
         """A consistent copy; the last good one if the writer was killed while it wrote."""
         for _ in range(READ_ATTEMPTS):
-            before = self._sequence[0]
+            before = observe(self._sequence, 0)
             values = self._shared.tolist()
-            if before % 2 == 0 and self._sequence[0] == before:
+            if before % 2 == 0 and recheck(self._sequence, 0) == before:
                 self._last_good = values
                 break
         return dict(zip(self.names, self._last_good, strict=True))
@@ -239,7 +241,7 @@ class EpisodeRing:
                     row[column] = value
         row[-1] = len(self._names) if episode.metrics else 0
         self._episodes[count % EPISODES_KEPT] = (*episode[: NUM_COLUMNS - 1], episode.row)
-        self._count[0] = count + 1
+        publish(self._count, 0, count + 1)
 
     def _column(self, name: str) -> int | None:
         """Column of a metric; None for one more than there are columns, which is told."""
@@ -274,7 +276,7 @@ class EpisodeRing:
 
     def new_episodes(self) -> list[Episode]:
         """Reader: the episodes since the last call, oldest first; only the newest if there were too many."""
-        count = int(self._count[0])
+        count = int(observe(self._count, 0))
         start = max(self._read, count - EPISODES_KEPT // 2)  # the writer may be overwriting the oldest half meanwhile
         self.unread += start - self._read
         numbers = np.arange(start, count)

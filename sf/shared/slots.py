@@ -24,7 +24,8 @@ Where policy p has several learners, each of them owns the slots of some groups 
 A full slot is offered to every learner; one whose policy acted in none of its rows releases it untouched. Slots are the
 only currency of back-pressure: a group without a free slot does not sample. Datasets in flight are therefore bounded by
 the number of slots, and nothing is ever dropped unseen: `sf.shared.ledger` accounts for every hand-out. Each writer
-finishes its data before it raises its counter, and rings a doorbell after it.
+finishes its data before it publishes its counter, and rings a doorbell after it. A process that goes on with the data
+observes the counter first, see `sf.shared.order`. Both hold for requests and their answers as well.
 
 A *request* is how a group asks for actions. `request[g]` counts the requests of group g, and `answered[g, p]` those
 that the inference worker for policy p has answered. The group goes on when all policies have answered. The request is
@@ -48,6 +49,7 @@ import numpy as np
 from sf.errors import ConfigError, InternalError
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.fields import Axes, SlotArray, StoredField, TrainingUse, Writer, poison
+from sf.shared.order import observe, publish
 from sf.shared.topology import Topology
 from sf.spaces import EnvInfo
 
@@ -215,12 +217,13 @@ class Slots:
         return ended
 
     def state(self, slot: int) -> SlotState:
-        filled = self.filled[slot]
-        if self.filling[slot] > filled + self.discarded[slot].sum():
+        filled, discarded = self.filled[slot], self.discarded[slot].sum()
+        released = observe(self.released, slot)  # last, so that a free slot may be written after it
+        if self.filling[slot] > filled + discarded:
             return SlotState.FILLING
-        if (self.taken[slot] > self.released[slot]).any():
+        if (self.taken[slot] > released).any():
             return SlotState.TRAINING
-        return SlotState.FREE if (self.released[slot] == filled).all() else SlotState.FULL
+        return SlotState.FREE if (released == filled).all() else SlotState.FULL
 
     def may_begin(self, group: int) -> bool:
         """Whether the group has begun fewer slots than it is allowed to."""
@@ -235,12 +238,12 @@ class Slots:
     def finish_filling(self, slot: int) -> None:
         """FILLING → FULL, by the rollout worker that owns the slot; all its data is written before this line."""
         self._expect(slot, SlotState.FILLING, "a rollout worker finished")
-        self.filled[slot] += 1
+        publish(self.filled, slot, self.filled[slot] + 1)
 
     def discard(self, slot: int, why: Discard) -> None:
         """FILLING → FREE, by whom the reason names."""
         self._expect(slot, SlotState.FILLING, f"the content was discarded ({why.name}) of")
-        self.discarded[slot, why] += 1
+        publish(self.discarded, (slot, why), self.discarded[slot, why] + 1)
 
     def discard_of_worker(self, worker: int) -> int:
         """Throws away what a rollout worker that is no more was filling, by the supervisor; returns how many slots."""
@@ -258,7 +261,7 @@ class Slots:
         one.
         """
         own = self.topology.slots_of_learner(learner)
-        filled = self.filled[own.start : own.stop]
+        filled = observe(self.filled, slice(own.start, own.stop))
         waiting = np.flatnonzero(filled > self.taken[own.start : own.stop, policy])
         return own.start + waiting[np.argsort(filled[waiting], kind="stable")]
 
@@ -281,7 +284,7 @@ class Slots:
                 f"learner-{policy} released slot {slot}, which it does not hold ({self.state(slot).value})."
             )
         self.unused[slot, policy] += not was_used
-        self.released[slot, policy] += 1
+        publish(self.released, (slot, policy), self.released[slot, policy] + 1)
 
     def was_unused(self, slot: int, policy: int) -> None:
         """For a slot that learner `policy` has released before it trained: there was no optimizer step on any of it."""

@@ -7,8 +7,8 @@ Version v lives in buffer v % 2. The learner writes `begun`, the data, and last 
 copies that buffer and accepts the copy if `begun` still names the version. If the learner has come back to this buffer
 meanwhile, the reader takes the newer version. Both sides copy straight from and to where they compute, which may be
 another device. The words hold the version plus one, so that fresh memory says "nothing yet". Neither side ever waits
-for the other, and a label can never disagree with its weights. This rests on stores becoming visible in order, as they
-do on x86-64 (`sf.machine.limits.ensure_store_order`), and on copies that are over when `write` and `take` return.
+for the other, and a label can never disagree with its weights. This rests on the order of stores and loads, for which
+`sf.shared.order` has the operations, and on copies that are over when `write` and `take` return.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sf.shared.arena import Array, SharedBlock
+from sf.shared.order import observe, publish, recheck, withdraw
 
 NOTHING_PUBLISHED = -1
 _HEADER_WORDS = 8
@@ -45,9 +46,9 @@ class PublishedWeights:
         """Writer: commits what `write` puts into [size] float32 as `version`; versions rise by one."""
         header, buffers = self._views()
         index = version % 2
-        header[_BEGUN + index] = version + 1
+        withdraw(header, _BEGUN + index, version + 1)
         write(buffers[index])
-        header[_LATEST] = version + 1
+        publish(header, _LATEST, version + 1)
 
     @property
     def version(self) -> int:
@@ -66,10 +67,10 @@ class PublishedWeights:
         """
         header, buffers = self._views()
         while True:
-            word = int(header[_LATEST])
+            word = int(observe(header, _LATEST))
             index = (word - 1) % 2
             take(buffers[index])
-            if header[_BEGUN + index] == word:
+            if recheck(header, _BEGUN + index) == word:
                 return word - 1
 
     @property

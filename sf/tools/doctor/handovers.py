@@ -1,89 +1,81 @@
-"""A litmus test of words in shared memory: one process publishes, another one reads, and nothing may be torn or old.
-
-Published weights are the hand-over with the most data behind a word. Every number of a version is that version, so a
-reader that takes a word before its data, or data of two versions, sees it.
-"""
+"""A litmus test of words in shared memory: two processes hammer every hand-over, and nothing may be torn or old."""
 
 from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from sf.shared.arena import Array, SharedBlock
-from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.tools.doctor.findings import Finding
+from sf.tools.doctor.litmus import LITMUSES, Litmus, Reads, Stop
 
-SIZE = 4096
 WITHIN_S = 30.0
-"""Time for another process to begin and to end."""
-
-
-class Reads(NamedTuple):
-    """What a reader has seen."""
-
-    number: int
-    torn: int
-    """Copies with numbers of another version than the one that they were accepted as."""
-    backwards: int
-    """Copies that were older than the one before."""
+"""Time for the other process to begin and to end."""
+END_S = 5.0
+"""Time for the other process to end, once it has nothing to do."""
+ADVICE = "Use --serial_mode=True on this machine, and report it"
 
 
 def handovers(seconds: float) -> Iterator[Finding]:
-    """Publishes as often as it can for so long, while another process reads."""
-    block = SharedBlock()
-    weights = PublishedWeights(block)
-    weights.allocate(SIZE)
+    """Hammers all hand-overs, for so long together."""
+    litmuses, stop = [make() for make in LITMUSES], Stop()
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    reader = context.Process(target=_read, args=(block, seconds, there), daemon=True)
-    reader.start()
+    other = context.Process(target=_take_over, args=(litmuses, stop, there), daemon=True)
+    other.start()
+    there.close()  # else the end of the other process would not be seen here
+    all_reads: dict[str, Reads] = {}
     try:
         if not here.poll(WITHIN_S):
-            yield Finding("hand-overs", "fail", f"the reading process did not begin within {WITHIN_S:.0f} s")
+            yield Finding("hand-overs", "fail", f"the other process did not begin within {WITHIN_S:.0f} s")
             return
         here.recv()
-        version, end_s = 0, time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            for _ in range(100):
-                weights.publish(version, lambda buffer, version=version: buffer.fill(version))  # type: ignore[misc]
-                version += 1
-        if not here.poll(WITHIN_S):
-            yield Finding("hand-overs", "fail", f"the reading process did not end within {WITHIN_S:.0f} s")
-            return
-        reads = Reads(*here.recv())
-    finally:
-        reader.join(1.0)
-        if reader.is_alive():
-            reader.kill()
-    found = f"{reads.number:,} reads of {version:,} published vectors in {seconds:g} s"
-    if reads.torn or reads.backwards:
-        broken = f"{found}, of which {reads.torn} were torn and {reads.backwards} went backwards"
-        yield Finding("hand-overs", "fail", broken, "Use --serial_mode=True on this machine, and report it")
+        for litmus in litmuses:
+            own = hammer(litmus, seconds / len(litmuses), stop, here)
+            if not here.poll(WITHIN_S):
+                yield Finding("hand-overs", "fail", f"{litmus.name}: the other process did not end", ADVICE)
+                return
+            seen = here.recv()
+            if isinstance(seen, str):
+                yield Finding("hand-overs", "fail", f"{litmus.name}: {seen}", ADVICE)
+                return
+            all_reads[litmus.name] = own.and_those(seen)
+    except EOFError:
+        other.join(WITHIN_S)
+        yield Finding("hand-overs", "fail", f"the other process has ended with exit code {other.exitcode}", ADVICE)
         return
-    yield Finding("hand-overs", "ok", f"{found}, none torn or old")
+    finally:
+        other.join(END_S)
+        if other.is_alive():
+            other.kill()
+            other.join()
+    for name, reads in all_reads.items():
+        if reads.torn or reads.backwards or not reads.number:
+            found = f"{name}: of {reads.number:,} reads {reads.torn:,} were torn and {reads.backwards:,} went backwards"
+            yield Finding("hand-overs", "fail", found, ADVICE)
+            return
+    counts = ", ".join(f"{name} {reads.number:,}" for name, reads in all_reads.items())
+    yield Finding("hand-overs", "ok", f"reads in {seconds:g} s, none torn or old: {counts}")
 
 
-def _read(block: SharedBlock, seconds: float, pipe: multiprocessing.connection.Connection) -> None:
-    weights, copy = PublishedWeights(block), np.zeros(SIZE, np.float32)
-    pipe.send("ready")
-    pipe.send(tuple(reads(weights, copy, seconds)))
+def hammer(litmus: Litmus, seconds: float, stop: Stop, begin: multiprocessing.connection.Connection) -> Reads:
+    """Hands over for so long, then ends the litmus; returns what was seen of answers."""
+    stop.set(False)
+    begin.send(None)
+    end_s = time.monotonic() + seconds
+    try:
+        return litmus.hand_over(lambda: time.monotonic() < end_s)
+    finally:
+        stop.set(True)
 
 
-def reads(weights: PublishedWeights, copy: Array, seconds: float) -> Reads:
-    """Reads for so long, into a vector of the size of the weights."""
-    number = torn = backwards = 0
-    newest, end_s = NOTHING_PUBLISHED, time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        if weights.version == NOTHING_PUBLISHED:
-            continue
-        version = weights.read(lambda buffer: np.copyto(copy, buffer))
-        number += 1
-        torn += bool((copy != np.float32(version)).any())
-        backwards += version < newest
-        newest = version
-    return Reads(number, torn, backwards)
+def _take_over(litmuses: Sequence[Litmus], stop: Stop, pipe: multiprocessing.connection.Connection) -> None:
+    pipe.send(None)
+    for litmus in litmuses:
+        pipe.recv()
+        try:
+            pipe.send(litmus.take_over(stop.go_on))
+        except Exception as error:  # of any kind, because what is torn may mean anything
+            pipe.send(f"{type(error).__name__}: {error}")
+            return

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sf.machine.cores import usable_cores
-from sf.machine.limits import ensure_shared_memory, ensure_store_order, threads_beyond_cores
+from sf.machine.limits import ensure_shared_memory, ensure_whole_words, threads_beyond_cores
 from sf.machine.memory import available_memory
+from sf.shared.order import DESCRIPTION
 from sf.tools.doctor.findings import Finding
 
 GIB = 2**30
@@ -23,7 +24,7 @@ VECTORS = ("avx512_bf16", "avx512f", "avx2", "amx_bf16", "sve", "asimd")
 
 
 def processor() -> Iterator[Finding]:
-    """Model, cores and vector instructions, and whether its stores keep their order."""
+    """Model, cores and vector instructions, and how processes see each other's stores in their order."""
     try:
         text = CPUINFO.read_text()
     except OSError:
@@ -34,10 +35,11 @@ def processor() -> Iterator[Finding]:
     vectors = ", ".join(name for name in VECTORS if name in known) or "no vector instructions known"
     cores, all_cores = usable_cores(), os.cpu_count() or 1
     model = words.get("model name", platform.processor() or platform.machine())
-    yield Finding("processor", "ok", f"{model} ({platform.machine()}), {cores} of {all_cores} cores, {vectors}")
+    found = f"{model} ({platform.machine()}), {cores} of {all_cores} cores, {vectors}, {DESCRIPTION}"
+    yield Finding("processor", "ok", found)
     if cores < 2:
         yield Finding("processor", "note", "one core", "Sampling and learning take turns on it")
-    ensure_store_order()
+    ensure_whole_words()
     for warning in threads_beyond_cores(cores):
         yield Finding("threads", "note", warning)
 

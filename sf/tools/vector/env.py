@@ -30,7 +30,7 @@ from sf.envs.contract import describe
 from sf.envs.registry import travelling
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.machine.cores import usable_cores
-from sf.machine.limits import ensure_store_order
+from sf.machine.limits import ensure_whole_words
 from sf.processes.callers import expect_place_for_processes
 from sf.processes.child import KILL_GRACE_S, Child
 from sf.processes.disposable import NOT_GUARDED_TEXT, in_disposable_child
@@ -39,6 +39,7 @@ from sf.processes.process import NOT_GUARDED
 from sf.processes.simulators import Simulators
 from sf.shared.arena import Arena, Array, Field
 from sf.shared.doorbell import Doorbell
+from sf.shared.order import observe, publish
 from sf.shared.progress import phase_of
 from sf.spaces import EnvInfo
 from sf.tools.vector.worker import (
@@ -55,6 +56,7 @@ from sf.tools.vector.worker import (
     serve,
 )
 
+ALL = slice(None)
 BEGIN_S = 300.0
 """For all workers to start and to make their environments."""
 END_S = 5.0
@@ -107,7 +109,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
                 what = "a whole number" if kind is int else "a number"
                 raise UsageError(f"{name}={number!r}, expected {what} above 0.")
         expect_place_for_processes("sf.vector_env")
-        ensure_store_order("gymnasium.vector.SyncVectorEnv")
+        ensure_whole_words("gymnasium.vector.SyncVectorEnv")
         source = _source(env, env_kwargs, max_episode_steps)
         look = in_disposable_child(
             _look, source, timeout_s=min(BEGIN_S, timeout_s), what=f"A first look at {source.env_id}"
@@ -181,7 +183,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the workers; one that does not close its environments in time is killed."""
-        self._arena["orders"][:] = CLOSE
+        publish(self._arena["orders"], ALL, CLOSE)
         for bell in self._bells:
             bell.ring()
         self._end(END_S)
@@ -219,7 +221,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
             starts: for each of them, if the order needs one. They are read while they are sent, however long they are.
         """
         orders, told, infos = self._arena["orders"], self._arena["told"], dict[int, dict[str, Any]]()
-        orders[:] = order
+        publish(orders, ALL, order)
         for bell in self._bells:
             bell.ring()
         try:
@@ -229,7 +231,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         except BaseException:
             self._end(0.0)
             raise
-        self._wait(lambda: not orders.any(), self._timeout_s, infos)
+        self._wait(lambda: not observe(orders, ALL).any(), self._timeout_s, infos)
         if (now_s := time.monotonic()) > self._next_reap_s:
             self._next_reap_s = now_s + REAP_S
             if warning := self._simulators.reap():

@@ -23,6 +23,7 @@ from sf.errors import EnvError
 from sf.processes.process import LOOK_AGAIN_S, Ready
 from sf.shared.arena import Arena, Array
 from sf.shared.doorbell import Doorbell
+from sf.shared.order import observe, publish
 from sf.shared.progress import Phase, Progress
 from sf.spaces import EnvInfo
 
@@ -129,7 +130,7 @@ def serve(tell: Callable[[Any], None], place: WorkerPlace) -> None:
     batch.use_actions_as_given(place.action_space)
     tell(Ready())
     while True:
-        while (order := orders[place.index]) == IDLE:
+        while (order := observe(orders, place.index)) == IDLE:
             progress.enter(Phase.WAIT)
             place.own_bell.wait(LOOK_AGAIN_S)
         if order == CLOSE:
@@ -148,7 +149,7 @@ def serve(tell: Callable[[Any], None], place: WorkerPlace) -> None:
         if infos:
             _tell_infos(tell, place, infos)
         arena["told"][place.index] = bool(infos)
-        orders[place.index] = IDLE
+        publish(orders, place.index, IDLE)
         place.bell.ring()
     batch.close()
 

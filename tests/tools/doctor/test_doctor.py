@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
-import threading
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sf.cli.doctor import main
 from sf.errors import ExitCode, ResourceError
-from sf.shared.arena import SharedBlock
-from sf.shared.weights import PublishedWeights
-from sf.tools.doctor import handovers, machine, software, training
+from sf.shared.arena import Array
+from sf.tools.doctor import handovers, litmus, machine, software, training
 from sf.tools.doctor.findings import Finding, findings
 
 
@@ -61,34 +62,101 @@ def test_a_check_that_breaks_is_a_line_and_the_page_goes_on() -> None:
     assert "KeyError" in str(found[2])
 
 
-def test_torn_and_old_reads_are_counted() -> None:
-    """A writer that publishes its word before the data, and a version that goes back."""
-    weights = PublishedWeights(SharedBlock())
-    weights.allocate(8)
-    copy, stop = np.zeros(8, np.float32), threading.Event()
+def everywhere(litmus: Any) -> Array:
+    """The numbers behind the words of a litmus."""
+    if litmus.name == "weights":
+        buffers: Array = litmus.weights._views()[1]
+        return buffers
+    name = {"records": "records/learner", "slots": "observations/obs", "exchange": "exchange/weight"}
+    array: Array = litmus.arena[name.get(litmus.name, "actions")]
+    return array
 
-    def publish() -> None:
-        while not stop.is_set():
-            for version in (4, 3):
-                weights.publish(version, lambda buffer, version=version: buffer.fill(version))  # type: ignore[misc]
-                weights._views()[1][version % 2][5] = -1.0
 
-    writer = threading.Thread(target=publish)
-    writer.start()
+@pytest.mark.parametrize("make", [make for make in litmus.LITMUSES if make is not litmus.MailboxLitmus])
+def test_torn_reads_are_counted(make: Callable[[], Any]) -> None:
+    """A third party writes behind the words; without it nothing is torn. A torn message cannot even be unpickled."""
+    for is_spoiled in (False, True):
+        hammered, stop = make(), litmus.Stop()
+        spoiled = everywhere(hammered)
+
+        def spoil(spoiled: Array = spoiled, stop: litmus.Stop = stop) -> None:
+            while stop.go_on():
+                spoiled.reshape(-1)[-1] = 5.5
+                time.sleep(0)
+
+        with ThreadPoolExecutor(2) as pool, sooner_switches():
+            if is_spoiled:
+                pool.submit(spoil)
+            taking = pool.submit(hammered.take_over, stop.go_on)
+            end_s = time.monotonic() + 0.4
+            reads = hammered.hand_over(lambda end_s=end_s: time.monotonic() < end_s)
+            stop.set(True)
+            reads = reads.and_those(taking.result(10))
+        assert reads.number > 0
+        assert (reads.torn > 0) == is_spoiled, reads
+
+
+@contextlib.contextmanager
+def sooner_switches() -> Iterator[None]:
+    """Between threads, which then are what processes are."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     try:
-        reads = handovers.reads(weights, copy, 0.5)
+        yield
     finally:
-        stop.set()
-        writer.join()
-    assert reads.torn > 0
-    assert reads.backwards > 0
+        sys.setswitchinterval(before)
 
 
-def test_an_arm_processor_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_that_go_backwards_are_counted() -> None:
+    tally = litmus.ReadCount()
+    for version in (4, 3, 3, 5):
+        tally.look(version, [version] * 3)
+    assert tally.reads == (4, 0, 1)
+
+
+def test_a_hand_over_that_fails_in_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handovers, "LITMUSES", [BrokenLitmus])
+    (found,) = handovers.handovers(0.1)
+    assert (found.state, found.found) == ("fail", "broken: KeyError: 'no such word'")
+
+
+def test_the_end_of_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handovers, "LITMUSES", [CrashedLitmus])
+    (found,) = handovers.handovers(0.1)
+    assert (found.state, found.found) == ("fail", "the other process has ended with exit code 3")
+
+
+class CrashedLitmus:
+    """The other process crashes."""
+
+    name = "crashed"
+
+    def hand_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        return litmus.Reads()
+
+    def take_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        os._exit(3)
+
+
+class BrokenLitmus:
+    """The other process cannot take over."""
+
+    name = "broken"
+
+    def hand_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        return litmus.Reads()
+
+    def take_over(self, go_on: Callable[[], bool]) -> litmus.Reads:
+        raise KeyError("no such word")
+
+
+def test_the_page_says_what_keeps_the_order_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    found = list(findings([("processor", machine.processor)]))
-    assert found[-1].state == "fail"
-    assert "aarch64" in found[-1].found
+    monkeypatch.setattr(machine, "DESCRIPTION", "fences")
+    first, *_ = findings([("processor", machine.processor)])
+    assert first.state == "ok"
+    assert "(aarch64)" in first.found
+    assert first.found.endswith("fences")
 
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
