@@ -24,13 +24,13 @@ class Harvest:
 
     Args:
         num_agents: farmers.
-        size: fields of a row.
+        num_fields: fields of a row.
         steps: of an episode.
         weather: of an episode, uniform between minus and plus this.
     """
 
-    def __init__(self, num_agents: int = 3, size: int = 9, steps: int = 25, weather: float = 2.0) -> None:
-        self.num_agents, self.size, self.steps, self.most = num_agents, size, steps, weather
+    def __init__(self, num_agents: int = 3, num_fields: int = 9, steps: int = 25, weather: float = 2.0) -> None:
+        self.num_agents, self.size, self.steps, self.most = num_agents, num_fields, steps, weather
         self.observation_space: spaces.Space[Any] = spaces.Box(0.0, 1.0, (3,), np.float32)
         self.action_space: spaces.Space[Any] = spaces.Discrete(3)
         self.state_space = spaces.Box(-1.0, 1.0, (2 * num_agents + 2,), np.float32)

@@ -104,7 +104,7 @@ def test_what_has_no_state_is_refused() -> None:
 
 
 def test_farmers_are_paid_for_all_crops_and_the_weather() -> None:
-    env = Harvest(num_agents=2, size=4, steps=3, weather=1.0)
+    env = Harvest(num_agents=2, num_fields=4, steps=3, weather=1.0)
     env.reset(seed=1)
     env.fields, env.crops, env.weather = np.array([0, 3]), np.array([1, 1]), 0.5
     _, rewards, over, _, infos = env.step([2, 0])
