@@ -95,7 +95,9 @@ def look_in_child(config: Config, source: EnvSource) -> FirstLook:
 
 def _with_many(look: FirstLook, many: EnvSource, config: Config, progress: Progress) -> FirstLook:
     """The look at one environment, and at many that step as one."""
-    rollout, num_envs, source_id = config.rollout, min(_group_size(config), DEFAULT_NUM_ENVS), many.env_id
+    rollout, num_envs, source_id = config.rollout, _group_size(config), many.env_id
+    if not many.in_tensors:  # one more copy costs what the others cost
+        num_envs = min(num_envs, DEFAULT_NUM_ENVS)
     try:
         found = look_at_many(
             many, look.info, num_envs, CALIBRATION_S if look.is_timed else 0.0, rollout.action_bounds, Host(progress)

@@ -49,14 +49,10 @@ def sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, leas
 
 
 def with_one_simulator(config: Config) -> Config:
-    """All copies step as one in one process, where the user leaves that open: more of them in a step cost little."""
+    """All copies of a learner step as one, where the user leaves that open: more of them in a step cost little."""
     rollout = config.rollout
-    return replace(
-        config,
-        rollout=replace(
-            rollout, num_workers=rollout.num_workers or 1, worker_num_splits=rollout.worker_num_splits or 1
-        ),
-    )
+    workers, splits = rollout.num_workers or config.learner.num_learners, rollout.worker_num_splits or 1
+    return replace(config, rollout=replace(rollout, num_workers=workers, worker_num_splits=splits))
 
 
 def _most_workers(splits: int, cores: int, step: StepTime | None) -> int:
