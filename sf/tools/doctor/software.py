@@ -58,7 +58,7 @@ def accelerators() -> Iterator[Finding]:
         yield Finding("accelerator", "ok", f"none, torch {torch.__version__}")
         return
     advice = (
-        "Install one for CUDA, see docs/install" if built_for is None else "Does nvidia-smi work, and is it hidden?"
+        "Install one for CUDA, see docs/install.md" if built_for is None else "Does nvidia-smi work, and is it hidden?"
     )
     yield Finding("accelerator", "note", f"a driver, but torch {torch.__version__} cannot use it", advice)
 
