@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DEPENDENCIES = {
-    "torch", "numpy", "gymnasium", "cloudpickle", "faster-fifo", "signal-slot-mp", "tensorboardx",
+    "torch", "numpy", "packaging", "gymnasium", "cloudpickle", "faster-fifo", "signal-slot-mp", "tensorboardx",
     "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {

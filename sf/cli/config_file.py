@@ -6,8 +6,8 @@ the command line come before those of the file.
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,11 @@ from sf.config.as_flags import as_flags
 from sf.config.fields import typed_fields
 from sf.config.storage import dump
 from sf.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SUFFIXES = (".toml", ".json")
 
@@ -84,20 +89,12 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise UsageError(f"--config={path} is no text in UTF-8. Give a file with TOML or JSON.") from None
     try:
-        found = json.loads(text) if path.suffix == ".json" else _toml().loads(text)
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:  # of both
         raise UsageError(f"--config={path} is no {path.suffix[1:].upper()}: {error}.") from None
     if not isinstance(found, dict):
         raise UsageError(f"--config={path} must hold names and values, found {type(found).__name__}.")
     return found
-
-
-def _toml() -> Any:
-    """The parser of Python, which 3.10 does without."""
-    try:
-        return importlib.import_module("tomllib")
-    except ImportError:
-        raise UsageError("A file with TOML needs Python 3.11. Write it as JSON, with names and values.") from None
 
 
 def write_flags(path: Path, arguments: Sequence[str], config: Config) -> None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from sf.console import Console
 from sf.errors import SfError
-from sf.processes.disposable import DisposableChild
+from sf.machine.kernel import is_linux
+from sf.processes.disposable import DisposableChild, in_disposable_child
 from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
 
 if TYPE_CHECKING:
     from sf.evaluator.worker import Evaluator
 
+WHAT = "The evaluation of the last policy"
 LAST_EVALUATION_S = 60.0
 """The longest that a run waits for it; sf-eval has no limit."""
 
@@ -28,11 +30,14 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
         signals: those that arrive from now on skip the evaluation.
     """
     console, num_signals = Console(), len(signals.received)
-    console.line(f"Evaluating the last policy, for {LAST_EVALUATION_S:.0f} s at most; a signal skips it.")
+    limit = f", for {LAST_EVALUATION_S:.0f} s at most; a signal skips it" if is_linux() else ""
+    console.line(f"Evaluating the last policy{limit}.")
     deadline = time.monotonic() + LAST_EVALUATION_S
     child: DisposableChild | None = None
     try:
-        child = DisposableChild("The evaluation of the last policy", _play, spec)
+        if not is_linux():
+            return in_disposable_child(_play, spec, what=WHAT)
+        child = DisposableChild(WHAT, _play, spec)
         while (left_s := deadline - time.monotonic()) > 0 and len(signals.received) == num_signals:
             if set(child.waitables()) & set(connection.wait([*child.waitables(), signals.fileno()], timeout=left_s)):
                 messages: list[Any] = child.result()

@@ -14,6 +14,7 @@ from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.evaluator.so_far import SoFar
 from sf.machine.cores import usable_cores
+from sf.machine.kernel import ensure_linux, is_linux
 from sf.plugins import Sent, plugins_to_send, receive_plugins
 from sf.processes.disposable import DisposableChild
 from sf.processes.telling import told_while
@@ -25,6 +26,8 @@ STARTING_PAYS_FROM = 4 * MAX_ENVS
 
 def default_num_workers(num_episodes: int) -> int:
     """One process per core that this one may use, fewer if there is little to do."""
+    if not is_linux():
+        return 1
     return max(1, min(usable_cores(), num_episodes // STARTING_PAYS_FROM))
 
 
@@ -56,8 +59,11 @@ def evaluate(
 
     Raises:
         EnvError: an environment cannot be made or fails, or a process dies.
+        ResourceError: the system has no room for several processes, or is not Linux.
     """
     num_workers = min(num_workers, num_episodes)
+    if num_workers > 1:
+        ensure_linux("--num_workers=1")
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
     so_far, plugins, children = SoFar(num_workers, len(loaded.policies)), plugins_to_send(), []

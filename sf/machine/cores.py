@@ -35,8 +35,15 @@ def usable_cores(cgroups: Path = CGROUPS, own_groups: Path = OWN_GROUPS) -> int:
         own_groups: file that names those of this process.
     """
     quota = min(_quotas(cgroups, own_groups), default=math.inf)
-    allowed = len(os.sched_getaffinity(0))
+    allowed = len(allowed_cores())
     return max(1, allowed if quota >= allowed else math.ceil(quota))
+
+
+def allowed_cores() -> set[int]:
+    """Numbers of the cores that this process may run on; all of them where the system has no affinity, as macOS."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
 
 
 def queued_s() -> float:

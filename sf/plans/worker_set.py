@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from sf.config import FaultConfig
 from sf.envs.generators import seed_globals
 from sf.errors import ConfigError, UsageError
+from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_whole_words
 from sf.plans.environments import look_at
 from sf.plans.fragments import Fragments, LocalFragments, RemoteFragments
@@ -324,6 +325,7 @@ def _expect_processor(num_workers: int) -> None:
         ResourceError: words in shared memory may become visible in another order.
     """
     if num_workers:
+        ensure_linux("num_workers=0")
         ensure_whole_words("num_workers=0")
 
 

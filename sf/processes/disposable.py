@@ -9,11 +9,12 @@ from multiprocessing import connection
 from typing import Any, NamedTuple, TypeVar
 
 from sf.console import Console, spoke_s
-from sf.errors import EnvError, UsageError
+from sf.errors import EnvError, SfError, UsageError
+from sf.machine.kernel import is_linux
 from sf.machine.limits import refusals_told
 from sf.processes.calls import Calls
 from sf.processes.child import KILL_GRACE_S, Child
-from sf.processes.failures import as_exception, how_it_ended
+from sf.processes.failures import as_exception, failure_of, how_it_ended
 from sf.processes.process import NOT_GUARDED, STACKS_SIGNAL
 from sf.processes.simulators import Simulators
 from sf.processes.telling import LOOK_S, Pace
@@ -133,6 +134,16 @@ def _answer(tell: Callable[[Any], None], function: Callable[..., Any], *argument
     tell(Answer(function(*arguments)))
 
 
+def _called_here(function: Callable[..., Result], *arguments: Any, what: str) -> Result:
+    """The result, or the error that a process of its own would have reported."""
+    try:
+        return function(*arguments)
+    except SfError:
+        raise
+    except Exception as error:
+        raise as_exception(failure_of(error), what) from error
+
+
 def in_disposable_child(
     function: Callable[..., Result],
     *arguments: Any,
@@ -141,6 +152,8 @@ def in_disposable_child(
     calls: Calls | None = None,
 ) -> Result:
     """Calls a function in a process of its own and waits for its result.
+
+    Without Linux the function is called in this process, where no limit holds.
 
     Args:
         function: at the top level of a module.
@@ -153,6 +166,8 @@ def in_disposable_child(
         EnvError: it took longer than `timeout_s`, a call took too long, or the process died.
         SfError: the function raised it on purpose.
     """
+    if not is_linux():
+        return _called_here(function, *arguments, what=what)
     child = DisposableChild(what, function, *arguments)
     try:
         result: Result = child.result(timeout_s, calls)

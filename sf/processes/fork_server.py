@@ -115,18 +115,21 @@ class ForkServer:
                 job.parent_pid = os.getpid()
                 return _spawned(job)
             status, their_status = os.pipe()
-            try:
-                self._request(packed, their_status)
-            except (ConnectionError, ProcessLookupError):
-                pass  # so that no answer comes
-            finally:
-                os.close(their_status)
-        try:
-            if connection.wait([status], BIRTH_S):
-                return Begun(forkserver.read_signed(status), status)
-            why = f"did not answer within {BIRTH_S:g} s"
-        except EOFError:
-            why = f"died before it had forked {job.name}"
+            with socket.socket(
+                socket.AF_UNIX
+            ) as client:  # open until the answer: since Python 3.14 the server confirms
+                try:
+                    self._request(client, packed, their_status)
+                except (ConnectionError, ProcessLookupError):
+                    pass  # so that no answer comes
+                finally:
+                    os.close(their_status)
+                try:
+                    if connection.wait([status], BIRTH_S):
+                        return Begun(forkserver.read_signed(status), status)
+                    why = f"did not answer within {BIRTH_S:g} s"
+                except EOFError:
+                    why = f"died before it had forked {job.name}"
         os.close(status)
         raise self._lost(why)
 
@@ -144,7 +147,7 @@ class ForkServer:
             return LearnerLost(f"The {child} {why}, and every process that it had forked ends with it.")
         return WorkerCrashed(f"The {NAME} died while it loaded torch. Try python -c 'import torch'.")
 
-    def _request(self, packed: Packed, status: int) -> None:
+    def _request(self, client: socket.socket, packed: Packed, status: int) -> None:
         assert self.child is not None
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # which may have been raised after the server was started
         with contextlib.suppress(PermissionError):  # then too many descriptors end it
@@ -152,9 +155,8 @@ class ForkServer:
         tracker = resource_tracker.getfd()
         assert tracker is not None
         descriptors = [packed.file, status, tracker, tracker, *packed.descriptors]  # no pipe keeps the server alive
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(f"/proc/self/fd/{self._address}")
-            socket.send_fds(client, [bytes([len(descriptors)])], descriptors)
+        client.connect(f"/proc/self/fd/{self._address}")
+        socket.send_fds(client, [bytes([len(descriptors)])], descriptors)
 
     def _end(self) -> None:
         """Its forks end as well."""

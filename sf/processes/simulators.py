@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from sf.machine.kernel import ensure_linux
 from sf.machine.limits import one_thread_each
 from sf.machine.variables import variables
 from sf.processes import watchdog
@@ -46,6 +47,12 @@ class Simulators:
     """Held by the supervisor while a run has processes."""
 
     def __init__(self) -> None:
+        """Begins to watch.
+
+        Raises:
+            ResourceError: the system is not Linux.
+        """
+        ensure_linux()
         self.run = uuid.uuid4().hex
         self._watchdog = self._new_watchdog()
         self._subreaper = Subreaper()

@@ -18,6 +18,7 @@ from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
 from sf.errors import ConfigError, UsageError
 from sf.machine.cores import usable_cores
+from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_shared_memory, ensure_whole_words, refusals_told
 from sf.machine.rank import ALONE, Rank
 from sf.plugins import ALGORITHMS, ENCODERS
@@ -77,6 +78,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     ALGORITHMS.check(config.learner.algorithm)
     _expect_compiler(config)
     if not config.run.serial_mode:
+        ensure_linux()
         ensure_whole_words()
         ensure_shared_memory()
     early = early_signals()  # until there is something to save

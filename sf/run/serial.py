@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sf.machine.kernel import is_linux
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, marked
 from sf.processes.telling import told_if_slow
@@ -49,8 +50,9 @@ class SerialRoles:
         # The program around it may be within torch.no_grad() or torch.inference_mode().
         self._settings.enter_context(torch.inference_mode(False))
         self._settings.enter_context(torch.enable_grad())
-        self.simulators = Simulators()
-        self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
+        if is_linux():
+            self.simulators = Simulators()
+            self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
         return build_where_it_was(specs, self.shared.arena)
 
     def unready(self) -> str:

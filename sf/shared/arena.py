@@ -1,8 +1,8 @@
 """Shared memory: one nameless block that holds every array the processes share.
 
-The block is a memfd. It has no name, so nothing can be left behind or removed by name. The kernel frees it when the
-last process that maps it ends, in any way. All of it is allocated up front, because memory that is only promised ends
-in SIGBUS at the first write to a full file system.
+The block is a memfd, or a temporary file without a name where the system has no memfd. Nothing can be left behind or
+removed by name. The kernel frees the block when the last process that maps it ends, in any way. All of it is allocated
+up front, because memory that is only promised ends in SIGBUS at the first write to a full file system.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import math
 import mmap
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import reduction
@@ -41,10 +42,10 @@ class Field:
 
 
 class SharedBlock:
-    """A memfd that travels to a child process while it is being spawned."""
+    """A nameless file in memory that travels to a child process while it is being spawned."""
 
     def __init__(self, fd: int | None = None):
-        self.fd = os.memfd_create("sf") if fd is None else fd
+        self.fd = _nameless_file() if fd is None else fd
 
     def allocate(self, num_bytes: int, others: int = 0) -> None:
         """Makes the block `num_bytes` long, backed by real memory.
@@ -69,7 +70,10 @@ class SharedBlock:
             raise ResourceError(refusal)
         ensure_file_size(num_bytes, ", or use a smaller --rollout, --num_envs_per_worker or --num_workers")
         try:
-            os.posix_fallocate(self.fd, 0, num_bytes)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.fd, 0, num_bytes)
+            else:
+                os.ftruncate(self.fd, num_bytes)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
@@ -87,6 +91,13 @@ class SharedBlock:
 
     def __del__(self) -> None:
         os.close(self.fd)
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("sf")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _block_from_parent(fd: Any) -> SharedBlock:

@@ -1,4 +1,4 @@
-"""Waking a process: an eventfd that says "look at the shared words".
+"""Waking a process: an eventfd that says "look at the shared words"; a pipe where the system has no eventfd.
 
 A ring carries no data. It is remembered until the receiver has waited, so a ring between the receiver's last look and
 its wait is not lost. Two rings may count as one. Ringing and waking up take the same lock of the kernel, so the woken
@@ -13,17 +13,33 @@ import select
 from multiprocessing import reduction
 from typing import Any
 
+PIPE_BYTES = 1 << 16
+"""Rings that a pipe holds at most."""
+
 
 class Doorbell:
     """One per process; any process may ring, only the owner waits."""
 
     def __init__(self, fd: int | None = None):
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+        self._pipe: int | None = None
+        """The end that is written to, where the system has no eventfd."""
+        if fd is not None:
+            self.fd = fd
+        elif hasattr(os, "eventfd"):
+            self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self.fd, self._pipe = os.pipe()
+            for end in (self.fd, self._pipe):
+                os.set_blocking(end, False)
         self._poll = select.poll()  # not select, which knows descriptors below 1024 only
         self._poll.register(self.fd, select.POLLIN)
 
     def ring(self) -> None:
-        os.eventfd_write(self.fd, 1)
+        if self._pipe is None:
+            os.eventfd_write(self.fd, 1)
+            return
+        with contextlib.suppress(BlockingIOError):  # a pipe that is full has rung
+            os.write(self._pipe, b"!")
 
     def wait(self, timeout_s: float) -> bool:
         """Sleeps until a process rings, at most `timeout_s` seconds; says whether one did."""
@@ -35,7 +51,10 @@ class Doorbell:
     def clear(self) -> None:
         """Forgets the rings so far."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
+            if self._pipe is None:
+                os.eventfd_read(self.fd)
+            else:
+                os.read(self.fd, PIPE_BYTES)
 
     def fileno(self) -> int:
         return self.fd
@@ -45,6 +64,8 @@ class Doorbell:
 
     def __del__(self) -> None:
         os.close(self.fd)
+        if self._pipe is not None:
+            os.close(self._pipe)
 
 
 def _doorbell_from_parent(fd: Any) -> Doorbell:

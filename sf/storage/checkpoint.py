@@ -148,7 +148,7 @@ def load_newest(directory: Path, put_aside: bool = True) -> Checkpoint | None:
             vanished = True
             continue
         except sealed.UnknownFormatError as error:
-            raise CheckpointError(f"Checkpoint {path} is of {error}. Use the version of sf that wrote it.") from None
+            raise CheckpointError(f"Checkpoint {path} is of {error}.") from None
         except (OSError, sealed.DamagedError) as error:
             problems.append(f"{path}: {error}")
             log.error("CHECKPOINT DAMAGED: %s: %s", path, error)

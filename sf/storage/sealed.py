@@ -1,6 +1,7 @@
 """A folder whose files are sealed by a manifest of their sizes and SHA-256 sums.
 
-    manifest.json   {"files": {name: {"sha256": ..., "size": ...}}, "format": 1, "sha256": of the rest of the manifest}
+    manifest.json   {"files": {name: {"sha256": ..., "size": ...}}, "format": 1, "sf": version that has written it,
+                     "sha256": of the rest of the manifest}
 
 A file is opened for parsing only after its size and sum agree with the manifest. So little of it may be text, JSON or
 the head of a tensor file that its reader needs less memory than twice the folder. This protects from a folder that was
@@ -18,6 +19,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from sf import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -58,6 +61,7 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
             for name, content in files.items()
         },
         "format": FORMAT,
+        "sf": __version__,
     }
     manifest["sha256"] = hashlib.sha256(canonical_json(manifest)).hexdigest()
     _write_durably(folder / MANIFEST, canonical_json(manifest))
@@ -140,7 +144,10 @@ def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
         if hashlib.sha256(canonical_json(manifest)).hexdigest() != own_sum:
             raise DamagedError(f"{MANIFEST} does not have its own SHA-256 sum")
         if manifest["format"] != FORMAT:
-            raise UnknownFormatError(f"format {manifest['format']}, but this version reads format {FORMAT}")
+            writer = f"sf {manifest['sf']}, which has" if "sf" in manifest else "the version of sf that has"
+            raise UnknownFormatError(
+                f"format {manifest['format']}, but sf {__version__} reads format {FORMAT}: use {writer} written it"
+            )
         files: dict[str, dict[str, Any]] = manifest["files"]
         return {str(name): {"size": int(file["size"]), "sha256": str(file["sha256"])} for name, file in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

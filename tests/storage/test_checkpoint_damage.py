@@ -167,8 +167,9 @@ def test_fault_d7_data_differences() -> None:
 def test_fault_d7_unknown_format_is_refused_and_left_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_some(tmp_path, 1)
     monkeypatch.setattr(sealed, "FORMAT", 2)
+    monkeypatch.setattr(sealed, "__version__", "7.1.0")
     (newest,) = save_some(tmp_path, 2)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="is of format 2, but this version reads format 1"):
+    with pytest.raises(CheckpointError, match=r"is of format 2, but sf .* reads format 1: use sf 7\.1\.0, which has"):
         load_newest(tmp_path)
     assert newest.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import psutil
 
 from sf.config import Config
-from sf.machine.cores import usable_cores
+from sf.machine.cores import allowed_cores, usable_cores
 from sf.monitor.time_shares import ACT, WAIT, Seconds, shares_text
 from sf.processes.process import PREFIX
 from sf.run.run_records import RunRecords
@@ -104,7 +103,7 @@ def machine_cpu() -> float:
 
     0 where a quota is smaller than these cores, since other processes take nothing of a quota.
     """
-    cores = os.sched_getaffinity(0)
+    cores = allowed_cores()
     if usable_cores() < len(cores):
         return 0.0
     times = [core for index, core in enumerate(psutil.cpu_times(percpu=True)) if index in cores]

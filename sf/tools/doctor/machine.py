@@ -6,10 +6,12 @@ import os
 import platform
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from sf.machine.cores import usable_cores
+from sf.machine.kernel import is_linux
 from sf.machine.limits import ensure_shared_memory, ensure_whole_words, threads_beyond_cores
 from sf.machine.memory import available_memory
 from sf.shared.order import DESCRIPTION
@@ -39,7 +41,8 @@ def processor() -> Iterator[Finding]:
     yield Finding("processor", "ok", found)
     if cores < 2:
         yield Finding("processor", "note", "one core", "Sampling and learning take turns on it")
-    ensure_whole_words()
+    if is_linux():
+        ensure_whole_words()
     for warning in threads_beyond_cores(cores):
         yield Finding("threads", "note", warning)
 
@@ -47,6 +50,9 @@ def processor() -> Iterator[Finding]:
 def kernel() -> Iterator[Finding]:
     """What processes are watched with."""
     yield Finding("kernel", "ok", f"{platform.system()} {platform.release()}, {platform.libc_ver()[0] or 'libc'}")
+    if not is_linux():
+        yield Finding("kernel", "note", f"{sys.platform}, one process", "Use --serial_mode=True; several need Linux")
+        return
     if not hasattr(os, "pidfd_open"):
         yield Finding("kernel", "fail", "no pidfd_open", "Runs of several processes need Linux 5.3 or newer")
         return

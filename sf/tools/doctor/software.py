@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from packaging.requirements import Requirement
+
 from sf.machine.compiled import NoCompilerError, library
 from sf.tools.doctor.findings import Finding
 
-TRIED = (3, 11)
-"""The Python with which all tests run."""
+TRIED = tuple((3, minor) for minor in range(10, 15))
+"""The versions of Python with which runs and tests were made, those of the classifiers in pyproject.toml."""
 EXTRAS = {
     "ale_py": "atari", "envpool": "envpool", "minigrid": "minigrid", "mujoco": "mujoco", "pettingzoo": "pettingzoo",
     "Box2D": "box2d", "onnx": "onnx", "imageio": "video", "matplotlib": "report", "optuna": "sweep",
@@ -24,15 +26,16 @@ EXTRAS = {
 def python() -> Iterator[Finding]:
     """Interpreter and version of `sf`."""
     found = f"{platform.python_version()} ({sys.executable}), sf {version('sf-rl')}"
-    is_tried = sys.version_info[:2] == TRIED
-    advice = "" if is_tried else f"All tests run with {TRIED[0]}.{TRIED[1]}"
+    is_tried = sys.version_info[:2] in TRIED
+    first, last = (".".join(map(str, version)) for version in (TRIED[0], TRIED[-1]))
+    advice = "" if is_tried else f"Python {first} to {last} were tried"
     yield Finding("python", "ok" if is_tried else "note", found, advice)
 
 
 def packages() -> Iterator[Finding]:
     """Versions of what `sf` needs, and the extras that are there."""
-    needed = [text for text in requires("sf-rl") or () if "extra ==" not in text]
-    names = sorted({"".join(c if c.isalnum() or c in "-_." else " " for c in text).split()[0] for text in needed})
+    needed = map(Requirement, requires("sf-rl") or ())
+    names = sorted({one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})})
     found = []
     for name in names:
         try:
@@ -58,7 +61,7 @@ def accelerators() -> Iterator[Finding]:
         yield Finding("accelerator", "ok", f"none, torch {torch.__version__}")
         return
     advice = (
-        "Install one for CUDA, see docs/install" if built_for is None else "Does nvidia-smi work, and is it hidden?"
+        "Install one for CUDA, see docs/install.md" if built_for is None else "Does nvidia-smi work, and is it hidden?"
     )
     yield Finding("accelerator", "note", f"a driver, but torch {torch.__version__} cannot use it", advice)
 

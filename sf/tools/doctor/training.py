@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sf.machine.kernel import is_linux
 from sf.tools.doctor.findings import Finding
 
 WITHIN_S = 120.0
@@ -22,6 +23,7 @@ def training(seconds: float) -> Iterator[Finding]:
         command = [
             sys.executable, "-m", "sf.cli.train", "--env=CartPole-v1", f"--train_for_seconds={max(1, round(seconds))}",
             f"--train_dir={folder}", "--experiment=run",
+            f"--serial_mode={not is_linux()}",
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + WITHIN_S, check=False)

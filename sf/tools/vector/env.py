@@ -30,6 +30,7 @@ from sf.envs.contract import describe
 from sf.envs.registry import travelling
 from sf.errors import EnvCrashed, EnvError, UsageError
 from sf.machine.cores import usable_cores
+from sf.machine.kernel import ensure_linux
 from sf.machine.limits import ensure_whole_words
 from sf.processes.callers import expect_place_for_processes
 from sf.processes.child import KILL_GRACE_S, Child
@@ -98,7 +99,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             UsageError: a number is not positive.
             EnvError: the environment cannot be made, has several agents, or has actions that are no single array.
-            ResourceError: the processor is not for several processes.
+            ResourceError: the system or the processor is not for several processes.
         """
         self._children: list[Child] = []
         self.closed = True  # until there is something to close
@@ -109,6 +110,7 @@ class SharedVectorEnv(VectorEnv[Any, Any, Any]):
                 what = "a whole number" if kind is int else "a number"
                 raise UsageError(f"{name}={number!r}, expected {what} above 0.")
         expect_place_for_processes("sf.vector_env")
+        ensure_linux("gymnasium.vector.SyncVectorEnv")
         ensure_whole_words("gymnasium.vector.SyncVectorEnv")
         source = _source(env, env_kwargs, max_episode_steps)
         look = in_disposable_child(
