@@ -47,7 +47,10 @@ class RunConfig:
     serial_mode: bool = False
     """Run all roles in one process, for debugging and for runs that repeat bit by bit."""
     num_policies: Annotated[int, AT_LEAST_1] = 1
-    """Policies trained at once; agents are dealt to them at random at the start of each episode."""
+    """Policies trained at once; policy_mapping deals them to the agents at the start of each episode."""
+    policy_mapping: str = "random"
+    """With several policies: random deals them as evenly as possible, by_agent gives agent i policy i modulo their
+    number, and module:function is called with agent, episode and random numbers and returns the policy."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Where inference and training run."""
     bf16: bool = False

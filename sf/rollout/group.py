@@ -21,6 +21,7 @@ from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
+from sf.rollout.mapping import Mapping
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import Episode, Record
@@ -68,6 +69,9 @@ class Group:
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
+        self.mapping = Mapping(config.run.policy_mapping, self.num_policies, topology.agents_per_env)
+        self.episodes = [0] * (topology.rows // topology.agents_per_env)
+        """Episodes that each environment has begun."""
         self.scores = Scores(topology.rows)
         self._take_step = self._first_step
 
@@ -207,13 +211,13 @@ class Group:
             self._draw_policies(sorted({end.row - end.row % self.agents_per_env for end in ended if end.is_last}))
 
     def _draw_policies(self, first_rows: Sequence[int]) -> None:
-        """Deals the policies to the agents of each environment that starts an episode, in random order."""
+        """Deals the policies to the agents of each environment that starts an episode."""
         if self.num_policies == 1:
             return
         for first in first_rows:
-            rows = np.arange(self.agents_per_env)
-            order = self.random.permutation(self.num_policies)
-            self.policies[first + rows] = order[rows % self.num_policies]
+            env = first // self.agents_per_env
+            self.policies[first : first + self.agents_per_env] = self.mapping.deal(self.episodes[env], self.random)
+            self.episodes[env] += 1
 
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}
@@ -239,8 +243,8 @@ class Group:
             return None
         own = {name: getattr(self, name) for name in ("slot", "last_slot", "t", "slots_filled", "ended")}
         random = self.random.bit_generator.state
-        policies, scores = self.policies.tolist(), self.scores.state()
-        return own | {"random": random, "policies": policies, "scores": scores, "history": history.state()}
+        dealt = {"policies": self.policies.tolist(), "episodes": self.episodes}
+        return own | dealt | {"random": random, "scores": self.scores.state(), "history": history.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken; shared memory is as it was then.
@@ -252,6 +256,7 @@ class Group:
             setattr(self, name, state[name])
         self.random.bit_generator.state = state["random"]
         self.policies = np.array(state["policies"], np.int64)
+        self.episodes = state.get("episodes", self.episodes)  # not there in runs that 0.2.0 has begun
         self.scores.load_state(state["scores"])
         if self.slot is None and self.last_slot is None:
             return  # nothing has begun

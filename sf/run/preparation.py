@@ -25,6 +25,7 @@ from sf.plugins import ALGORITHMS, ENCODERS
 from sf.processes.fork_server import ForkServer
 from sf.processes.signals import early_signals, parent
 from sf.processes.telling import told_if_slow
+from sf.rollout.mapping import Mapping
 from sf.run.earlier import with_earlier_network
 from sf.run.films import expect_films
 from sf.run.first_look import look_in_child, note_on_single, vectorization_of
@@ -104,6 +105,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         resolved, starts, number = hear_start(rank, config)
         rank = replace(rank, start=number)
     check(resolved, info)
+    Mapping(resolved.run.policy_mapping, resolved.run.num_policies, info.num_agents)
     note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):
         measured = [note_on_step_time(look.step_time)] if look.is_timed else []

@@ -1,0 +1,95 @@
+"""The policy that acts for each agent of an environment, asked once for each episode."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sf.by_value import without_arguments
+from sf.errors import ConfigError, text_of
+from sf.shared.arena import Array
+
+Choose = Callable[[int, int, np.random.Generator], int]
+"""Function of a user: index of the agent, number of the episode in its environment, random numbers; the policy."""
+
+
+class Mapping:
+    """Deals policies to the agents of an environment.
+
+    `random` deals them as evenly as possible in random order, and `by_agent` gives agent i the policy i modulo their
+    number. ``module:function`` is asked once for each agent and episode.
+    """
+
+    def __init__(self, name: str, num_policies: int, num_agents: int) -> None:
+        """Finds the mapping.
+
+        Args:
+            name: random, by_agent, or ``module:function``.
+            num_policies: of the run.
+            num_agents: of one environment.
+
+        Raises:
+            ConfigError: there is no such mapping, or it does not return a policy.
+        """
+        self.name, self.num_policies, self._agents = name, num_policies, np.arange(num_agents)
+        self._choose = None if name in ("random", "by_agent") else _imported(name)
+        if self._choose is not None:
+            self.deal(0, np.random.default_rng(0))  # one that raises does so before the run
+
+    def deal(self, episode: int, random: np.random.Generator) -> Array:
+        """The policies of one episode, [num_agents] int64.
+
+        Args:
+            episode: its number in its environment, from 0.
+            random: numbers of the group.
+
+        Raises:
+            ConfigError: the function of the user raises, or returns no policy of the run.
+        """
+        if self._choose is not None:
+            return np.array([self._chosen(agent, episode, random) for agent in self._agents.tolist()], np.int64)
+        order = random.permutation(self.num_policies) if self.name == "random" else np.arange(self.num_policies)
+        policies: Array = order[self._agents % self.num_policies]
+        return policies
+
+    def _chosen(self, agent: int, episode: int, random: np.random.Generator) -> int:
+        assert self._choose is not None
+        call = f"policy_mapping={self.name}, called with agent={agent} and episode={episode},"
+        try:
+            found: Any = self._choose(agent, episode, random)
+        except Exception as error:
+            raise ConfigError([f"{call} raised {type(error).__name__}: {text_of(error)}"]) from error
+        if isinstance(found, (bool, np.bool_)) or not isinstance(found, (int, np.integer)):
+            found_text = f"{found!r} of type {type(found).__name__}"
+            raise ConfigError([f"{call} returned {found_text}, expected the number of a policy."])
+        if not 0 <= found < self.num_policies:
+            raise ConfigError([f"{call} returned {found}, expected a policy from 0 to {self.num_policies - 1}."])
+        return int(found)
+
+
+def _imported(name: str) -> Choose:
+    """The function behind ``module:function``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ConfigError([f"policy_mapping={name}, expected random, by_agent, or module:function."])
+    try:
+        with without_arguments():
+            found: Any = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            [
+                f"policy_mapping={name} cannot be imported: {text_of(error)}. Check the names, and that the module is "
+                "in the working directory, in PYTHONPATH or in an installed package."
+            ]
+        ) from error
+    if not callable(found):
+        raise ConfigError([f"policy_mapping={name} is of type {type(found).__name__}, expected a function."])
+    choose: Choose = found
+    return choose
