@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sf.config.fields import numbers, typed_fields
+from sf.config.frozen_policies import frozen_problems
 from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.replaying import replay_problems
@@ -132,7 +133,7 @@ def _names(config: Config) -> list[str]:
             f"bound_policy_lag={bound} must be an integer, which counts optimizer steps, or a number of batches like "
             "2b."
         )
-    return problems + env_kwargs_problems(run.env_kwargs) + _plugin_settings(config)
+    return problems + env_kwargs_problems(run.env_kwargs) + _plugin_settings(config) + frozen_problems(config)
 
 
 def _films(config: Config) -> list[str]:

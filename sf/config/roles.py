@@ -51,6 +51,8 @@ class RunConfig:
     policy_mapping: str = "random"
     """With several policies: random deals them as evenly as possible, by_agent gives agent i policy i modulo their
     number, and module:function is called with agent, episode and random numbers and returns the policy."""
+    frozen_policies: str = "{}"
+    """Policies that act and do not learn, as JSON: number of the policy to the directory of a run or a checkpoint."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Where inference and training run."""
     bf16: bool = False
@@ -114,6 +116,11 @@ class RunConfig:
         """`env_kwargs` as keyword arguments."""
         arguments: dict[str, Any] = json.loads(self.env_kwargs)
         return arguments
+
+    @property
+    def frozen(self) -> dict[int, str]:
+        """`frozen_policies` by number."""
+        return {int(number): path for number, path in json.loads(self.frozen_policies).items()}
 
 
 DEFAULT_ROLLOUT = 32

@@ -91,6 +91,7 @@ class Learner:
             ResourceError: there is no accelerator.
         """
         topology, info, arena = context.topology, context.info, context.arena
+        self.config = config
         self.policy_id, self.index, self.links, self.doorbell = policy_id, index, links, links.learners[index]
         self.is_first = index == 0
         """It publishes and reports for all learners of the policy in this run."""

@@ -135,7 +135,7 @@ class Wiring:
         place = policy_id + index * self.topology.num_policies
         return RoleSpec(
             learner_name(policy_id, index),
-            "sf.learner.worker:Learner",
+            "sf.learner.frozen:FrozenLearner" if policy_id in self.config.run.frozen else "sf.learner.worker:Learner",
             {
                 "context": self.context,
                 "policy_id": policy_id,

@@ -1,0 +1,41 @@
+"""Policies of a run that act and do not learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sf.config.roles import Config
+
+EXAMPLE = """--frozen_policies='{"1": "train_dir/other_run"}'"""
+
+
+def frozen_problems(config: Config) -> list[str]:
+    """A sentence for everything that is wrong with `frozen_policies`."""
+    run = config.run
+    text, numbers = run.frozen_policies, [str(number) for number in range(run.num_policies)]
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(path, str) for path in found.values()):
+        return [f"frozen_policies={text!r} is not a JSON object of number and directory. Write it like {EXAMPLE}."]
+    problems = []
+    for number, path in found.items():
+        if number not in numbers:
+            problems.append(
+                f"frozen_policies={text} names policy {number}, and num_policies={run.num_policies} makes "
+                f"{', '.join(numbers)}. Name one of them, or raise --num_policies."
+            )
+        elif not Path(path).is_dir():
+            problems.append(f"frozen_policies={text}: there is no directory {path}. Name a run or a checkpoint.")
+    if found and not problems and len(found) == run.num_policies:
+        problems.append(f"frozen_policies={text} freezes every policy, so nothing would learn. Leave one out.")
+    if found and config.learner.num_learners > 1:
+        problems.append(
+            f"frozen_policies={text} with num_learners={config.learner.num_learners}: a frozen policy has one learner, "
+            "which only publishes it. Use --num_learners=1."
+        )
+    return problems

@@ -1,0 +1,56 @@
+"""A policy that acts and does not learn: an earlier self or an opponent, out of the checkpoint of another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from sf.console import Console
+from sf.errors import CheckpointError
+from sf.learner.batch import Batch
+from sf.learner.worker import Learner
+from sf.policy import checkpoints
+from sf.storage import checkpoint
+from sf.storage.differences import tensor_differences
+
+
+class FrozenLearner(Learner):
+    """Publishes the weights of a checkpoint once and gives every trajectory back. Its version and frames stay 0."""
+
+    def _resume(self) -> int:
+        """Goes on with its own checkpoint where a run is resumed, and begins with that of the other run else."""
+        frames = super()._resume()
+        if not self.saver.has_resumed:
+            self._take(Path(self.config.run.frozen[self.policy_id]))
+        return frames
+
+    def _take(self, directory: Path) -> None:
+        """Takes the variables of the newest policy in a directory.
+
+        Raises:
+            CheckpointError: there is none, or it is another network than the policies of this run have.
+        """
+        is_checkpoint = directory.name.startswith(checkpoint.BEGINNING) or directory.name == checkpoint.BEST
+        own = directory if is_checkpoint else directory / "checkpoint_p0"
+        saved = checkpoints.load(own) if is_checkpoint else checkpoints.load_newest(own)
+        there = saved.network.variables()
+        if differences := tensor_differences(self.network.variables(), there):
+            raise CheckpointError(
+                f"frozen_policies: {saved.path} holds another network than the policies of this run:\n  "
+                + "\n  ".join(differences)
+                + "\nUse the flags of the model that it was trained with."
+            )
+        with torch.no_grad():
+            for name, variable in self.network.variables().items():
+                variable.copy_(there[name])
+        Console().line(f"Policy {self.policy_id} is {saved.path}, and does not learn.")
+
+    def _train(self, batch: Batch) -> None:
+        """Gives the trajectories back, on which the other policies train."""
+        if self.source.release():
+            self._wake_workers()
+        if self._admission is not None:
+            self._admission.batch_is_over(self.update.version, self.source.num_used)
+            self._admit()
+        self.record.lap("batch")

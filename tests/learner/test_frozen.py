@@ -1,0 +1,98 @@
+"""Policies that act and do not learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import sf
+from sf.config import check
+from sf.errors import CheckpointError, ConfigError
+from sf.policy import checkpoints
+from tests.helpers.lab import make_config
+
+SMALL: dict[str, Any] = {
+    "env": "sf/TwoAgentEcho-v0", "seed": 1, "serial_mode": True, "async_rl": False, "num_workers": 1,
+    "num_envs_per_worker": 2, "rollout": 16,
+}  # fmt: skip
+
+
+def variables(path: Path, policy_id: int = 0) -> dict[str, torch.Tensor]:
+    """Those of the newest policy of a run."""
+    return checkpoints.load_newest(path / f"checkpoint_p{policy_id}").network.variables()
+
+
+def differ(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return any(not torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of one policy."""
+    path = tmp_path_factory.mktemp("earlier")
+    sf.train(train_dir=str(path), experiment="one", train_for_env_steps=300, **SMALL)
+    return path / "one"
+
+
+def test_a_frozen_policy_acts_as_it_was_and_the_other_one_learns(earlier: Path, tmp_path: Path) -> None:
+    settings = SMALL | {"num_policies": 2, "policy_mapping": "by_agent", "train_dir": str(tmp_path)}
+    settings |= {"experiment": "two", "frozen_policies": json.dumps({"1": str(earlier)})}
+    result = sf.train(train_for_env_steps=600, **settings)
+    assert result.exit_reason == "train_for_env_steps reached"
+    before, own = variables(earlier), variables(tmp_path / "two")
+    assert not differ(before, variables(tmp_path / "two", 1))
+    assert differ(before, own)
+    points = [json.loads(line) for line in (tmp_path / "two/metrics.jsonl").read_text().splitlines()]
+    learned = {number: max(point["frames"] for point in points if point["policy_id"] == number) for number in (0, 1)}
+    assert learned[0] >= 600
+    assert not any(tag.startswith("train/") for point in points if point["policy_id"] == 1 for tag in point)
+    assert any("reward/reward" in point for point in points if point["policy_id"] == 1), "it plays"
+    sf.train(train_for_env_steps=900, **settings)
+    assert not differ(before, variables(tmp_path / "two", 1)), "also after a resume"
+    assert differ(own, variables(tmp_path / "two"))
+
+
+def test_the_reward_that_ends_a_run_is_that_of_policies_that_learn(earlier: Path, tmp_path: Path) -> None:
+    """The mapping never names the frozen policy, which therefore has no reward."""
+    result = sf.train(
+        train_dir=str(tmp_path), experiment="two", num_policies=2,
+        policy_mapping="tests.learner.test_frozen:only_first",
+        frozen_policies=json.dumps({"1": str(earlier)}), stop_at_reward=0.1, stop_at_reward_episodes=4,
+        train_for_env_steps=20_000, **SMALL,
+    )  # fmt: skip
+    assert result.exit_reason == "stop_at_reward reached"
+
+
+def only_first(agent: int, episode: int, random: Any) -> int:
+    """A mapping."""
+    return 0
+
+
+def test_another_network_is_refused(earlier: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        sf.train(
+            train_dir=str(tmp_path), experiment="two", num_policies=2, frozen_policies=json.dumps({"1": str(earlier)}),
+            encoder_mlp_layers=(32,), train_for_env_steps=100, **SMALL,
+        )  # fmt: skip
+    assert "holds another network than the policies of this run" in str(caught.value)
+    assert "Use the flags of the model that it was trained with." in str(caught.value)
+
+
+WRONG = {
+    "[1]": "is not a JSON object of number and directory. Write it like --frozen_policies=",
+    '{"1": 2}': "is not a JSON object of number and directory.",
+    '{"2": "."}': "names policy 2, and num_policies=2 makes 0, 1. Name one of them, or raise --num_policies.",
+    '{"1": "/nowhere"}': "there is no directory /nowhere. Name a run or a checkpoint.",
+    '{"0": ".", "1": "."}': "freezes every policy, so nothing would learn. Leave one out.",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_names_no_policies_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(make_config(num_policies=2, frozen_policies=text))
+    assert WRONG[text] in str(caught.value)
