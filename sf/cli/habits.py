@@ -34,7 +34,7 @@ OURS: Mapping[str, str] = {
     "env_id": "env", "num_envs": "num_envs_per_worker", "num_steps": "rollout", "update_epochs": "num_epochs",
     "num_minibatches": "num_batches_per_epoch", "clip_coef": "ppo_clip_ratio", "clip_vloss": "ppo_clip_value",
     "anneal_lr": "lr_schedule", "norm_adv": "normalize_advantages", "exp_name": "experiment", "cuda": "device",
-    "capture_video": "", "wandb_project_name": "wandb_project", "wandb_entity": "wandb_user",
+    "capture_video": "film_every_steps", "wandb_project_name": "wandb_project", "wandb_entity": "wandb_user",
     "torch_deterministic": "",
     # Sample Factory
     "algo": "algorithm", "batched_sampling": "vectorization", "decorrelate_envs_on_one_worker": "",
@@ -93,6 +93,13 @@ def foreign(name: str) -> str:
     if ours is None:
         return ""
     return f"It is called --{ours} here." if ours else "There is nothing of the kind here; see docs/migration."
+
+
+def in_another_flag(name: str, value: str) -> str:
+    """The flag that takes a value which this one refuses, as a sentence; empty where there is none."""
+    if name == "objective" and value.startswith("env/"):
+        return f" What --stop_at_reward and the best checkpoint look at is --score={value}."
+    return ""
 
 
 def _named(flags: Mapping[str, Any], words: Sequence[str], runs: str | None) -> list[str]:
