@@ -45,7 +45,12 @@ OURS: Mapping[str, str] = {
     "minibatch_size": "batch_size", "num_env_runners": "num_workers", "horizon": "rollout",
     "max_steps": "train_for_env_steps", "num_iterations": "train_for_env_steps", "log_dir": "train_dir",
     "logdir": "train_dir", "output_dir": "train_dir", "run_name": "experiment", "name": "experiment",
-    "environment": "env",
+    "environment": "env", "env_name": "env", "gym_id": "env", "task": "env", "total_steps": "train_for_env_steps",
+    "total_env_steps": "train_for_env_steps", "total_frames": "train_for_env_steps",
+    "timesteps_total": "train_for_env_steps", "resume": "restart_behavior", "gpu": "device", "num_cpu": "num_workers",
+    "num_cpus": "num_workers", "frame_skip": "env_frameskip", "norm_obs": "normalize_input",
+    "norm_reward": "normalize_rewards", "log_interval": "experiment_summaries_interval", "seed_everything": "seed",
+    "verbose": "", "progress_bar": "",
 }  # fmt: skip
 """Flags of other libraries to ours; empty where we have none."""
 
