@@ -176,6 +176,8 @@ def test_refusals_are_those_of_the_command(tmp_path: Path) -> None:
         sf.train("CartPole-v1", rollout="x")
     with pytest.raises(EnvError, match="CartPole-v0"):
         sf.train("CartPole-v1000", train_dir=str(tmp_path))
+    with pytest.raises(UsageError, match=r"env is the class Path, expected the id .* with sf\.register_env\."):
+        sf.train(Path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="The callback on_iteration is 'x', expected a function"):
         sf.train("CartPole-v1", train_dir=str(tmp_path), on_iteration="x")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

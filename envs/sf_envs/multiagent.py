@@ -136,4 +136,11 @@ def make(env_id: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> S
     import gymnasium
 
     kwargs = place_arguments(entry_point(env_id), sf_worker, sf_index) | kwargs
-    return SeveralAgents(gymnasium.make(env_id, disable_env_checker=True, **kwargs))
+    try:
+        env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise EnvError(
+            f"There is no environment {env_id!r} of Gymnasium for multiagent/: {error} multiagent/module:Id imports "
+            "the module first; games of PettingZoo are pettingzoo/*."
+        ) from None
+    return SeveralAgents(env)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sf.api.env_ids import expect_env_id
 from sf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,11 +89,8 @@ def _check(policy: Any, env: Any, seed: Any, **counts: Any) -> None:
         raise UsageError(
             f"policy is a {type(policy).__name__}, expected one of sf.load_policy, or the directory of a run."
         )
-    if env is not None and not isinstance(env, str):
-        raise UsageError(
-            f"env is a {type(env).__name__}, expected the id of an environment such as CartPole-v1. "
-            "Name one of your own with sf.register_env."
-        )
+    if env is not None:
+        expect_env_id(env)
     if env is None and isinstance(policy, Policy):
         raise UsageError("A policy does not know its environment. Name it: sf.evaluate(policy, 'CartPole-v1').")
     if type(seed) is not int or seed < 0:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sf.api.env_ids import expect_env_id
 from sf.errors import ExitCode
 from sf.processes.callers import expect_place_for_processes
 
@@ -98,6 +99,7 @@ def train(
     from sf.run.callbacks import Callbacks
     from sf.run.supervisor import train as run
 
+    expect_env_id(env)
     flags["algorithm"] = name_of_algorithm(algorithm)
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in as_flags(name, value))])

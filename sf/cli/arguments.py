@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
-from sf.cli.habits import SHORT_FLAG, foreign, rewritten
+from sf.cli.habits import SHORT_FLAG, foreign, in_another_flag, rewritten
 from sf.cli.short_help import show_help
 from sf.config.fields import alternatives, strip, typed_fields
 from sf.errors import ExitCode, UsageError
@@ -125,7 +125,8 @@ def _problems(flags: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[st
     for argument, values in _grouped(arguments):
         name = argument.removeprefix("--").replace("-", "_")
         if not argument.startswith("--"):
-            yield f"Unexpected argument {argument!r}. Flags are written --name=value."
+            example = f", such as --env={argument}" if "env" in flags and not argument.startswith("-") else ""
+            yield f"Unexpected argument {argument!r}. Flags are written --name=value{example}."
         elif name not in flags:
             yield f"Unknown flag {argument}. {foreign(name) or _nearest(name, flags)}"
         elif name in seen:
@@ -172,7 +173,7 @@ def _value_problems(name: str, hint: Any, values: Sequence[str]) -> Iterator[str
         yield f"--{name} takes one value, found {len(values)}: {' '.join(values)}. Put quotes around text with spaces."
     for value in values:
         if not any(_converts(strip(member)[0], value) for member in alternatives(plain)):
-            yield f"--{name}={value} must be {in_words(plain)}."
+            yield f"--{name}={value} must be {in_words(plain)}.{in_another_flag(name, value)}"
 
 
 def _converts(plain: Any, text: str) -> bool:

@@ -34,7 +34,7 @@ OURS: Mapping[str, str] = {
     "env_id": "env", "num_envs": "num_envs_per_worker", "num_steps": "rollout", "update_epochs": "num_epochs",
     "num_minibatches": "num_batches_per_epoch", "clip_coef": "ppo_clip_ratio", "clip_vloss": "ppo_clip_value",
     "anneal_lr": "lr_schedule", "norm_adv": "normalize_advantages", "exp_name": "experiment", "cuda": "device",
-    "capture_video": "", "wandb_project_name": "wandb_project", "wandb_entity": "wandb_user",
+    "capture_video": "film_every_steps", "wandb_project_name": "wandb_project", "wandb_entity": "wandb_user",
     "torch_deterministic": "",
     # Sample Factory
     "algo": "algorithm", "batched_sampling": "vectorization", "decorrelate_envs_on_one_worker": "",
@@ -45,7 +45,12 @@ OURS: Mapping[str, str] = {
     "minibatch_size": "batch_size", "num_env_runners": "num_workers", "horizon": "rollout",
     "max_steps": "train_for_env_steps", "num_iterations": "train_for_env_steps", "log_dir": "train_dir",
     "logdir": "train_dir", "output_dir": "train_dir", "run_name": "experiment", "name": "experiment",
-    "environment": "env",
+    "environment": "env", "env_name": "env", "gym_id": "env", "task": "env", "total_steps": "train_for_env_steps",
+    "total_env_steps": "train_for_env_steps", "total_frames": "train_for_env_steps",
+    "timesteps_total": "train_for_env_steps", "resume": "restart_behavior", "gpu": "device", "num_cpu": "num_workers",
+    "num_cpus": "num_workers", "frame_skip": "env_frameskip", "norm_obs": "normalize_input",
+    "norm_reward": "normalize_rewards", "log_interval": "experiment_summaries_interval", "seed_everything": "seed",
+    "verbose": "", "progress_bar": "",
 }  # fmt: skip
 """Flags of other libraries to ours; empty where we have none."""
 
@@ -93,6 +98,13 @@ def foreign(name: str) -> str:
     if ours is None:
         return ""
     return f"It is called --{ours} here." if ours else "There is nothing of the kind here; see docs/migration."
+
+
+def in_another_flag(name: str, value: str) -> str:
+    """The flag that takes a value which this one refuses, as a sentence; empty where there is none."""
+    if name == "objective" and value.startswith("env/"):
+        return f" What --stop_at_reward and the best checkpoint look at is --score={value}."
+    return ""
 
 
 def _named(flags: Mapping[str, Any], words: Sequence[str], runs: str | None) -> list[str]:

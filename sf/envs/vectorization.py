@@ -65,7 +65,8 @@ def why_left(source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies
     if not source.offers_vector:
         return ""
     if envs_per_group < PAYS_FROM and not source.in_tensors:
-        return f"a group has {envs_per_group} environments, and stepping as one pays from {PAYS_FROM} on"
+        environments = "1 environment" if envs_per_group == 1 else f"{envs_per_group} environments"
+        return f"a group has {environments}, and stepping as one pays from {PAYS_FROM} on"
     return _obstacle(source, info, num_policies) or ""
 
 

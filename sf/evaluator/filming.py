@@ -101,6 +101,8 @@ class Filming:
     def close(self) -> None:
         """Leaves a film that is not complete."""
         if self._play is not None:
+            if not self._has_failed:
+                Console().line(f"The film {self._path.name} was not completed.")
             self._play.close()
             self._play = None
             with contextlib.suppress(OSError, ExportError):

@@ -104,6 +104,7 @@ class Evaluator:
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
         self.is_playing = False
+        self.film_is_next = False
         self.next_frames = self.config.eval_every_steps
         self.rested_at_s = -math.inf
         self.best = [self._best_score(directory) for directory in self.directories]
@@ -111,7 +112,7 @@ class Evaluator:
     def step(self) -> bool:
         """Plays one step if it is time to; False while it rests or nothing is due."""
         now = time.monotonic()
-        if now < self.rested_at_s or not (self.is_busy or self._begin() or self._begin_film()):
+        if now < self.rested_at_s or not (self.is_busy or self._begin_next()):
             return False
         self.record.lap("wait")
         self._play()
@@ -160,6 +161,10 @@ class Evaluator:
         if self.play.tally.is_complete:
             self._finish()
 
+    def _begin_next(self) -> bool:
+        """Begins what is due. Films and evaluations take turns, also where both are always due."""
+        return (self.film_is_next and self._begin_film()) or self._begin() or self._begin_film()
+
     def _begin_film(self) -> bool:
         """Takes the newest weights if a film is due."""
         frames = sum(int(record.read()["env_steps"]) for record in self.learners) if self.filming is not None else 0
@@ -169,6 +174,7 @@ class Evaluator:
             return False
         for network, weights in zip(self.networks, self.weights, strict=True):
             weights.read(from_host(network.flat))
+        self.film_is_next = False
         self.filming.begin(frames)
         return self.filming.is_playing
 
@@ -182,7 +188,7 @@ class Evaluator:
         for policy_id, (network, weights) in enumerate(zip(self.networks, self.weights, strict=True)):
             self.versions[policy_id] = weights.read(from_host(network.flat))
         self.play.start()
-        self.is_playing = True
+        self.is_playing = self.film_is_next = True
         return True
 
     def _finish(self) -> None:

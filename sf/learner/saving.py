@@ -114,7 +114,8 @@ class Saver:
         """Each of them, with the flag that brings the earlier value back where a default is in its place now."""
         earlier = read_given(self._owner.path)  # of the earlier start: this one has written nothing yet
         for line in differences:
-            note = way_back(flag_of(line), value_in(before, line), self._given, earlier)
+            is_flag = line.startswith("config.")  # other lines are about the environment
+            note = way_back(flag_of(line), value_in(before, line), self._given, earlier) if is_flag else ""
             yield f"{line} ({note})" if note else line
 
     def _tensors(self) -> dict[str, torch.Tensor]:

@@ -87,7 +87,7 @@ def outcome_line(
     seconds: float,
     why: str,
     has_nothing_left: bool = False,
-    by_agent: Mapping[int, str] = NO_WORDS,
+    words: Mapping[int, str] = NO_WORDS,
 ) -> str:
     """The last line: what was reached, at what price, and why the run ended.
 
@@ -99,7 +99,7 @@ def outcome_line(
         seconds: of wall time since this start.
         why: such as "stop_at_reward reached".
         has_nothing_left: everything was learned before this start.
-        by_agent: policy to words about the returns of each agent, where several share an environment.
+        words: policy to what its mean return does not say, such as the returns of each agent.
     """
     first_line = why.partition("\n")[0].rstrip(".")
     if has_nothing_left:
@@ -108,7 +108,7 @@ def outcome_line(
     reached = [
         f"a mean return of {rounded(mean)} over {episodes} episode{'s' if episodes > 1 else ''}"
         + (f" with policy {policy}" if several else "")
-        + (f" ({by_agent[policy]})" if by_agent.get(policy) else "")
+        + (f" ({words[policy]})" if words.get(policy) else "")
         for policy, (mean, episodes) in sorted(rewards.items())
     ]
     before = "" if new_frames == frames else f", {new_frames:,} of them since this start,"

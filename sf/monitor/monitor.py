@@ -278,8 +278,15 @@ class Monitor:
             means |= {policy: (mean, wanted) for policy, mean in settled.items() if mean is not None}
         new_frames = sum(policy.new_frames for policy in last.policies)
         seconds, has_nothing_left = last.time_s - first.time_s, self._has_nothing_left
-        by_agent = self._by_agent(wanted)
-        return outcome_line(means, last.frames, new_frames, seconds, exit_reason, has_nothing_left, by_agent)
+        words = {policy: self._in_words(policy, wanted) for policy in means}
+        return outcome_line(means, last.frames, new_frames, seconds, exit_reason, has_nothing_left, words)
+
+    def _in_words(self, policy: int, num_episodes: int) -> str:
+        """What a mean return does not say: the returns of each agent, and the score that the run looks at."""
+        score = self._config.run.score
+        value = None if score == "reward" else self.settled.mean_score(policy, num_episodes, score)
+        parts = self._by_agent(num_episodes).get(policy, ""), "" if value is None else f"{score} {rounded(value)}"
+        return "; ".join(part for part in parts if part)
 
     def _by_agent(self, num_episodes: int = REWARD_EPISODES) -> dict[int, str]:
         """Policy to words about its agents; empty words where an environment has one agent."""

@@ -49,7 +49,7 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1, replays: bo
     asks = f"the run asks for {asked:.1f} of {cores} {'core' if cores == 1 else 'cores'}"
     busy = {role: share for role in ROLES if (share := _busy_share(seconds, role)) is not None}
     if not busy:
-        return "No process has reported where its time went."
+        return _most_of_it(seconds)
     role = max(busy, key=lambda role: busy[role])
     shares = ", ".join(f"{role} {100 * share:.0f}%" for role, share in busy.items())
     if busy[role] < _BUSY:
@@ -68,6 +68,16 @@ def bottleneck(seconds: Seconds, asked: float = 0.0, cores: int = 1, replays: bo
     if what == "learner" and asked >= OVERFULL * cores and _workers_fill_a_core(seconds):
         advice = f"{advice.rstrip('.')}, or try fewer --num_workers, because {asks}."
     return f"{advice} (Busy: {shares}.)"
+
+
+def _most_of_it(seconds: Seconds) -> str:
+    """What processes of other roles, such as the driver of a plan, take most of their time for."""
+    total = {name: sum(activities.values()) for name, activities in seconds.items()}
+    name = max(total, key=lambda name: total[name], default="")
+    if not name or not total[name]:
+        return "No process has reported where its time went."
+    activity, most_s = max(seconds[name].items(), key=lambda item: item[1])
+    return f"Most of the time of {name} goes into {activity}: {100 * most_s / total[name]:.0f} %."
 
 
 def _workers_fill_a_core(seconds: Seconds) -> bool:

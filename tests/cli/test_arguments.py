@@ -83,7 +83,10 @@ class TestRefused:
             ("--env=x --quux", "Unknown flag --quux. See --help for all flags."),
             ("--seed=3", "--env is missing. Give it like --env=CartPole-v1."),
             ("", "--env is missing. Give it like --env=CartPole-v1."),
-            ("CartPole-v1", "Unexpected argument 'CartPole-v1'. Flags are written --name=value."),
+            (
+                "CartPole-v1",
+                "Unexpected argument 'CartPole-v1'. Flags are written --name=value, such as --env=CartPole-v1.",
+            ),
             ("-e", "Unexpected argument '-e'. Flags are written --name=value."),
             ("--env", "--env needs a value: a text."),
             ("--env=x --seed", "--seed needs a value: an integer or None."),

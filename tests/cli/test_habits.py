@@ -79,6 +79,15 @@ def test_the_flags_that_are_typed_most(other: str, ours: str) -> None:
     assert len(OURS) >= 40
 
 
+def test_a_score_given_as_the_objective_is_answered_with_its_flag() -> None:
+    with pytest.raises(UsageError, match=r"must be ppo or .* look at is --score=env/success\.$"):
+        config("--objective=env/success")
+
+
+def test_films_have_a_flag() -> None:
+    assert foreign("capture_video") == "It is called --film_every_steps here."
+
+
 def test_runs_are_named_without_a_flag(tmp_path: Path) -> None:
     policy = tmp_path / "saved"
     policy.mkdir()

@@ -350,6 +350,7 @@ def test_several_agents_in_one_gymnasium_environment_become_rows(arguments: dict
             {},
             "expected two Tuples or two Dicts with an entry for each of at least 2 agents. Use it",
         ),
+        ("multiagent/simple_tag", {}, "There is no environment 'simple_tag' of Gymnasium for multiagent/: "),
         (
             "tests.environments.first_contact:TupleOfBits-v0",
             {},

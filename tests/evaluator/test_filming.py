@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,19 @@ def test_evaluations_and_films_take_turns(tmp_path: Path) -> None:
     close(roles, evaluator)
 
 
+def test_a_film_comes_after_each_evaluation_where_the_next_one_is_always_due(tmp_path: Path) -> None:
+    roles, evaluator, films = started(tmp_path, eval_every_steps=1, film_every_steps=1)
+
+    def has_evaluated() -> bool:
+        if evaluator.is_busy or evaluator.learners[0].read()["env_steps"] >= evaluator.next_frames:
+            evaluator.step()
+        return int(evaluator.record["evaluations"]) == 4
+
+    step_until(roles, has_evaluated)
+    assert len([*films.glob("[0-9]*.mp4")]) == 3
+    close(roles, evaluator)
+
+
 def test_a_film_that_fails_is_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     roles, evaluator, films = started(tmp_path, env_kwargs='{"fails": true}')
     filming = evaluator.filming
@@ -115,11 +129,12 @@ def test_a_film_that_fails_is_the_last_one(tmp_path: Path, capsys: pytest.Captur
     close(roles, evaluator)
 
 
-def test_a_film_that_is_not_complete_at_the_end_is_not_left(tmp_path: Path) -> None:
+def test_a_film_that_is_not_complete_at_the_end_is_not_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     roles, evaluator, films = started(tmp_path)
     step_until(roles, lambda: evaluator.step() and evaluator.is_busy)
     close(roles, evaluator)
     assert list(films.iterdir()) == []
+    assert re.search(r"The film \d{12}\.mp4 was not completed\.", capsys.readouterr().out)
 
 
 @pytest.mark.more

@@ -177,6 +177,19 @@ def test_a_refused_resume_says_how_a_default_has_its_earlier_value_again(
         lab.build("learner-0", config=changed(lab.config, "rollout", action_bounds="tanh"))
 
 
+def test_a_refused_resume_has_no_advice_on_facts_of_the_environment(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, **PENDULUM)
+    saver = lab.build("learner-0").saver
+    saver.save(0, PERIODIC, 0)
+    other = make_lab(tmp_path / "other", **PENDULUM | {"env": "MountainCarContinuous-v0"})
+    directory = tmp_path / "other" / other.config.run.experiment
+    shutil.copytree(saver.directory, directory / saver.directory.name, dirs_exist_ok=True)
+    Given({"env": "Pendulum-v1", "preset": "none", "algorithm": "ppo"}).write(directory)
+    told = r"env\.env_id: expected 'MountainCarContinuous-v0', found 'Pendulum-v1'\n"
+    with pytest.raises(CheckpointError, match=told):
+        other.build("learner-0")
+
+
 def test_a_resume_does_not_compare_what_has_no_effect_on_the_policy(tmp_path: Path) -> None:
     lab = make_lab(tmp_path)
     lab.build("learner-0").saver.save(0, PERIODIC, 0)

@@ -44,7 +44,7 @@ def test_lines_name_the_agents() -> None:
         "Policy #0 agent 0: 8.000, agent 1: -8.000. Policy #1 agent 0: 1.000, agent 1: 2.000"
     )
     assert agents_line({0: ""}) == ""
-    line = outcome_line({0: (0.0, 100)}, 10, 10, 1.0, "train_for_env_steps reached", by_agent=words)
+    line = outcome_line({0: (0.0, 100)}, 10, 10, 1.0, "train_for_env_steps reached", words=words)
     assert line.startswith("Reached a mean return of 0.000 over 100 episodes (agent 0: 8.000, agent 1: -8.000) after ")
 
 

@@ -165,3 +165,9 @@ def test_fewer_workers_are_advised_where_they_take_cores_from_the_learner(
 def test_time_shares_of_processes_that_never_reported() -> None:
     assert time_share_table({"rollout-0": {"step": 0.0, "wait": 0.0}}) == ""
     assert bottleneck({"rollout-0": {"step": 0.0}}) == "No process has reported where its time went."
+    assert bottleneck({}) == "No process has reported where its time went."
+
+
+def test_the_driver_of_a_plan_says_what_it_takes_most_of_its_time_for() -> None:
+    driver = {"driver": {"learn": 1.0, "sample": 9.0}}
+    assert bottleneck(driver) == "Most of the time of driver goes into sample: 90 %."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +182,18 @@ def test_the_monitor_says_so_five_seconds_after_the_goal(tmp_path: Path, capsys:
         told.append("--stop_at_reward=0.95 waits for those" in capsys.readouterr().out)
     monitor.finish("stopped", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
     assert told == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize("flags", [{}, {"stop_at_reward": 5.0}])
+def test_the_last_line_has_the_score_that_a_run_looks_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: dict[str, Any]
+) -> None:
+    monitor = Monitor(config(score="env/keys", **flags), tmp_path, num_agents=1)
+    ended = [one(number % 8, 1.0)._replace(metrics={"keys": 3.0}) for number in range(200)]  # of all 8 rows
+    for now_s, episodes in ((0.0, []), (7.0, ended)):
+        monitor.poll(Snapshot(now_s, (PolicySnapshot(),)), episodes)
+    monitor.finish("stopped", 0, SECONDS, Ledger(0, 0, {}, 0, 0))
+    assert "Reached a mean return of 1.000 over 100 episodes (env/keys 3.000) after " in capsys.readouterr().out
 
 
 @pytest.mark.more

@@ -190,6 +190,10 @@ def test_cartpole_has_one_worker_with_all_environments(tmp_path: Path, capsys: p
             {"num_envs_per_worker": 8, "async_rl": True},
             "a group has 8 environments, and stepping as one pays from 16 on",
         ),
+        (
+            {"num_envs_per_worker": 1, "async_rl": True},
+            "a group has 1 environment, and stepping as one pays from 16 on",
+        ),
         ({"num_policies": 2, "async_rl": True}, "num_policies=2"),
         ({}, "Gymnasium's own form would leave the minibatches of a synchronous run short"),
         ({"vectorization": "none"}, ""),

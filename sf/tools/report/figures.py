@@ -9,7 +9,7 @@ import numpy as np
 
 from sf.tools.report.groups import RunGroup, foremost, rescaled, variants
 from sf.tools.report.lag_figures import lag_effects, lag_histogram, lag_over_time, lag_sources
-from sf.tools.report.plots import Plot, band, bars, faint, intervals, line, plot
+from sf.tools.report.plots import FROM_0, Plot, band, bars, faint, intervals, line, plot
 from sf.tools.report.runs import REWARD
 from sf.tools.report.statistics import band_of_runs, estimate, together
 
@@ -108,7 +108,8 @@ def curves(groups: Sequence[RunGroup], tag: str, y: str, by: str = "frames") -> 
             traces += [faint(line(x, each, group.label, index, width=1)) for each in lines]
         traces.append(line(x, middle, group.label, index))
     title = "frames" if by == "frames" else f"wall time, {unit}"
-    return plot(traces, title, y, showlegend=len(groups) > 1, yaxis={"rangemode": "tozero"} if tag != REWARD else {})
+    yaxis = FROM_0 if tag != REWARD else {}
+    return plot(traces, title, y, showlegend=len(groups) > 1, xaxis=FROM_0, yaxis=yaxis)
 
 
 def learning_figures(groups: Sequence[RunGroup]) -> list[Figure]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sf.shared.arena import Array
 from sf.tools.report.groups import RunGroup
-from sf.tools.report.plots import GREY, Plot, band, bars, colour, line, numbers, plot
+from sf.tools.report.plots import FROM_0, GREY, Plot, band, bars, colour, line, numbers, plot
 from sf.tools.report.statistics import together
 
 SOURCES = "acting", "queued", "epochs"
@@ -16,7 +16,6 @@ EFFECTS = {"ESS": "effective sample size", "clipped": "clipped share", "ratio": 
 SHOWN_SHARE = 0.999
 """Share of the transitions that is shown; the few with larger lags would squeeze the others together."""
 LAG = "policy lag, optimizer steps"
-FROM_0 = {"rangemode": "tozero"}
 
 
 def lag_over_time(groups: Sequence[RunGroup]) -> Plot:
@@ -39,7 +38,7 @@ def lag_over_time(groups: Sequence[RunGroup]) -> Plot:
             mean | {"name": "avg"},
             line(x, least.min(0), "min", 0, width=1, dash="dash") | {"mode": "lines"},
         ]
-    return plot(traces, "frames", LAG, yaxis=FROM_0)
+    return plot(traces, "frames", LAG, xaxis=FROM_0, yaxis=FROM_0)
 
 
 def lag_histogram(groups: Sequence[RunGroup]) -> Plot:
@@ -72,7 +71,7 @@ def lag_sources(groups: Sequence[RunGroup]) -> Plot:
         line(x, lines.mean(0), f"{source}, mean {means[source][0]:.1f}", index) | {"stackgroup": "lag", "mode": "lines"}
         for index, (source, (x, lines)) in enumerate(curves.items())
     ]
-    return plot(traces, "frames", "mean policy lag", yaxis=FROM_0)
+    return plot(traces, "frames", "mean policy lag", xaxis=FROM_0, yaxis=FROM_0)
 
 
 def lag_effects(groups: Sequence[RunGroup]) -> Plot:

@@ -18,6 +18,8 @@ DASHES = "solid", "dash", "dot"
 GREY = "#8a8f98"
 HEIGHT, LEGEND_LINE = 360, 16
 """Pixels."""
+FROM_0 = {"rangemode": "tozero"}
+"""An axis that begins at 0."""
 FEW = 30
 """Points that are marked, because a line alone does not show them."""
 

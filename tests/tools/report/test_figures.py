@@ -54,6 +54,12 @@ def test_figures_of_one_run(tmp_path: Path) -> None:
     assert traces(figures["throughput"])["run"]["y"][0] == 1000.0
 
 
+def test_curves_are_seen_from_frame_0_on(tmp_path: Path) -> None:
+    figures = figures_of(write_run(tmp_path / "run"))
+    for name in ("reward", "reward-by-time", "lag", "lag-sources", "throughput"):
+        assert figures[name].plot["layout"]["xaxis"]["rangemode"] == "tozero", name
+
+
 def test_what_says_how_learning_goes_is_there_as_far_as_runs_have_it(tmp_path: Path) -> None:
     own = {"env/keys": 3.0, "env/keys_min": 1.0, "env/keys_max": 5.0, "env/fuel_min": 0.5, "train/entropy": 0.6}
     run = write_run(tmp_path / "run", [each | own for each in rising()])
