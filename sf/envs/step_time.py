@@ -118,3 +118,9 @@ def _cpu_of_children_s() -> float:
         with contextlib.suppress(psutil.Error):
             total += sum(child.cpu_times()[:2])
     return total
+
+
+def in_us(seconds: float) -> str:
+    """A duration in microseconds with three digits, such as 64.5 and 5,060."""
+    number = float(f"{1e6 * seconds:.3g}")
+    return f"{number:,.0f}" if number >= 100 else f"{number:g}"

@@ -10,7 +10,7 @@ from sf.config.convolutions import notes_on_pictures
 from sf.config.roles import DEFAULT_ROLLOUT
 from sf.envs import EnvSource
 from sf.envs.probe import FirstLook
-from sf.envs.step_time import StepTime
+from sf.envs.step_time import StepTime, in_us
 from sf.machine.limits import threads_beyond_cores
 from sf.monitor.expected_lag import forecast
 from sf.run.topology import Sizes
@@ -90,9 +90,9 @@ def note_on_batches_held(config: Config, sizes: Sizes) -> str:
 def note_on_step_time(step: StepTime) -> str:
     """The measurement, as a sentence."""
     num_envs = step.copies
-    waits = f", {1e6 * step.cpu_s * num_envs:.3g} of them computing" if step.waits else ""
+    waits = f", {in_us(step.cpu_s * num_envs)} of them computing" if step.waits else ""
     who = "One environment takes" if num_envs == 1 else f"{num_envs} environments that step as one take"
-    return f"{who} {1e6 * step.wall_s * num_envs:.3g} us for a step{waits}."
+    return f"{who} {in_us(step.wall_s * num_envs)} us for a step{waits}."
 
 
 def chosen_flags(given: Config, resolved: Config) -> str:

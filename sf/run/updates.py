@@ -15,7 +15,7 @@ from sf.config import Config, LearnerConfig, ModelConfig
 from sf.config.observation_groups import has_only_our_encoders
 from sf.config.updates import UPDATES, Updates, UpdatesName
 from sf.config.written_out import is_written_out
-from sf.envs.step_time import StepTime
+from sf.envs.step_time import StepTime, in_us
 from sf.spaces import ACTION_MASK, EnvInfo, image_layout
 
 ACTING_S = 4e-6
@@ -69,7 +69,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
             break
         chosen = name
     learning_s = learning_s_per_frame(UPDATES[chosen], info, config)
-    return Choice(chosen, f"a frame takes {1e6 * sampling_s:.3g} us, and learning from it about {1e6 * learning_s:.2g}")
+    return Choice(chosen, f"a frame takes {in_us(sampling_s)} us, and learning from it about {in_us(learning_s)}")
 
 
 def _without_clock(info: EnvInfo, model: ModelConfig) -> Choice:

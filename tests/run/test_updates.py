@@ -9,7 +9,7 @@ import pytest
 
 from sf.config import Config, LearnerConfig, ModelConfig, ReplayConfig, RolloutConfig, RunConfig, check
 from sf.config.updates import UPDATES
-from sf.envs.step_time import StepTime
+from sf.envs.step_time import StepTime, in_us
 from sf.run.sizes import resolve
 from sf.run.updates import choose_updates, epochs_for, learning_s_per_frame, note_on_updates
 from sf.spaces import ActionColumn, ActionSpec, EnvInfo, LeafSpec
@@ -189,3 +189,8 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
     )
     full = config({"num_epochs": 1, "learning_rate": 0.1})
     assert note_on_updates(full, resolve(full, env_info(), 2), choice) == ""
+
+
+def test_durations_are_told_without_exponents() -> None:
+    shown = {64.5e-6: "64.5", 9.09e-6: "9.09", 5.0612e-3: "5,060", 0.6: "600,000", 1e-4: "100", 4e-7: "0.4"}
+    assert {seconds: in_us(seconds) for seconds in shown} == shown
