@@ -17,6 +17,8 @@ from sf.storage.objects import json_object, parsed_object
 
 State = Literal["running", "ended", "stopped", "failed", "killed", "empty"]
 STOPPED = (ExitCode.SIGINT, ExitCode.SIGTERM, ExitCode.REQUEUE)
+RETURN = "reward/reward"
+"""Curve of the mean return."""
 LAST_BYTES = 200_000
 """End of metrics.jsonl in which the newest return is looked for."""
 
@@ -29,7 +31,7 @@ class Run:
     env: str
     frames: int
     score: float | None
-    """Mean return of the last episodes of policy 0; None before the first one has ended."""
+    """Mean of what `--score` names over the last episodes of policy 0; None before the first one has ended."""
     state: State
     """Killed is a run that has left no summary and is not there any more; empty one that has never begun."""
     num_bytes: int
@@ -89,16 +91,18 @@ def _locked(path: Path) -> Iterator[bool]:
 def _read(path: Path) -> Run:
     config, summary = json_object(path / "config.json"), json_object(path / "summary.json")
     run = config.get("run")
-    env = run.get("env", "?") if isinstance(run, dict) else "?"
-    point = _newest_point(path / "metrics.jsonl")
+    run = run if isinstance(run, dict) else {}
+    tag = str(run.get("score", "reward"))
+    tag = RETURN if tag == "reward" else tag
+    point = _newest_point(path / "metrics.jsonl", tag)
     policies = summary.get("policies")
     policies = policies if isinstance(policies, list) and policies and isinstance(policies[0], dict) else [{}]
     num_bytes, changed_s = _size(path)
     return Run(
         path=path,
-        env=str(env),
+        env=str(run.get("env", "?")),
         frames=_number(summary.get("frames")) or _number(point.get("frames")) or 0,
-        score=_number(policies[0].get("reward")) or _number(point.get("reward/reward")),
+        score=(_number(policies[0].get("reward")) if tag == RETURN else None) or _number(point.get(tag)),
         state=state_of(path, bool(config or point or any(path.glob("checkpoint*"))), summary),
         num_bytes=num_bytes,
         changed_s=changed_s,
@@ -122,8 +126,8 @@ def state_of(path: Path, has_begun: bool, summary: Mapping[str, Any]) -> State:
     return "ended" if code == ExitCode.FINISHED else "stopped" if code in STOPPED else "failed"
 
 
-def _newest_point(metrics: Path) -> dict[str, Any]:
-    """The newest frames of policy 0 and its newest return."""
+def _newest_point(metrics: Path, score: str) -> dict[str, Any]:
+    """The newest frames of policy 0 and its newest score, whose curve is named."""
     try:
         with metrics.open("rb") as file:
             file.seek(-min(LAST_BYTES, metrics.stat().st_size), os.SEEK_END)
@@ -134,7 +138,7 @@ def _newest_point(metrics: Path) -> dict[str, Any]:
     for line in reversed(lines):
         point = parsed_object(line)
         if point.get("policy_id") == 0:
-            found = {name: point[name] for name in ("frames", "reward/reward") if name in point} | found
+            found = {name: point[name] for name in ("frames", score) if name in point} | found
         if len(found) == 2:
             break
     return found

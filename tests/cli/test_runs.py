@@ -79,6 +79,14 @@ def test_the_table_has_each_run_with_its_state(train_dir: Path, capsys: pytest.C
     assert {run.name: run.state for run in runs_in(train_dir)}["stopped"] == "stopped"
 
 
+def test_the_score_of_a_run_is_what_it_looks_at(tmp_path: Path) -> None:
+    path = run_of(tmp_path, "doors", "Doors-v0", 475.25, 0)
+    (path / "config.json").write_text(json.dumps({"run": {"env": "Doors-v0", "score": "env/success"}}))
+    point = {"policy_id": 0, "frames": 900, "reward/reward": 475.25, "env/success": 0.25}
+    (path / "metrics.jsonl").write_text(json.dumps(point) + "\n")
+    assert [run.score for run in runs_in(tmp_path)] == [0.25]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
