@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import gymnasium
 import jax
 import jax.numpy as jnp
+import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -51,10 +53,11 @@ class JaxSimulator:
         with warnings.catch_warnings():
             # About float64, which JAX does not have, and about types within environments, which work today.
             warnings.filterwarnings("ignore", "Explicitly requested dtype|scatter inputs have incompatible types")
-            self._reset: Any = jax.jit(self._reset_all).lower(self._key).compile()
-            _, self._state = self._reset(self._key)
-            actions = jnp.zeros((num_envs, *(self.action_space.shape or ())), self.action_space.dtype)
-            self._step: Any = jax.jit(self._step_all, donate_argnums=1).lower(self._key, self._state, actions).compile()
+            self._reset, self._step = jax.jit(self._reset_all), jax.jit(self._step_all, donate_argnums=1)
+            _, state = self._reset(self._key)
+            actions = np.zeros((num_envs, *(self.action_space.shape or ())), self.action_space.dtype)
+            jax.block_until_ready(self._step(self._key, state, _array(torch.from_numpy(actions))))
+        _, self._state = self._reset(self._key)
         if (seconds := time.monotonic() - began_s) > TOLD_FROM_S:
             Console().line(f"{name}: {num_envs} copies were compiled in {seconds:.0f} s.")
 
@@ -67,8 +70,7 @@ class JaxSimulator:
 
     def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, Mapping[str, Any]]:
         """One step of all copies; those whose episode ends begin anew."""
-        action = jnp.from_dlpack(actions.contiguous())
-        results, self._state = self._step(self._next_key(), self._state, action)
+        results, self._state = self._step(self._next_key(), self._state, _array(actions))
         seen, final, rewards, terminated, truncated, metrics = _tensors(results)
         return seen, rewards, terminated, truncated, {"final_observations": final, "metrics": metrics}
 
@@ -101,6 +103,11 @@ def _where(over: Any, new: Any, old: Any) -> Any:
     if jnp.issubdtype(new.dtype, jax.dtypes.prng_key):
         return jax.vmap(lambda is_over, a, b: jax.lax.select(is_over, a, b))(over, new, old)
     return jnp.where(over.reshape(len(over), *[1] * (new.ndim - 1)), new, old)
+
+
+def _array(actions: Tensor) -> Any:
+    """A tensor as an array with the same memory."""
+    return jnp.from_dlpack(actions.contiguous())
 
 
 def _tensors(arrays: Any) -> Any:
