@@ -6,6 +6,7 @@ Effectiveness of PPO in Cooperative Multi-Agent Games", section 3).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,13 @@ class Central:
         return np.concatenate(rows)
 
 
-def make(name: str, **kwargs: Any) -> Central:
+def make(name: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> Central:
     """The environment of several agents with this id, and the state of all of them.
 
     Raises:
         EnvError: there is none, or it has one agent.
     """
-    return Central(find_env(name, kwargs).make())
+    return Central(replace(find_env(name, kwargs), worker=sf_worker).make(index=sf_index))
 
 
 def _with_state(env: Any) -> Any:

@@ -19,6 +19,9 @@ from sf.errors import EnvError
 from sf_envs.jax_simulator import JaxSimulator
 from sf_envs.members import unknown_member
 
+UNLIMITED = 2**30
+"""Steps that no episode reaches."""
+
 
 def make(name: str, num_envs: int, max_episode_steps: int | None, **settings: Any) -> JaxSimulator:
     """Copies of an environment.
@@ -36,7 +39,8 @@ def make(name: str, num_envs: int, max_episode_steps: int | None, **settings: An
         raise unknown_member("gymnax", "environment of gymnax", name, registered_envs)
     env, params = gymnax.make(name)
     if max_episode_steps is not None:
-        settings["max_steps_in_episode"] = max_episode_steps
+        own = settings.get("max_steps_in_episode", params.max_steps_in_episode)
+        settings["max_steps_in_episode"] = min(max_episode_steps, own)
     known = sorted(vars(params))
     if wrong := sorted(settings.keys() - set(known)):
         raise EnvError(f"gymnax/{name} has no parameter {wrong[0]!r}, expected one of {', '.join(known)}.")
@@ -48,6 +52,7 @@ class _Functions:
 
     def __init__(self, env: Any, params: Any) -> None:
         self._env, self._params = env, params
+        self._unlimited = params.replace(max_steps_in_episode=UNLIMITED)
         self.observation_space = _space(env.observation_space(params))
         self.action_space = _space(env.action_space(params))
         box = self.observation_space
@@ -61,10 +66,12 @@ class _Functions:
         return self.reset(key)
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any, Mapping[str, Any]]:
-        observation, state, reward, done, _ = self._env.step_env(key, state, action, self._params)
-        done = jnp.asarray(done, bool).reshape(())
-        truncated = done & (state.time >= self._params.max_steps_in_episode)
-        return self._seen(observation), state, jnp.asarray(reward).reshape(()), done & ~truncated, truncated, {}
+        before = state
+        observation, state, reward, done, _ = self._env.step_env(key, before, action, self._params)
+        # The same step without a limit of time; what both have in common is computed once.
+        ended = self._env.step_env(key, before, action, self._unlimited)[3]
+        done, ended = (jnp.asarray(flag, bool).reshape(()) for flag in (done, ended))
+        return self._seen(observation), state, jnp.asarray(reward).reshape(()), done & ended, done & ~ended, {}
 
     def _seen(self, observation: Any) -> Any:
         return observation if self._dtype is None else jnp.asarray(observation, self._dtype)

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from sf.errors import EnvError
+
 Array = npt.NDArray[Any]
 
 
@@ -30,6 +32,8 @@ class Harvest:
     """
 
     def __init__(self, num_agents: int = 3, num_fields: int = 9, steps: int = 25, weather: float = 2.0) -> None:
+        if num_fields < 2:
+            raise EnvError(f"num_fields={num_fields}, expected at least 2: another crop grows elsewhere.")
         self.num_agents, self.size, self.steps, self.most = num_agents, num_fields, steps, weather
         self.observation_space: spaces.Space[Any] = spaces.Box(0.0, 1.0, (3,), np.float32)
         self.action_space: spaces.Space[Any] = spaces.Discrete(3)
@@ -63,7 +67,7 @@ class Harvest:
     def state(self) -> Array:
         """Fields and crops of all farmers, the time, and the weather."""
         places = np.concatenate([self.fields, self.crops]) / (self.size - 1)
-        return np.array([*places, self.time / self.steps, self.weather / self.most], np.float32)
+        return np.array([*places, self.time / self.steps, self.weather / (self.most or 1.0)], np.float32)
 
     def close(self) -> None:
         """Nothing to close."""

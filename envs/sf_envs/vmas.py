@@ -67,7 +67,7 @@ class Joint:
             else:
                 first = final.clone()
                 for index in over.nonzero()[:, 0].tolist():
-                    first[index] = torch.cat([rows[0] for rows in self._env.reset_at(index)])
+                    first[index] = torch.cat([rows[index] for rows in self._env.reset_at(index)])
         return first, torch.stack(rewards).mean(0), done, truncated, extras
 
     def render(self) -> Any:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sf.errors import ConfigError
+
 if TYPE_CHECKING:
     from sf.config.roles import Config
 
@@ -23,14 +25,12 @@ def frozen_problems(config: Config) -> list[str]:
     if not isinstance(found, dict) or not all(isinstance(path, str) for path in found.values()):
         return [f"frozen_policies={text!r} is not a JSON object of number and directory. Write it like {EXAMPLE}."]
     problems = []
-    for number, path in found.items():
+    for number in found:
         if number not in numbers:
             problems.append(
                 f"frozen_policies={text} names policy {number}, and num_policies={run.num_policies} makes "
                 f"{', '.join(numbers)}. Name one of them, or raise --num_policies."
             )
-        elif not Path(path).is_dir():
-            problems.append(f"frozen_policies={text}: there is no directory {path}. Name a run or a checkpoint.")
     if found and not problems and len(found) == run.num_policies:
         problems.append(f"frozen_policies={text} freezes every policy, so nothing would learn. Leave one out.")
     if found and config.learner.num_learners > 1:
@@ -39,3 +39,19 @@ def frozen_problems(config: Config) -> list[str]:
             "which only publishes it. Use --num_learners=1."
         )
     return problems
+
+
+def expect_directories(config: Config) -> None:
+    """Checks that frozen policies are there, before a run begins; one that goes on has them in its own checkpoints.
+
+    Raises:
+        ConfigError: a directory is missing.
+    """
+    run = config.run
+    problems = [
+        f"frozen_policies={run.frozen_policies}: there is no directory {path}. Name a run or a checkpoint."
+        for number, path in run.frozen.items()
+        if not Path(path).is_dir() and not (run.experiment_dir / f"checkpoint_p{number}").is_dir()
+    ]
+    if problems:
+        raise ConfigError(problems)

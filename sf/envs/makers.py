@@ -35,8 +35,12 @@ class MakeMany(Maker):
 class MakeOne(Maker):
     """Makes a single copy, as an ordinary environment."""
 
-    def __call__(self, **kwargs: Any) -> Any:
-        """A `sf.envs.tensors.OneTensor`."""
+    def __call__(self, render_mode: str | None = None, **kwargs: Any) -> Any:
+        """A `sf.envs.tensors.OneTensor`. The function gets a seed and the way of drawing if it asks for them."""
         from sf.envs.tensors import OneTensor
 
-        return OneTensor(self.make(num_envs=1, **kwargs), self.name)
+        offered = {"seed": 0, "render_mode": render_mode}
+        asked = {name: value for name, value in offered.items() if name in inspect.signature(self.make).parameters}
+        env = OneTensor(self.make(num_envs=1, **(asked | kwargs)), self.name)
+        env.render_mode = render_mode
+        return env

@@ -139,7 +139,12 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _seen(self, observations: Any, call: str) -> Any:
         """The observations as NumPy arrays."""
-        return self._arrays(observations, f"an observation from {call}", self.single_observation_space)
+        arrays = self._arrays(observations, f"an observation from {call}", self.single_observation_space)
+        leaf = observations
+        while isinstance(leaf, Mapping):
+            leaf = next(iter(leaf.values()))
+        self._device = leaf.device
+        return arrays
 
     def _arrays(self, value: Any, what: str, space: Any = None) -> Any:
         if isinstance(value, Mapping):
@@ -156,7 +161,6 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 f"{self.name} returned {what} {_named(value)}, expected {space.dtype}{[self.num_envs, *space.shape]} "
                 "as its observation_space promises."
             )
-        self._device = value.device
         return value.detach().cpu().numpy()
 
     def _column(self, value: Any, what: str) -> Array:
@@ -187,7 +191,7 @@ class OneTensor(gymnasium.Env[Any, Any]):
         """Takes a simulator of one copy."""
         self._many = ManyTensors(env, name)
         self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.render_mode = getattr(env, "render_mode", None)
+        self.render_mode: str | None = None
         self._next: Any = None
         """First observation of an episode that has begun with the end of the last one."""
 

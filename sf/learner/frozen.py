@@ -13,6 +13,7 @@ from sf.learner.worker import Learner
 from sf.policy import checkpoints
 from sf.storage import checkpoint
 from sf.storage.differences import tensor_differences
+from sf.storage.names import NAME
 
 
 class FrozenLearner(Learner):
@@ -21,19 +22,25 @@ class FrozenLearner(Learner):
     def _resume(self) -> int:
         """Goes on with its own checkpoint where a run is resumed, and begins with that of the other run else."""
         frames = super()._resume()
-        if not self.saver.has_resumed:
+        if self.saver.has_resumed:
+            Console().line(
+                f"Policy {self.policy_id} stays as this run has it; --frozen_policies counts at its beginning."
+            )
+        else:
             self._take(Path(self.config.run.frozen[self.policy_id]))
         return frames
 
     def _take(self, directory: Path) -> None:
-        """Takes the variables of the newest policy in a directory.
+        """Takes the variables of a checkpoint, or of the newest one in a directory, which may be that of a run.
 
         Raises:
             CheckpointError: there is none, or it is another network than the policies of this run have.
         """
-        is_checkpoint = directory.name.startswith(checkpoint.BEGINNING) or directory.name == checkpoint.BEST
-        own = directory if is_checkpoint else directory / "checkpoint_p0"
-        saved = checkpoints.load(own) if is_checkpoint else checkpoints.load_newest(own)
+        if NAME.fullmatch(directory.name):
+            saved = checkpoints.load(directory)
+        else:
+            has_some = bool(checkpoint.list_checkpoints(directory))
+            saved = checkpoints.load_newest(directory if has_some else directory / "checkpoint_p0")
         there = saved.network.variables()
         if differences := tensor_differences(self.network.variables(), there):
             raise CheckpointError(

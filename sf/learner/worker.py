@@ -98,7 +98,8 @@ class Learner:
         self.leads = self.is_first and context.rank.is_first
         """It loads, saves and decides for the learners of all ranks."""
         self.frames_per_step = config.rollout.frames_per_step
-        self.num_policies = topology.num_policies
+        self.num_trained = topology.num_policies - len(config.run.frozen)
+        """Policies that share the frames of the run."""
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
         self.began_s = arena[BEGAN_S].data
         self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
@@ -348,7 +349,7 @@ class Learner:
         """
         by_frames = 0.0
         if self.frames_wanted < math.inf:
-            num_iterations = max(1.0, self.frames_wanted // (self.frames_per_iteration * self.num_policies))
+            num_iterations = max(1.0, self.frames_wanted // (self.frames_per_iteration * self.num_trained))
             by_frames = min(self.frames / self.frames_per_iteration, num_iterations - 1) / num_iterations
         if self.time_limit_s == math.inf:
             return by_frames

@@ -82,7 +82,7 @@ def _imported(name: str) -> Choose:
     try:
         with without_arguments():
             found: Any = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise ConfigError(
             [
                 f"policy_mapping={name} cannot be imported: {text_of(error)}. Check the names, and that the module is "

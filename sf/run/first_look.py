@@ -67,7 +67,7 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
     progress = unwatched() if arena is None else _LookProgress(arena[PROGRESS], arena[STEPS])
     look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second, progress)
     many = _many_as_one(config, source, look.info)
-    look = look._replace(is_timed=is_timed, in_tensors=source.in_tensors)
+    look = look._replace(is_timed=is_timed, in_tensors=many is not None and source.in_tensors)
     return look if many is None else _with_many(look, many, config, progress)
 
 

@@ -51,7 +51,9 @@ def sized(config: Config, info: EnvInfo, cores: int, step: StepTime | None, leas
 def with_one_simulator(config: Config) -> Config:
     """All copies of a learner step as one, where the user leaves that open: more of them in a step cost little."""
     rollout = config.rollout
-    workers, splits = rollout.num_workers or config.learner.num_learners, rollout.worker_num_splits or 1
+    learners, acting = config.learner.num_learners, config.inference.policy_workers_per_policy or 1
+    workers = rollout.num_workers or -(-acting // learners) * learners
+    splits = rollout.worker_num_splits or 1
     return replace(config, rollout=replace(rollout, num_workers=workers, worker_num_splits=splits))
 
 

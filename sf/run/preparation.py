@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags, unread_by_ours
+from sf.config.frozen_policies import expect_directories
 from sf.config.observation_groups import encoders_of
 from sf.console import Console
 from sf.envs import EnvSource, find_env
@@ -72,6 +73,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     given = config
     started_by = parent() if rank.is_alone else os.getppid()  # torchrun gives each rank a session of its own
     check(config)
+    expect_directories(config)
     refuse_with_ranks(config, rank)
     wanted_trackers(config.run)
     for encoder in encoders_of(config.model):

@@ -72,6 +72,10 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
             "each rank has one learner of each policy; start more ranks",
         ),
         f"replay={config.replay.replay}": (config.replay.replay != "none", "a buffer belongs to one learner"),
+        f"frozen_policies={config.run.frozen_policies}": (
+            bool(config.run.frozen),
+            "a frozen policy has one learner, which only publishes it",
+        ),
         "restart_learner=True": (config.faults.restart_learner, "torchrun --max-restarts starts all ranks again"),
     }
     if problems := [

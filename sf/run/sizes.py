@@ -41,7 +41,7 @@ def decide(config: Config, look: FirstLook, cores: int) -> Config:
     """
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
-    if look.in_tensors:
+    if look.in_tensors and not look.refutes_vectorization:
         config = with_one_simulator(config)
     resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
     if look.refutes_vectorization:

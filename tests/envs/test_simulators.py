@@ -93,3 +93,25 @@ def test_a_name_and_a_parameter_that_gymnax_does_not_have(tmp_path: Path) -> Non
     assert "There is no environment of gymnax 'CartPol'. Did you mean gymnax/CartPole-v1?" in name.err
     parameter = run(tmp_path, "--env=gymnax/CartPole-v1", '--env_kwargs={"gravty": 1.0}', timeout_s=120)
     assert "gymnax/CartPole-v1 has no parameter 'gravty', expected one of force_mag, gravity, " in parameter.err
+
+
+STAGGERED = """
+import torch
+from sf_envs.simulators import vmas
+simulator = vmas("balance", 3, max_episode_steps=100)
+simulator.reset(seed=0)
+simulator._steps[2] = 99
+actions = torch.zeros(3, *simulator.action_space.shape)
+seen, _, terminated, truncated, extras = simulator.step(actions)
+own = torch.cat([simulator._env.scenario.observation(agent) for agent in simulator._env.agents], 1)
+assert truncated.tolist() == [False, False, True] and not terminated.any()
+assert torch.equal(seen[2], own[2]), "the first observation of its own copy"
+assert not torch.equal(seen[2], own[0])
+assert torch.equal(seen[:2], extras["final_observations"][:2])
+"""
+
+
+@needs("vmas")
+def test_a_copy_of_vmas_that_begins_anew_shows_its_own_observation() -> None:
+    done = subprocess.run([sys.executable, "-c", STAGGERED], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

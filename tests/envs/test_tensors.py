@@ -235,6 +235,30 @@ def test_a_run_with_processes_takes_one_simulator_and_reaches_its_end(tmp_path: 
     assert "The run has ended: train_for_env_steps reached" in finished.out
 
 
+def test_the_device_is_that_of_observations() -> None:
+    many = ManyTensors(Counting())
+    many.reset()
+    many._device = torch.device("meta")
+    many._column(torch.zeros(2), "rewards")
+    assert many._device.type == "meta", "a metric on another device changes nothing"
+    many._seen(torch.zeros(2, 1), "step")
+    assert many._device.type == "cpu"
+
+
+def test_a_single_copy_gets_a_seed_and_a_way_of_drawing_where_it_asks() -> None:
+    made: list[dict[str, Any]] = []
+
+    def asks(num_envs: int, seed: int, render_mode: str | None = None) -> Carts:
+        made.append({"seed": seed, "render_mode": render_mode})
+        return Carts(num_envs)
+
+    register_env("test/Asks", make_tensors=asks)
+    assert find_env("test/Asks").make("rgb_array").render_mode == "rgb_array"
+    assert made == [{"seed": 0, "render_mode": "rgb_array"}]
+    with pytest.raises(EnvError, match=r"sf/Carts-v0 cannot be drawn: it has no render\(\)"):
+        find_env("sf/Carts-v0").make("rgb_array").render()
+
+
 def test_a_class_of_a_module_is_named_on_the_command_line() -> None:
     source = find_env("sf_envs.carts:Carts", {"max_episode_steps": 7})
     assert source.in_tensors

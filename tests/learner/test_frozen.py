@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +88,34 @@ WRONG = {
     "[1]": "is not a JSON object of number and directory. Write it like --frozen_policies=",
     '{"1": 2}': "is not a JSON object of number and directory.",
     '{"2": "."}': "names policy 2, and num_policies=2 makes 0, 1. Name one of them, or raise --num_policies.",
-    '{"1": "/nowhere"}': "there is no directory /nowhere. Name a run or a checkpoint.",
     '{"0": ".", "1": "."}': "freezes every policy, so nothing would learn. Leave one out.",
 }
+
+
+def test_a_directory_is_asked_for_at_the_beginning_alone(earlier: Path, tmp_path: Path) -> None:
+    """A policy of the run is loaded, and the run goes on, when the other run is gone."""
+    gone = tmp_path / "gone"
+    settings = SMALL | {"num_policies": 2, "train_dir": str(tmp_path), "experiment": "two"}
+    settings |= {"frozen_policies": json.dumps({"1": str(gone)})}
+    with pytest.raises(ConfigError, match=r"there is no directory .*gone\. Name a run or a checkpoint\."):
+        sf.train(train_for_env_steps=200, **settings)
+    shutil.copytree(earlier / "checkpoint_p0", gone)
+    sf.train(train_for_env_steps=200, **settings)
+    shutil.rmtree(gone)
+    sf.train(train_for_env_steps=400, **settings)
+    assert not differ(variables(earlier), variables(tmp_path / "two", 1))
+
+
+def test_schedules_count_the_policies_that_learn(earlier: Path, tmp_path: Path) -> None:
+    """The learning rate falls to the last part of it at the end, and not in the middle."""
+    sf.train(
+        train_dir=str(tmp_path), experiment="two", num_policies=2, policy_mapping="by_agent", train_for_env_steps=1600,
+        lr_schedule="linear", learning_rate=1e-3, frozen_policies=json.dumps({"1": str(earlier)}), **SMALL,
+    )  # fmt: skip
+    points = [json.loads(line) for line in (tmp_path / "two/metrics.jsonl").read_text().splitlines()]
+    rates = [point["train/lr"] for point in points if "train/lr" in point]
+    assert len(set(rates)) >= 10
+    assert all(later < sooner for sooner, later in itertools.pairwise(rates[:-1]))
 
 
 @pytest.mark.parametrize("text", WRONG)
