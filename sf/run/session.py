@@ -318,6 +318,6 @@ class Session:
         if self.callbacks.wants_stop:
             return ExitReason.CALLBACK
         policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
-        trained = [policy for number, policy in enumerate(policies) if number not in run.frozen]
+        trained = [policy for policy in policies if policy not in run.frozen]
         means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in trained]
         return limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)
