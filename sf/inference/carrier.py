@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sf.inference.actors import NO_MEMORY, Answers
+from sf.inference.packing import Packing, PinnedWords, packed
 from sf.nets.device import CPU
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
@@ -48,47 +49,28 @@ class ToDevice:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._words = torch.empty(0, dtype=torch.int32)
+        self._words = PinnedWords()
 
     def take(self, parts: Sequence[Array]) -> Tensor:
         """See `Carrier`; does not wait. No process writes there before the answer, and the answer waits for it."""
-        tensors = [torch.from_numpy(part) for part in parts]
-        shape, sizes = tensors[0].shape[1:], [len(tensor) for tensor in tensors]
-        there = torch.empty((sum(sizes), *shape), dtype=tensors[0].dtype, device=self._device)
-        for rows, tensor in zip(torch.split(there, sizes), tensors, strict=True):
-            rows.copy_(tensor, non_blocking=True)
+        first = torch.from_numpy(parts[0])
+        shape = (sum(map(len, parts)), *first.shape[1:])
+        there = torch.empty(shape, dtype=first.dtype, device=self._device)
+        copy_rows(parts, there)
         return there
 
     def bring(self, step: PolicyStep) -> Answers:
-        """See `Carrier`. Side by side as words of 32 bits, of any meaning; good until the next answers."""
-        info, memory = step.info, step.state
-        columns = [step.action, info.log_probability, info.value_prediction]
-        columns += [memory] if isinstance(memory, Tensor) else []
-        words = [_words_of(column) for column in columns]
-        together = self._on_host(torch.cat(words, 1)).numpy()
-        stops = np.cumsum([part.shape[1] for part in words])
-        actions, log_probs, values, *rest = np.split(together, stops[:-1], 1)
-        return Answers(
-            actions.view(_numpy_dtype(step.action)).reshape(step.action.shape),
-            log_probs.view(np.float32)[:, 0],
-            values.view(np.float32)[:, 0],
-            rest[0].view(np.float32) if rest else NO_MEMORY,
-        )
-
-    def _on_host(self, words: Tensor) -> Tensor:
-        """Copied into memory that is pinned once, where the device writes by itself."""
-        if self._words.numel() < words.numel():
-            self._words = torch.empty(words.numel(), dtype=torch.int32, pin_memory=words.is_cuda)
-        return self._words[: words.numel()].view(words.shape).copy_(words)
+        """See `Carrier`; good until the next answers."""
+        return Packing(step).unpack(self._words.take(packed(step)))
 
 
-def _words_of(column: Tensor) -> Tensor:
-    """The bits of [B] or [B, D] as [B, words]."""
-    return (column if column.dim() > 1 else column.unsqueeze(1)).contiguous().view(torch.int32)
-
-
-def _numpy_dtype(tensor: Tensor) -> np.dtype[Any]:
-    return np.dtype(str(tensor.dtype).removeprefix("torch."))
+def copy_rows(parts: Sequence[Array], there: Tensor) -> None:
+    """Begins the transfers of rows of several groups into the first rows on a device."""
+    start = 0
+    for part in parts:
+        stop = start + len(part)
+        there[start:stop].copy_(torch.from_numpy(part), non_blocking=True)
+        start = stop
 
 
 def carrier_to(device: torch.device) -> Carrier:

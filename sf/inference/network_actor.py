@@ -12,9 +12,11 @@ from sf.config import Config
 from sf.console import Console
 from sf.inference.actors import Answers
 from sf.inference.carrier import carrier_to
+from sf.inference.recorded import RecordedAct
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.device import from_host, note_memory, pin, use_device
 from sf.nets.fast.acting import FastAct
+from sf.nets.fast.recorded import CudaGraphs, can_record
 from sf.shared.arena import Arena, Array
 from sf.shared.records import Record
 from sf.shared.weights import PublishedWeights
@@ -47,6 +49,7 @@ class NetworkActor:
         self.take_weights = from_host(self.network.flat)
         """See `Actor`."""
         self._carrier = carrier_to(self.device)
+        self._recorded = _recorded_act(self.network)
         self._entropy = list(entropy)
         self.generator = self._generator(self._entropy)
         self._generators_of_streams: dict[int, torch.Generator] = {}
@@ -58,6 +61,8 @@ class NetworkActor:
     def act(self, observations: Mapping[str, Sequence[Array]], memory: Sequence[Array], stream: int | None) -> Answers:
         """See `Actor`. The recurrent state is that of the inference worker, which knows where episodes begin."""
         generator = self.generator if stream is None else self._generator_of(stream)
+        if self._recorded is not None:
+            return self._recorded(observations, memory, generator)
         take = self._carrier.take
         leaves = {key: take(parts) for key, parts in observations.items()}
         return self._carrier.bring(self.fast_act(leaves, take(memory) if memory else (), generator))
@@ -87,3 +92,8 @@ class NetworkActor:
     def _generator(self, entropy: Sequence[int]) -> torch.Generator:
         word = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         return torch.Generator(self.device).manual_seed(word)
+
+
+def _recorded_act(network: ActorCritic) -> RecordedAct | None:
+    """Forward passes as CUDA graphs, where they can be."""
+    return RecordedAct(network, CudaGraphs().record) if can_record(network) else None

@@ -98,8 +98,8 @@ def _count_of_memory_kills() -> int:
     return 0
 
 
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
-"""Words of torch on the CPU, of the CUDA runtime, and of its libraries."""
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "ALLOC_FAILED", "Create(handle)")
+"""Words of torch on the CPU, of the CUDA runtime, and of its libraries, which also fail to begin without memory."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -92,9 +94,11 @@ def test_c3_adam_is_that_of_torch(betas: tuple[float, float], device: str) -> No
         optimizer.step(rate)
         torch_adam.step()
         torch.testing.assert_close(policy.flat_parameters, reference, rtol=1e-6, atol=1e-7)
+    # Fused kernels of CUDA round otherwise; moments of some 100, of a gradient of 10, differ by as much.
+    tolerance: dict[str, Any] = {} if device == "cpu" else {"rtol": 1e-4, "atol": 1e-5}
     state = torch_adam.state[reference]
-    torch.testing.assert_close(optimizer.exp_avg, state["exp_avg"])
-    torch.testing.assert_close(optimizer.exp_avg_sq, state["exp_avg_sq"])
+    torch.testing.assert_close(optimizer.exp_avg, state["exp_avg"], **tolerance)
+    torch.testing.assert_close(optimizer.exp_avg_sq, state["exp_avg_sq"], **tolerance)
 
 
 def test_c11_gradient_is_scaled_to_the_largest_norm() -> None:

@@ -14,9 +14,8 @@ import torch
 from torch.utils import backend_registration
 
 from sf.nets import device
-from sf.nets.device import accelerators, from_host, pin, to_host, use_device
+from sf.nets.device import use_device
 from sf.shared.arena import Arena
-from sf.shared.weights import PublishedWeights
 from sf.storage.checkpoint import load_newest
 from tests.helpers.commands import EXPERIMENT, ROOT, Finished, run, summary_of
 
@@ -40,7 +39,6 @@ SMALL = ("--env=CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4", "--b
 can_emulate = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="this torch is too old"
 )
-needs_one = pytest.mark.skipif("not torch.accelerator.is_available()", reason="there is no accelerator")
 
 
 @pytest.fixture(scope="module")
@@ -148,55 +146,3 @@ def test_cuda_computes_in_float32_whatever_the_container_wants(monkeypatch: pyte
     finally:
         for switch, value in zip(switches, before, strict=True):
             switch.allow_tf32 = value
-
-
-@pytest.mark.gpu
-@needs_one
-@pytest.mark.parametrize(
-    "flags",
-    [
-        (),
-        ("--use_rnn=True",),
-        ("--use_rnn=True", "--rnn_type=lstm"),
-        ("--num_learners=2",),
-        ("--bf16=True",),
-    ],
-)
-def test_gpu_whole_run(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    strict = f"--strict={'--bf16=True' not in flags}"
-    finished = run(tmp_path, *SMALL, "--device=gpu", *flags, "--train_for_env_steps=20000", strict)
-    assert finished.code == 0, finished.err
-    assert f"Accelerators: {', '.join(accelerators())}." in finished.out
-    lines = [json.loads(line) for line in (tmp_path / EXPERIMENT / "metrics.jsonl").read_text().splitlines()]
-    assert any(line.get("stats/gpu_mem_learner", 0) > 0 for line in lines)
-
-
-@pytest.mark.gpu
-@needs_one
-@pytest.mark.parametrize("env", ["CartPole-v1", "sf/CatchPixels-v0"])
-def test_gpu_learns(tmp_path: Path, env: str) -> None:
-    target = {"CartPole-v1": 475.0, "sf/CatchPixels-v0": 0.95}[env]
-    finished = run(
-        tmp_path, f"--env={env}", "--device=gpu", "--strict=True", f"--stop_at_reward={target}",
-        "--train_for_env_steps=1000000",
-        timeout_s=600,
-    )  # fmt: skip
-    assert finished.code == 0, finished.err
-    summary = json.loads((tmp_path / EXPERIMENT / "summary.json").read_text())
-    assert "stop_at_reward" in summary["exit_reason"]
-
-
-@pytest.mark.gpu
-@needs_one
-def test_gpu_weights_go_there_and_back() -> None:
-    device = torch.accelerator.current_accelerator()
-    assert device is not None
-    weights = PublishedWeights()
-    weights.allocate(1000)
-    pin(weights, device)
-    published, taken = torch.arange(1000.0, device=device).sqrt(), torch.zeros(1000, device=device)
-    for version in range(3):
-        weights.publish(version, to_host(published))
-        assert weights.read(from_host(taken)) == version
-        assert torch.equal(published, taken)
-        published += 1.0

@@ -1,0 +1,85 @@
+"""Functions of tensors that are recorded once and launched at once: CUDA graphs, and the same elsewhere without one.
+
+A forward pass of a small network is some forty operations that take a microsecond each on the device. To launch them
+takes 5 to 10 us each, so the device waits for the host. A CUDA graph (`torch.cuda.CUDAGraph`) is launched as one. It
+computes on the same memory each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from sf.config.observation_groups import has_only_our_encoders
+from sf.nets.actor_critic import ActorCritic
+
+WARM_UP = 3
+"""Calls before one is recorded, in which libraries choose their kernels."""
+
+Result = TypeVar("Result")
+Replay = Callable[[], None]
+Record = Callable[[Callable[[], None]], Replay]
+"""From a function of tensors that stay in their places to one that computes the same again."""
+
+
+class Recorded(Generic[Result]):
+    """A function without arguments whose inputs stay in their places; its result is good until the next call."""
+
+    def __init__(self, compute: Callable[[], Result], record: Record) -> None:
+        """Records it."""
+        self._results: list[Result] = []
+
+        @torch.no_grad()
+        def compute_once() -> None:
+            self._results[:] = [compute()]
+
+        self._replay = record(compute_once)
+
+    def __call__(self) -> Result:
+        self._replay()
+        return self._results[0]
+
+
+def computed_anew(compute: Callable[[], None]) -> Replay:
+    """Records nothing, where launches cost little: see `Record`."""
+    compute()
+    return compute
+
+
+class CudaGraphs:
+    """Records CUDA graphs that share their memory, because none is launched before the last one has been read."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, compute: Callable[[], None]) -> Replay:
+        """See `Record`."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            compute()
+        replay: Replay = graph.replay
+        return replay
+
+
+def can_record(network: ActorCritic) -> bool:
+    """Whether forward passes can be CUDA graphs; encoders of the user may decide in Python what they compute."""
+    return network.flat.is_cuda and has_only_our_encoders(network.config)
+
+
+def recorder_for(network: ActorCritic) -> Record:
+    """CUDA graphs where they can be, else what computes anew."""
+    return CudaGraphs().record if can_record(network) else computed_anew
+
+
+def random_rows(network: ActorCritic, rows: int) -> Tensor:
+    """[rows, n] a place for random numbers of actions."""
+    return torch.zeros(rows, network.distribution.noise_size, device=network.flat.device)
