@@ -22,14 +22,15 @@ GAMMA, LAMBDA, CLIP, LEARNING_RATE = 0.99, 0.95, 0.2, 5e-4
 VALUE_COEFF, ENTROPY_COEFF, MAX_GRAD_NORM = 0.5, 0.003, 0.5
 
 
-def torch_loop(num_envs: int, seconds: float) -> float:
+def torch_loop(num_envs: int, seconds: float, device: str) -> float:
     """Frames per second of PPO in plain torch on carts."""
     import torch
     from sf_envs.carts import Carts
     from torch import nn
     from torch.distributions import Categorical
 
-    envs = Carts(num_envs)
+    torch.set_default_device(device)
+    envs = Carts(num_envs, device=device)
     trunk = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
     heads = nn.Linear(64, 3)
     parameters = [*trunk.parameters(), *heads.parameters()]
@@ -203,23 +204,32 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--device", default="cpu", help="of torch, such as cuda; then sf runs on it in tensors as well")
     parser.add_argument("--loop", action="store_true")
     given = parser.parse_args()
     if given.loop:
-        is_ours = given.env == "sf/Carts-v0"
-        fps = (
-            torch_loop(given.num_envs, given.seconds) if is_ours else jax_loop(given.env, given.num_envs, given.seconds)
-        )
+        if given.env == "sf/Carts-v0":
+            fps = torch_loop(given.num_envs, given.seconds, given.device)
+        else:
+            fps = jax_loop(given.env, given.num_envs, given.seconds)
         print(f"{fps:.0f}")
         return
-    rates: dict[str, list[float]] = {"loop": [], "serial": [], "asynchronous": []}
+    flags = {
+        "serial": ("--async_rl=False", "--serial_mode=True"),
+        "asynchronous": ("--vectorization=native",),
+        "tensors": ("--vectorization=tensors",),
+    }
+    on = ("--device=cpu",) if given.device == "cpu" else ("--device=gpu",)
+    if given.device != "cpu":
+        del flags["serial"]
+    rates: dict[str, list[float]] = {"loop": [], **{name: [] for name in flags}}
     for _ in range(given.rounds):
         command = [sys.executable, __file__, "--loop", f"--env={given.env}", f"--num-envs={given.num_envs}"]
+        command.append(f"--device={given.device}")
         done = subprocess.run([*command, f"--seconds={given.seconds}"], capture_output=True, text=True, check=True)
         rates["loop"].append(float(done.stdout.split()[-1]))
-        serial = "--async_rl=False", "--serial_mode=True"
-        rates["serial"].append(of_sf(given.env, given.num_envs, given.seconds, *serial))
-        rates["asynchronous"].append(of_sf(given.env, given.num_envs, given.seconds))
+        for name, own in flags.items():
+            rates[name].append(of_sf(given.env, given.num_envs, given.seconds, *own, *on))
         print({name: f"{values[-1]:,.0f}" for name, values in rates.items()}, flush=True)
     middle = {name: statistics.median(values) for name, values in rates.items()}
     print(", ".join(f"{name} {value:,.0f} ({value / middle['loop']:.2f})" for name, value in middle.items()))

@@ -56,12 +56,8 @@ class TensorEnv(Protocol):
         """
 
 
-class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """All copies as one vector environment.
-
-    Where a simulator gives no final observations, the value at a time limit is that of the observation before the last
-    step, and a line says so once.
-    """
+class CheckedTensors:
+    """A simulator, each of whose results has the number of rows, the types and the shapes that it has promised."""
 
     def __init__(self, env: TensorEnv, name: str = "") -> None:
         """Takes a simulator; `name` is for messages."""
@@ -72,27 +68,16 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
                     f"{self.name} has no {attribute!r}, expected num_envs, observation_space, action_space, "
                     "reset(seed) and step(actions) of a simulator in tensors. Add what is missing."
                 )
-        self.num_envs = env.num_envs
-        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
-        self.observation_space = batch_space(env.observation_space, self.num_envs)
-        self.action_space = batch_space(env.action_space, self.num_envs)
-        self._device = torch.device("cpu")
-        self._before: Any = None
-        """What was seen before the present step, copied, until a step has brought final observations."""
-        self._has_told = False
+        self.device = torch.device("cpu")
+        """Of the observations that came last."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The first observations, as views of what the simulator returned."""
-        with torch.no_grad(), _one_thread():
-            observations = self._seen(self.env.reset(seed), "reset")
-        self._before = _copied(observations)
-        return observations, {}
+    def reset(self, seed: int | None) -> Any:
+        """The first observations, [num_envs, ...] or a nest of them."""
+        return self._seen(self.env.reset(seed), "reset")
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """One step of every copy, as views of what the simulator returned."""
-        with torch.no_grad(), _one_thread():
-            result: Any = self.env.step(torch.as_tensor(np.asarray(actions), device=self._device))
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, Mapping[str, Any]]:
+        """The result of a step; nothing of it waits for the device."""
+        result: Any = self.env.step(actions)
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvError(
                 f"{self.name} returned {_named(result)} from step, expected (observations, rewards, terminated, "
@@ -104,13 +89,123 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self._column(value, what)
             for value, what in zip(columns, ("rewards", "terminated", "truncated"), strict=True)
         )
+        for flags, what in ((terminated, "terminated"), (truncated, "truncated")):
+            if flags.dtype is not torch.bool:
+                raise EnvError(
+                    f"{self.name} returned {what} {_named(flags)} from step, expected bool[{self.env.num_envs}]."
+                )
         if not isinstance(extras, Mapping):
             raise EnvError(f"{self.name} returned extras of type {type(extras).__name__} from step, expected a dict.")
+        return observations, rewards, terminated, truncated, extras
+
+    def final(self, extras: Mapping[str, Any]) -> Any:
+        """The final observations that came with a step; None if there are none."""
+        if FINAL not in extras:
+            return None
+        return self._checked(
+            extras[FINAL], "an observation from extras['final_observations'] of step", self.env.observation_space
+        )
+
+    def metrics(self, extras: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Numbers of the simulator's own, name to [num_envs]."""
+        metrics = extras.get(METRICS, {})
+        if not isinstance(metrics, Mapping):
+            raise EnvError(
+                f"{self.name} returned extras['metrics'] of type {type(metrics).__name__}, expected a dict of name to "
+                f"[{self.env.num_envs}]."
+            )
+        return {name: self._column(value, f"metric {name!r}") for name, value in metrics.items()}
+
+    def tell_of_no_finals(self) -> None:
+        """Says what the value at a time limit is where no final observation comes."""
+        Console().line(
+            f"{self.name} gives no final_observations. The value at a time limit is that of the observation before "
+            "the last step."
+        )
+
+    def expect_finals(self) -> EnvError:
+        """The error of a simulator that has given final observations before."""
+        return EnvError(
+            f"{self.name} gave final_observations in an earlier step and none in this one, which truncates an "
+            "episode. Give them in every step, or in none."
+        )
+
+    def _seen(self, observations: Any, call: str) -> Any:
+        checked = self._checked(observations, f"an observation from {call}", self.env.observation_space)
+        leaf = checked
+        while isinstance(leaf, Mapping):
+            leaf = next(iter(leaf.values()))
+        self.device = leaf.device
+        return checked
+
+    def _checked(self, value: Any, what: str, space: Any = None) -> Any:
+        if isinstance(value, Mapping):
+            parts = getattr(space, "spaces", {})
+            return {key: self._checked(part, f"{what}, key {key!r},", parts.get(key)) for key, part in value.items()}
+        num_envs = self.env.num_envs
+        if not isinstance(value, Tensor):
+            raise EnvError(f"{self.name} returned {what} {_named(value)}, expected a torch.Tensor.")
+        if value.ndim == 0 or len(value) != num_envs:
+            raise EnvError(
+                f"{self.name} returned {what} {_named(value)}, expected a first dimension of num_envs={num_envs}."
+            )
+        if isinstance(space, Box) and str(value.dtype) != f"torch.{space.dtype}":
+            raise EnvError(
+                f"{self.name} returned {what} {_named(value)}, expected {space.dtype}{[num_envs, *space.shape]} as its "
+                "observation_space promises."
+            )
+        return value.detach()
+
+    def _column(self, value: Any, what: str) -> Tensor:
+        tensor: Tensor = self._checked(value, f"{what} from step")
+        if tensor.shape != (self.env.num_envs,):
+            raise EnvError(f"{self.name} returned {what} {_named(value)} from step, expected [{self.env.num_envs}].")
+        return tensor
+
+
+class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """All copies as one vector environment.
+
+    Where a simulator gives no final observations, the value at a time limit is that of the observation before the last
+    step, and a line says so once.
+    """
+
+    def __init__(self, env: TensorEnv, name: str = "") -> None:
+        """Takes a simulator; `name` is for messages."""
+        self.tensors = CheckedTensors(env, name)
+        self.env = env
+        self.num_envs = env.num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.observation_space = batch_space(env.observation_space, self.num_envs)
+        self.action_space = batch_space(env.action_space, self.num_envs)
+        self._before: Any = None
+        """What was seen before the present step, copied, until a step has brought final observations."""
+        self._has_told = False
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.tensors.name
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observations, as views of what the simulator returned."""
+        with torch.no_grad(), _one_thread():
+            observations = _on_host(self.tensors.reset(seed))
+        self._before = _copied(observations)
+        return observations, {}
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """One step of every copy, as views of what the simulator returned."""
+        with torch.no_grad(), _one_thread():
+            result = self.tensors.step(torch.as_tensor(np.asarray(actions), device=self.tensors.device))
+        *arrays, extras = result
+        observations, rewards, terminated, truncated = map(_on_host, arrays)
         infos: dict[str, Any] = {}
         if (truncated.astype(bool) & ~terminated.astype(bool)).any():
             infos["final_obs"] = self._final(extras)
         if METRICS in extras:
-            self._add_metrics(infos, extras[METRICS], terminated.astype(bool) | truncated.astype(bool))
+            self._add_metrics(infos, extras, terminated.astype(bool) | truncated.astype(bool))
         if self._before is not None:
             self._before = None if FINAL in extras else _copied(observations)
         return observations, rewards, terminated, truncated, infos
@@ -122,63 +217,21 @@ class ManyTensors(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _final(self, extras: Mapping[str, Any]) -> Any:
         """The observations at the end of the episodes that end in this step."""
-        if FINAL in extras:
-            return self._seen(extras[FINAL], "extras['final_observations'] of step")
+        final = self.tensors.final(extras)
+        if final is not None:
+            return _on_host(final)
         if self._before is None:
-            raise EnvError(
-                f"{self.name} gave final_observations in an earlier step and none in this one, which truncates an "
-                "episode. Give them in every step, or in none."
-            )
+            raise self.tensors.expect_finals()
         if not self._has_told:
             self._has_told = True
-            Console().line(
-                f"{self.name} gives no final_observations. The value at a time limit is that of the observation before "
-                "the last step."
-            )
+            self.tensors.tell_of_no_finals()
         return self._before
 
-    def _seen(self, observations: Any, call: str) -> Any:
-        """The observations as NumPy arrays."""
-        arrays = self._arrays(observations, f"an observation from {call}", self.single_observation_space)
-        leaf = observations
-        while isinstance(leaf, Mapping):
-            leaf = next(iter(leaf.values()))
-        self._device = leaf.device
-        return arrays
-
-    def _arrays(self, value: Any, what: str, space: Any = None) -> Any:
-        if isinstance(value, Mapping):
-            parts = getattr(space, "spaces", {})
-            return {key: self._arrays(part, f"{what}, key {key!r},", parts.get(key)) for key, part in value.items()}
-        if not isinstance(value, Tensor):
-            raise EnvError(f"{self.name} returned {what} {_named(value)}, expected a torch.Tensor.")
-        if value.ndim == 0 or len(value) != self.num_envs:
-            raise EnvError(
-                f"{self.name} returned {what} {_named(value)}, expected a first dimension of num_envs={self.num_envs}."
-            )
-        if isinstance(space, Box) and str(value.dtype) != f"torch.{space.dtype}":
-            raise EnvError(
-                f"{self.name} returned {what} {_named(value)}, expected {space.dtype}{[self.num_envs, *space.shape]} "
-                "as its observation_space promises."
-            )
-        return value.detach().cpu().numpy()
-
-    def _column(self, value: Any, what: str) -> Array:
-        array: Array = self._arrays(value, f"{what} from step")
-        if array.shape != (self.num_envs,):
-            raise EnvError(f"{self.name} returned {what} {_named(value)} from step, expected [{self.num_envs}].")
-        return array
-
-    def _add_metrics(self, infos: dict[str, Any], metrics: Any, over: Array) -> None:
+    def _add_metrics(self, infos: dict[str, Any], extras: Mapping[str, Any], over: Array) -> None:
         """Those of every step where a name asks for it, else those of episodes that end."""
-        if not isinstance(metrics, Mapping):
-            raise EnvError(
-                f"{self.name} returned extras['metrics'] of type {type(metrics).__name__}, expected a dict of name to "
-                f"[{self.num_envs}]."
-            )
-        is_needed = over.any() or any(name.rpartition("/")[2] in REDUCTIONS for name in metrics)
-        if is_needed:
-            infos[METRICS] = {name: self._column(value, f"metric {name!r}") for name, value in metrics.items()}
+        metrics = self.tensors.metrics(extras)
+        if over.any() or any(name.rpartition("/")[2] in REDUCTIONS for name in metrics):
+            infos[METRICS] = {name: _on_host(value) for name, value in metrics.items()}
 
 
 class OneTensor(gymnasium.Env[Any, Any]):
@@ -234,6 +287,13 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _on_host(tensors: Any) -> Any:
+    """A nest of tensors as NumPy arrays."""
+    if isinstance(tensors, Mapping):
+        return {key: _on_host(part) for key, part in tensors.items()}
+    return tensors.cpu().numpy()
 
 
 def _named(value: Any) -> str:

@@ -9,7 +9,7 @@ from sf.envs.source import EnvSource
 from sf.errors import ConfigError, EnvError
 from sf.spaces import EnvInfo
 
-Vectorization = Literal["auto", "none", "native", "envpool"]
+Vectorization = Literal["auto", "none", "native", "envpool", "tensors"]
 
 PAYS_FROM = 16
 """Environments in a group from which Gymnasium's own vectorized CartPole takes less time than single ones."""
@@ -46,6 +46,11 @@ def choose_vectorization(
         return wanted, source
     if obstacle is not None:
         raise ConfigError([f"vectorization={wanted} is not possible for {source.env_id}: {obstacle}. Use none."])
+    if wanted == "tensors" and not source.in_tensors:
+        raise EnvError(
+            f"{source.env_id} is no simulator in tensors (sf.register_env with make_tensors). Leave "
+            "--vectorization=tensors out."
+        )
     if wanted == "envpool":
         return wanted, find_pool(source)
     if not source.offers_vector:

@@ -123,7 +123,9 @@ class Learner:
         self.update = self._update(config, context)
         self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
-        self._batcher, self._is_cut_short = Batcher(policy_id, context.slots(), share, index, self.device), False
+        tensors = None if context.tensors is None else context.tensors.on(self.device)
+        self._batcher = Batcher(policy_id, context.slots(), share, index, self.device, tensors)
+        self._is_cut_short = False
         self.source = self._source(config.run.async_rl)
         self._batch: Batch | None = None
         self._exchange_share = ExchangeShare()

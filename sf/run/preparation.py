@@ -101,7 +101,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         console.plain(f"Accelerators: {', '.join(found_accelerators())}.")
     starts: int | None = None
     if rank.is_first:
-        resolved = decide(with_earlier_network(config), look, rank.share_of(usable_cores()))
+        resolved = decide(with_earlier_network(config), look, rank.share_of(usable_cores()), rank.is_alone)
         rank = rank if rank.is_alone else numbered(rank)
     else:
         resolved, starts, number = hear_start(rank, config)

@@ -26,6 +26,7 @@ from sf.run.groups import (
     sized,
     with_one_simulator,
 )
+from sf.run.tensors import with_tensors
 from sf.run.updates import choose_updates, epochs_for, profits_from_long_trajectories, with_updates
 from sf.spaces import EnvInfo
 
@@ -33,7 +34,7 @@ LONG_ROLLOUT = 128
 """Steps in a trajectory where fewer environments, of the same batch, learn more from a frame."""
 
 
-def decide(config: Config, look: FirstLook, cores: int) -> Config:
+def decide(config: Config, look: FirstLook, cores: int, rank_is_alone: bool = True) -> Config:
     """The configuration without None, see `resolve`; fitted to what a look at the environment has found.
 
     Raises:
@@ -42,7 +43,7 @@ def decide(config: Config, look: FirstLook, cores: int) -> Config:
     if look.refuses_second:
         config = one_each(config, look.info, look.refuses_second)
     if look.in_tensors and not look.refutes_vectorization:
-        config = with_one_simulator(config)
+        config = with_one_simulator(with_tensors(config, look.info, rank_is_alone))
     resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))

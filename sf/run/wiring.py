@@ -13,6 +13,11 @@ learner-p ── train summaries, saved ───► supervisor           a pipe
 eval-0    ◄── published weights ──────── learner-p            read when an evaluation begins
 eval-0    ── scores, best checkpoints ─► supervisor           a pipe of its own
 all roles ── records ──────────────────► supervisor           read when it reports
+
+A simulator in tensors has one role in the place of rollout and inference workers, in the process of the learner:
+
+rollout-0 ── slot full ────────────────► learner-0            its fields are tensors of the device of both
+rollout-0 ◄── slot free, weights ─────── learner-0
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from sf.plugins import Sent, plugins_to_send
 from sf.rollout.bells import RolloutBells
 from sf.run.topology import Sizes
 from sf.shared.arena import Arena, Array, Field
-from sf.shared.context import EvaluatorLinks, LearnerLinks, RunContext
+from sf.shared.context import EvaluatorLinks, FieldsOnDevice, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
@@ -42,7 +47,7 @@ from sf.shared.leaving import Leaving, leaving_fields
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.shared.role import RoleSpec
-from sf.shared.slots import Slots, slot_memory
+from sf.shared.slots import Slots, slot_fields, slot_memory
 from sf.shared.topology import Topology
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
@@ -150,10 +155,7 @@ class Wiring:
                     self.learner_ends[policy_id],
                 ),
                 "owner": self.experiment.owner,
-                "compute": Compute(
-                    self.sizes.learner_threads,
-                    place + self.context.rank.local_rank if self.config.run.device == "gpu" else None,  # dealt in turn
-                ),
+                "compute": self._compute(place),
             },
             "learner",
             place,
@@ -213,6 +215,30 @@ class Wiring:
             can_be_replaced=True,
             companions=tuple(self.inference(p, index) for p in policies) if topology.workers_act else (),
         )
+
+    def tensor_worker(self) -> RoleSpec:
+        """The one that steps a simulator in tensors and acts in it, beside the learner in one process."""
+        return RoleSpec(
+            "rollout-0",
+            "sf.tensors.worker:TensorWorker",
+            {
+                "context": self.context,
+                "config": self.config,
+                "source": self.source,
+                "weights": self.weights[0],
+                "compute": self._compute(0),
+            },
+            "rollout",
+            0,
+            self.plugins,
+            self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
+            has_environments=True,
+        )
+
+    def _compute(self, place: int) -> Compute:
+        """The threads and the device of a learner; devices are dealt in turn."""
+        accelerator = place + self.context.rank.local_rank if self.config.run.device == "gpu" else None
+        return Compute(self.sizes.learner_threads, accelerator)
 
     def evaluator(self) -> RoleSpec:
         """The one that plays the evaluations."""
@@ -287,7 +313,7 @@ def wire(
         ConfigError: a registered encoder cannot be sent to other processes.
     """
     sizes, serial = Sizes.of(config, info, rank.share_of(usable_cores())), config.run.serial_mode
-    topology = sizes.topology
+    topology, in_tensors = sizes.topology, config.rollout.vectorization == "tensors"
     if not serial:
         ensure_file_size(CONTROL_BYTES)
     policies, workers = range(topology.num_policies), range(topology.num_workers)
@@ -301,7 +327,14 @@ def wire(
         config=config,
         source=source,
         experiment=experiment,
-        context=RunContext(topology, info, seed, _arena(sizes, info, serial, extra_fields), rank),
+        context=RunContext(
+            topology,
+            info,
+            seed,
+            _arena(sizes, info, serial, extra_fields, in_tensors),
+            rank,
+            _tensors(topology, info, extra_fields) if in_tensors else None,
+        ),
         sizes=sizes,
         weights=[PublishedWeights() for _ in policies],
         rollout_bells=rollout_bells,
@@ -315,16 +348,31 @@ def wire(
     for control, learner_end in zip(controls, wires.learner_ends, strict=True):
         connect(control, learner_end)
     specs = [wires.learner(p, k) for p in policies for k in learners]
-    specs += [wires.inference(p, j) for p in policies for j in inference if not topology.workers_act]
-    specs += [wires.rollout(i) for i in workers]
+    if in_tensors:
+        specs += [wires.tensor_worker()]
+    else:
+        specs += [wires.inference(p, j) for p in policies for j in inference if not topology.workers_act]
+        specs += [wires.rollout(i) for i in workers]
     specs += [wires.evaluator()] if config.evaluation.eval_every_steps > 0 else []
     return wires.shared(controls), specs
 
 
-def _arena(sizes: Sizes, info: EnvInfo, serial: bool, extra_fields: Mapping[str, StoredField] | None) -> Arena:
+def _tensors(topology: Topology, info: EnvInfo, extra_fields: Mapping[str, StoredField] | None) -> FieldsOnDevice:
+    from sf.tensors.fields import TensorFields  # with torch
+
+    return TensorFields(topology, slot_fields(info, topology.memory_size) | dict(extra_fields or {}))
+
+
+def _arena(
+    sizes: Sizes,
+    info: EnvInfo,
+    serial: bool,
+    extra_fields: Mapping[str, StoredField] | None,
+    in_tensors: bool = False,
+) -> Arena:
     topology = sizes.topology
     num_policies, num_inference = topology.num_policies, topology.num_policies * topology.inference_per_policy
-    fields = slot_memory(topology, info, extra_fields)
+    fields = slot_memory(topology, info, extra_fields, in_tensors)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
     fields |= exchange_fields(num_policies, topology.num_learners) | leaving_fields()
     others = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sf.machine.rank import ALONE, Rank
 from sf.shared.arena import Arena
@@ -14,6 +15,13 @@ from sf.shared.slots import Slots
 from sf.shared.topology import Topology
 from sf.shared.weights import PublishedWeights
 from sf.spaces import EnvInfo
+
+
+class FieldsOnDevice(Protocol):
+    """Fields of trajectories as tensors, see `sf.tensors.fields`."""
+
+    def on(self, device: Any) -> Mapping[str, Any]:
+        """[slots, ...] tensors on a `torch.device`, by field."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,8 @@ class RunContext:
     """The shared memory."""
     rank: Rank = ALONE
     """Rank of this run among those that train together."""
+    tensors: FieldsOnDevice | None = None
+    """Where the fields that training reads on its device are, if not in the arena."""
 
     @property
     def sampling_seed(self) -> int:

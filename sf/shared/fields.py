@@ -85,6 +85,11 @@ class StoredField:
     fill: float | None = None
     """Content of fresh memory. None takes nan or -1 where the type has it, so that reading unwritten data shows."""
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether training reads it on its device."""
+        return self.training in (TrainingUse.ON_DEVICE, TrainingUse.STRAIGHT_TO_DEVICE)
+
     def in_memory(self, slots: int, steps: int, rows: int) -> SlotArray:
         """The array that holds the field of all slots."""
         fill = poison(self.dtype) if self.fill is None else self.fill

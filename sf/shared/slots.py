@@ -102,7 +102,10 @@ def slot_fields(info: EnvInfo, memory_size: int = 0) -> dict[str, StoredField]:
 
 
 def slot_memory(
-    topology: Topology, info: EnvInfo, extra_fields: Mapping[str, StoredField] | None = None
+    topology: Topology,
+    info: EnvInfo,
+    extra_fields: Mapping[str, StoredField] | None = None,
+    in_tensors: bool = False,
 ) -> dict[str, Field]:
     """The arrays of everything that trajectories store, and of the words that pass slots on.
 
@@ -110,24 +113,31 @@ def slot_memory(
         topology: their sizes.
         info: spaces of the environments.
         extra_fields: fields that trajectories store beside the fields of the table, for an algorithm or a policy.
+        in_tensors: fields that training reads on its device lie there, and have no room here.
 
     Raises:
         ConfigError: an extra field has the name of something else.
     """
-    stored, words = slot_fields(info, topology.memory_size), _words(topology, info)
+    stored, words = slot_fields(info, topology.memory_size), _words(topology, info, 0 if in_tensors else topology.rows)
     extra_fields = extra_fields or {}
     if taken := sorted(extra_fields.keys() & (stored.keys() | words.keys() | OF_THE_BATCHER)):
         raise ConfigError([f"The name of the stored field {name!r} is taken; choose another one." for name in taken])
-    sizes = topology.num_slots, topology.rollout, topology.rows
-    return {name: field.in_memory(*sizes) for name, field in (stored | dict(extra_fields)).items()} | words
+
+    def slots(field: StoredField) -> int:
+        return 0 if in_tensors and field.is_on_device else topology.num_slots
+
+    table = stored | dict(extra_fields)
+    return {
+        name: field.in_memory(slots(field), topology.rollout, topology.rows) for name, field in table.items()
+    } | words
 
 
-def _words(topology: Topology, info: EnvInfo) -> dict[str, Field]:
+def _words(topology: Topology, info: EnvInfo, final_rows: int) -> dict[str, Field]:
     """The words of the roles about slots and groups, and the state that a group keeps from one slot to the next."""
     slots, rows = topology.num_slots, topology.rows
     groups, policies = topology.num_groups, topology.num_policies
     final_observations = {
-        f"{FINAL_OBSERVATIONS}{key}": Field((groups, rows, *leaf.shape), leaf.dtype, poison(leaf.dtype))
+        f"{FINAL_OBSERVATIONS}{key}": Field((groups, final_rows, *leaf.shape), leaf.dtype, poison(leaf.dtype))
         for key, leaf in info.observations.items()
     }
     return final_observations | {

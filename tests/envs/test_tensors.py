@@ -18,7 +18,7 @@ from torch import Tensor
 import sf
 from sf.envs import find_env, probe
 from sf.envs.registry import register_env
-from sf.envs.tensors import ManyTensors, OneTensor
+from sf.envs.tensors import CheckedTensors, ManyTensors, OneTensor
 from sf.envs.vector_stepping import VectorBatch
 from sf.errors import EnvError
 from tests.helpers.commands import run
@@ -236,13 +236,13 @@ def test_a_run_with_processes_takes_one_simulator_and_reaches_its_end(tmp_path: 
 
 
 def test_the_device_is_that_of_observations() -> None:
-    many = ManyTensors(Counting())
-    many.reset()
-    many._device = torch.device("meta")
-    many._column(torch.zeros(2), "rewards")
-    assert many._device.type == "meta", "a metric on another device changes nothing"
-    many._seen(torch.zeros(2, 1), "step")
-    assert many._device.type == "cpu"
+    tensors = CheckedTensors(Counting())
+    tensors.reset(0)
+    tensors.device = torch.device("meta")
+    tensors.metrics({"metrics": {"speed": torch.zeros(2)}})
+    assert tensors.device.type == "meta", "a metric on another device changes nothing"
+    tensors.step(torch.zeros(2))
+    assert tensors.device.type == "cpu"
 
 
 def test_a_single_copy_gets_a_seed_and_a_way_of_drawing_where_it_asks() -> None:

@@ -1,0 +1,1 @@
+"""Runs whose simulator, trajectories and training share a device: `--vectorization=tensors`."""

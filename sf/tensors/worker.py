@@ -1,0 +1,348 @@
+"""A simulator in tensors and the policy that acts in it, on one device: rollout worker and inference worker in one.
+
+In: published weights, free slots. Out: full slots, whose fields are tensors of `sf.tensors.fields`, and finished
+episodes. It lives in the process of the learner, which trains on the same memory. No observation, action or reward
+passes through the host, and no step waits for the device; each trajectory does so a few times at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sf.config import Config
+from sf.console import Console
+from sf.envs import EnvSource
+from sf.envs.blame import blamed_on
+from sf.envs.contract import LARGEST, leaf_value
+from sf.envs.generators import seed_globals
+from sf.envs.place import parameters_of
+from sf.envs.tensors import ManyTensors
+from sf.errors import EnvError
+from sf.machine.cores import Compute
+from sf.nets.actor_critic import ActorCritic
+from sf.nets.device import from_host, note_memory, pin, use_device
+from sf.nets.fast.recorded import Recorded, random_rows, recorder_for
+from sf.policy import PolicyStep
+from sf.shared.arena import Array
+from sf.shared.context import RunContext
+from sf.shared.progress import Phase
+from sf.shared.records import Episode, EpisodeRing, inference_record, rollout_record
+from sf.shared.slots import OBSERVATIONS, SlotState, below
+from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.tensors.actions import tensor_converter
+from sf.tensors.episodes import TrajectoryEpisodes
+from sf.tensors.metrics import TrajectoryMetrics
+
+TURN_S = 0.05
+"""The process looks around at least so often, between two steps."""
+ACTIONS = 0x74656E73
+"""The last word of the entropy of the actions."""
+
+
+class TensorWorker:
+    """One role object of a serial run: each `step` goes on with a trajectory, if there is a slot for it."""
+
+    tell: Callable[[Any], None]
+
+    def __init__(
+        self,
+        context: RunContext,
+        config: Config,
+        source: EnvSource,
+        weights: PublishedWeights,
+        compute: Compute,
+        incarnation: int = 0,
+    ) -> None:
+        """Makes the simulator and the policy; its weights come with the first publication.
+
+        Args:
+            context: of all roles, with fields in tensors.
+            config: of the run, resolved.
+            source: makes the simulator, on the device of the run if its maker takes a `device`.
+            weights: published by the learner.
+            compute: the device, that of the learner.
+            incarnation: always 0.
+
+        Raises:
+            EnvError: the simulator cannot be made, or is not one in tensors.
+            ResourceError: there is no accelerator.
+        """
+        topology = context.topology
+        assert context.tensors is not None
+        self._rollout, self._rows = topology.rollout, topology.rows
+        self.record, self._acting = rollout_record(context.arena, 0), inference_record(context.arena, 0)
+        self.device = use_device(compute.accelerator, context.arena)
+        self._slots, self._fields = context.slots(), context.tensors.on(self.device)
+        self._observations = below(OBSERVATIONS, self._fields)
+        self._leaves, self._config = context.info.observations, config.rollout
+        self._weights, self._version = weights, NOTHING_PUBLISHED
+
+        sequence = np.random.SeedSequence([context.sampling_seed, 0, incarnation])
+        self._seed = int(sequence.generate_state(1)[0] % 2**31)
+        seed_globals([context.sampling_seed, 0, incarnation, ACTIONS], with_torch=False)
+        self.record.progress.enter(Phase.INIT)
+        self._many = _simulator(source, self._rows, self._seed, self.device)
+        self._tensors, self._env_id = self._many.tensors, context.info.env_id
+        self._to_env = tensor_converter(self._many.single_action_space, config.rollout.action_bounds, self.device)
+
+        self.network = ActorCritic(context.info, config.model, self.device, config.run.bf16).requires_grad_(False)
+        self._take_weights = from_host(self.network.flat)
+        word = int(np.random.SeedSequence([context.sampling_seed, incarnation, ACTIONS]).generate_state(1)[0])
+        self._generator = torch.Generator(self.device).manual_seed(word)
+        self._seen = {key: torch.empty_like(room[0, 0]) for key, room in self._observations.items()}
+        """Place of what the policy sees."""
+        self._memory = torch.zeros(self._rows, self.network.state_size, device=self.device)
+        """Recurrent state before the next step."""
+        self._noise = random_rows(self.network, self._rows)
+        self._act: Recorded[PolicyStep] | None = None
+
+        self._episodes = TrajectoryEpisodes(self._rows, self.device)
+        self._metrics = TrajectoryMetrics(self._rollout, self._rows, self.device)
+        self._finals: dict[str, Tensor] = {}
+        """[T, rows, ...] final observations of the present trajectory; empty until the simulator gives some."""
+        self._memories = torch.zeros(self._rollout, *self._memory.shape, device=self.device)
+        """[T, rows, S] recurrent states before each reset."""
+        self._has_final = [False] * self._rollout
+        self._has_told = False
+        self._ring = EpisodeRing(context.arena, 0)
+        self._slot: int | None = None
+        self._last_slot: int | None = None
+        self._last_ended: Array | None = None
+        self._t = 0
+        self._num_filled = 0
+
+    def step(self) -> bool:
+        """Goes on with the trajectory for a short time; False if there is no slot for it.
+
+        Raises:
+            EnvError: the simulator raises, breaks its promises, or returns numbers that are not finite.
+        """
+        self._acting.lap("wait")
+        with torch.no_grad():
+            if self._slot is None and not self._begin():
+                return False
+            assert self._slot is not None
+            deadline = time.monotonic() + TURN_S
+            while self._t < self._rollout and time.monotonic() < deadline:
+                self._advance(self._slot, self._t)
+                self._t += 1
+            if self._t == self._rollout:
+                self._finish(self._slot)
+        self.record.publish()
+        self._acting.publish()
+        return True
+
+    def wait(self, timeout_s: float) -> None:
+        """A serial run does not wait."""
+
+    def close(self) -> None:
+        """Closes the simulator."""
+        self._many.close()
+
+    def state(self) -> dict[str, Any] | None:
+        """None: simulators cannot be brought back to where they were, so a resumed run begins new episodes."""
+        return None
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Never called, because there is no state."""
+
+    def _begin(self) -> bool:
+        """Begins a trajectory with the observation that the last one ended on."""
+        slots, own = self._slots, self._slots.topology.slots_of_group(0)
+        slot = own[self._num_filled % len(own)]
+        if slots.state(slot) is not SlotState.FREE or not slots.may_begin(0) or not self._refresh_weights():
+            return False
+        slots.start_filling(slot)
+        slots.policy_id[slot] = 0
+        slots.policy_version[slot] = self._version
+        if self._last_slot is None:
+            self.record.progress.enter(Phase.RESET)
+            with blamed_on(self._env_id, "reset"):
+                first = self._tensors.reset(self._seed)
+            self._write(slot, 0, first)
+            slots.is_new[slot] = True
+        else:
+            for room in self._observations.values():
+                room[slot, 0].copy_(room[self._last_slot, self._rollout])
+            slots.is_new[slot] = self._last_ended
+        self._fields["initial_memory"][slot].copy_(self._memory)
+        self._slot, self._t = slot, 0
+        self.record.begin_steps()
+        self.record.lap("write")
+        return True
+
+    def _refresh_weights(self) -> bool:
+        """Takes newer weights if there are any; False while there are none at all."""
+        if self._weights.version == NOTHING_PUBLISHED:
+            return False
+        if self._weights.version != self._version:
+            started = time.perf_counter()
+            if self._version == NOTHING_PUBLISHED:
+                pin(self._weights, self.device)
+            self._version = self._weights.read(self._take_weights)
+            self._acting["refresh_seconds"] += time.perf_counter() - started
+            self._acting["refreshes"] += 1
+            self._acting["weights_version"] = self._version
+            note_memory(self.device, self._acting)
+            self._acting.lap("weights")
+        return True
+
+    def _advance(self, slot: int, t: int) -> None:
+        """One step of every copy."""
+        answer, fields = self._answer(slot, t), self._fields
+        fields["actions"][slot, t].copy_(answer.action)
+        fields["log_probs"][slot, t].copy_(answer.info.log_probability)
+        fields["values"][slot, t].copy_(answer.info.value_prediction)
+        self._acting.lap("forward")
+        self.record.lap("wait")
+        self.record.progress.enter(Phase.STEP)
+        with blamed_on(self._env_id, "step"):
+            result = self._tensors.step(self._to_env(answer.action).to(self._tensors.device))
+        self.record.lap("step")
+        self._acting.lap("wait")
+        observations, rewards, terminated, truncated, extras = result
+        self._write(slot, t + 1, observations)
+        for name, column in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
+            fields[name][slot, t].copy_(column, non_blocking=True)
+        self._keep_finals(t, extras)
+        self._metrics.add(t, self._tensors.metrics(extras))
+        if self.network.state_size:
+            self._memories[t].copy_(answer.state)
+            over = fields["terminated"][slot, t] | fields["truncated"][slot, t]
+            self._memory.copy_(answer.state.masked_fill(over[:, None], 0.0))
+        self.record["env_steps"] += self._rows
+        self._acting["samples"] += self._rows
+        self.record.lap("write")
+
+    def _answer(self, slot: int, t: int) -> PolicyStep:
+        """What the policy says of the observations of a step; good until the next answer."""
+        for key, place in self._seen.items():
+            place.copy_(self._observations[key][slot, t])
+        self._noise.copy_(self.network.distribution.noise(self._rows, self._generator, self.device))
+        if self._act is None:
+            record = recorder_for(self.network)
+            self._act = Recorded(lambda: self.network.act_with(self._seen, self._memory, self._noise), record)
+        self._acting["forwards"] += 1
+        self._acting["requests"] += 1
+        return self._act()
+
+    def _write(self, slot: int, t: int, observations: Any) -> None:
+        for key, leaf in self._leaves.items():
+            there = self._observations[key][slot, t]
+            there.copy_(self._as_leaf(observations, leaf, there.shape), non_blocking=True)
+
+    def _as_leaf(self, observations: Any, leaf: Any, shape: torch.Size) -> Tensor:
+        value: Tensor = leaf_value(observations, leaf) if leaf.path else observations
+        if value.shape != shape:
+            raise EnvError(
+                f"{self._env_id} returned an observation {leaf.name!r} of shape {list(value.shape)}, expected "
+                f"{list(shape)}."
+            )
+        return value
+
+    def _keep_finals(self, t: int, extras: Mapping[str, Any]) -> None:
+        final = self._tensors.final(extras)
+        self._has_final[t] = final is not None
+        if final is None:
+            return
+        for key, leaf in self._leaves.items():
+            if key not in self._finals:
+                like = self._observations[key]
+                self._finals[key] = like.new_zeros(self._rollout, *like.shape[2:])
+            there = self._finals[key][t]
+            there.copy_(self._as_leaf(final, leaf, there.shape), non_blocking=True)
+
+    def _finish(self, slot: int) -> None:
+        """Values the last observation, closes the books of the trajectory and hands it to the learner."""
+        self._fields["values"][slot, self._rollout].copy_(self._answer(slot, self._rollout).info.value_prediction)
+        self._acting.lap("forward")
+        self.record.lap("wait")
+        fields = {name: room[slot] for name, room in self._fields.items()}
+        fields["truncated"].logical_and_(~fields["terminated"])
+        over = fields["terminated"] | fields["truncated"]
+        rewards = fields["rewards"]
+        self._expect_finite({"reward": rewards, **{key: room[slot, 1:] for key, room in self._observations.items()}})
+        fields["final_values"].copy_(fields["values"][:-1])  # where the simulator gives nothing better
+        self._value_finals(fields)
+        self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
+        if self._config.reward_scale != 1 or self._config.reward_clip is not None:
+            self._shape(rewards)
+        self._last_ended = over[-1].cpu().numpy()
+        self._slots.finish_filling(slot)
+        self._num_filled += 1
+        self._last_slot, self._slot = slot, None
+        self.record.lap("write")
+
+    def _expect_finite(self, values: Mapping[str, Tensor]) -> None:
+        """Looks at a whole trajectory with one transfer.
+
+        Raises:
+            EnvError: something is not finite.
+        """
+        numbers = {key: value for key, value in values.items() if value.is_floating_point()}
+        are_finite = torch.stack([(value.abs() < LARGEST).all() for value in numbers.values()]).cpu().tolist()
+        for (key, value), is_finite in zip(numbers.items(), are_finite, strict=True):
+            if is_finite:
+                continue
+            bad = (~(value.abs() < LARGEST)).nonzero()[0]
+            what = "reward" if key == "reward" else f"observation {key!r}"
+            raise EnvError(
+                f"{self._env_id} returned a non-finite {what}: {value[tuple(bad)].item()} in copy {int(bad[1])}. "
+                "Rewards and observations must be finite; correct or clip them in the simulator."
+            )
+
+    def _value_finals(self, fields: Mapping[str, Tensor]) -> None:
+        """Values of the last observations of episodes that were cut, under the policy of the trajectory."""
+        steps, rows = fields["truncated"].nonzero(as_tuple=True)
+        if not len(steps):
+            return
+        given = torch.tensor(self._has_final, device=self.device)[steps]
+        if not all(self._has_final) and not given.all():
+            if self._finals:
+                raise self._tensors.expect_finals()
+            if not self._has_told:
+                self._has_told = True
+                self._tensors.tell_of_no_finals()
+            return
+        for part_of_steps, part_of_rows in zip(
+            torch.split(steps, self._rows), torch.split(rows, self._rows), strict=True
+        ):
+            seen = {key: room[part_of_steps, part_of_rows] for key, room in self._finals.items()}
+            values = self.network.values(seen, self._memories[part_of_steps, part_of_rows])
+            fields["final_values"][part_of_steps, part_of_rows] = values
+
+    def _note_episodes(self, found: Array, names: list[str]) -> None:
+        """Episodes, [n, 3 + metrics], for the reports."""
+        for row, total, length, *numbers in found.tolist():
+            metrics = {name: number for name, number in zip(names, numbers, strict=True) if number == number}
+            self._ring.append(Episode(0, total, int(length), total, metrics, int(row)))
+        self.record["episodes"] += len(found)
+
+    def _shape(self, rewards: Tensor) -> None:
+        rewards *= self._config.reward_scale
+        if (limit := self._config.reward_clip) is not None:
+            self.record["clipped"] += int((rewards.abs() > limit).sum())
+            rewards.clamp_(-limit, limit)
+
+
+def _simulator(source: EnvSource, rows: int, seed: int, device: torch.device) -> ManyTensors:
+    """All copies, on the device of the run where their maker takes one and the user has named none.
+
+    Raises:
+        EnvError: they are not in tensors.
+    """
+    if "device" in parameters_of(source.vector_factory) and "device" not in source.kwargs:
+        source = replace(source, kwargs={**source.kwargs, "device": str(device)})
+    many = source.make_vector(rows, seed)
+    if not isinstance(many, ManyTensors):
+        raise EnvError(f"{source.env_id} is no simulator in tensors. Leave --vectorization=tensors out.")
+    if many.env.num_envs and str(device) != "cpu":
+        Console().line(f"{source.env_id} is stepped, acted in and learned from on {device}, by one process.")
+    return many

@@ -1,0 +1,185 @@
+"""A simulator in tensors that is stepped, acted in and learned from in one process, without a way through the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sf.config import Config, RolloutConfig, RunConfig
+from sf.envs.registry import register_env
+from sf.errors import ConfigError, EnvError
+from sf.run.tensors import with_tensors
+from sf.shared.slots import SlotState
+from tests.envs.test_tensors import Counting
+from tests.helpers.commands import ROOT, run, summary_of
+from tests.helpers.configs import env_info
+from tests.helpers.lab import Lab, make_lab, step_until
+from tests.nets.test_device import can_emulate
+
+register_env("test/TensorCounting", make_tensors=Counting)
+STEPS, ROWS = 5, 4
+A2C = ("--num_batches_per_epoch=1", "--num_epochs=1", "--strict=True")
+
+
+def lab_of(path: Path, env: str = "test/TensorCounting", **flags: Any) -> Lab:
+    sizes = {"num_envs_per_worker": ROWS, "rollout": STEPS, "worker_num_splits": 1}
+    return make_lab(path, env, vectorization="tensors", batch_size=STEPS * ROWS, **(sizes | flags))
+
+
+def filled(lab: Lab) -> tuple[Any, dict[str, torch.Tensor], int]:
+    """A worker that has just filled a slot, the fields of the slot, and the slot."""
+    learner, worker = lab.build_all()
+    step_until([worker], lambda: lab.slots.state(0) is SlotState.FULL)
+    assert worker.device == learner.device
+    return worker, {name: room[0] for name, room in worker._fields.items()}, learner.update.version
+
+
+@pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}])
+def test_a_trajectory_is_that_of_the_simulator_and_of_the_policy(tmp_path: Path, flags: dict[str, Any]) -> None:
+    """Copies 0 and 2 have episodes of three steps that terminate, copies 1 and 3 of two that are cut."""
+    worker, fields, version = filled(lab := lab_of(tmp_path, **flags))
+    seen = fields["observations/obs"][..., 0].int()
+    assert seen[:, 0].tolist() == [0, 1, 2, 0, 1, 2]
+    assert seen[:, 1].tolist() == [0, 1, 0, 1, 0, 1]
+    assert fields["rewards"][:, 0].tolist() == [1, 2, 3, 1, 2]
+    assert fields["rewards"][:, 1].tolist() == [1, 2, 1, 2, 1]
+    assert fields["terminated"].int()[:, :2].T.tolist() == [[0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert fields["truncated"].int()[:, :2].T.tolist() == [[0, 0, 0, 0, 0], [0, 1, 0, 1, 0]]
+    assert (lab.slots.policy_version[0] == version).all()
+    assert (lab.slots.policy_id[0] == 0).all()
+    assert lab.slots.is_new[0].all()
+
+    network, memory = worker.network, torch.zeros(ROWS, worker.network.state_size)
+    for t in range(STEPS + 1):
+        params, normalized, after = network.forward({"obs": fields["observations/obs"][t]}, memory)
+        torch.testing.assert_close(fields["values"][t], network.denormalize(normalized))
+        if t == STEPS:
+            break
+        log_probs, _ = network.distribution.evaluate(params, fields["actions"][t])
+        torch.testing.assert_close(fields["log_probs"][t], log_probs)
+        for row in fields["truncated"][t].nonzero()[:, 0].tolist():
+            final = network.values({"obs": torch.tensor([[2.0]])}, after[row : row + 1])
+            torch.testing.assert_close(fields["final_values"][t, row], final[0])
+        memory = after * ~(fields["terminated"][t] | fields["truncated"][t])[:, None]
+    torch.testing.assert_close(worker._memory, memory)
+
+
+def test_the_next_trajectory_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, use_rnn=True, rnn_size=8)
+    learner, worker = lab.build_all()
+    step_until([worker], lambda: worker.record["env_steps"] == STEPS * ROWS)
+    last, memory = worker._observations["obs"][0, STEPS].clone(), worker._memory.clone()
+    step_until([learner, worker], lambda: worker.record["env_steps"] == 2 * STEPS * ROWS)
+    slot = worker._last_slot
+    torch.testing.assert_close(worker._observations["obs"][slot, 0], last)
+    torch.testing.assert_close(worker._fields["initial_memory"][slot], memory)
+    assert lab.slots.is_new[slot].tolist() == [False] * ROWS, "no episode ended in the last step"
+    assert worker.record["episodes"] == 2 * 3 + 2 * 5, "in ten steps"
+
+
+def test_without_final_observations_a_cut_episode_has_the_value_before_its_last_step(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, fields, _ = filled(lab_of(tmp_path, env_kwargs='{"final": false}'))
+    cut = fields["truncated"].nonzero(as_tuple=True)
+    torch.testing.assert_close(fields["final_values"][cut], fields["values"][:-1][cut])
+    assert capfd.readouterr().out.count("gives no final_observations.") == 1
+
+
+def test_rewards_are_shaped_after_the_episodes_have_counted(tmp_path: Path) -> None:
+    worker, fields, _ = filled(lab_of(tmp_path, reward_scale=0.5, reward_clip=1.0))
+    assert fields["rewards"][:, 0].tolist() == [0.5, 1.0, 1.0, 0.5, 1.0]
+    assert worker.record["clipped"] == 2
+    assert {episode.reward for episode in worker._ring.new_episodes()} == {6.0, 3.0}
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nan": ({"rewards": torch.tensor([0.0, 0.0, torch.nan, 0.0])}, "non-finite reward: nan in copy 2"),
+    "observation": ({"observations": torch.full((ROWS, 1), torch.inf)}, "non-finite observation 'obs': inf in copy 0"),
+    "shape": ({"observations": torch.zeros(ROWS, 2)}, r"shape \[4, 2\], expected \[4, 1\]"),
+    "flags": ({"truncated": torch.zeros(ROWS)}, r"truncated torch.float32\[4\] from step, expected bool\[4\]"),
+    "rows": ({"rewards": torch.zeros(2)}, "expected a first dimension of num_envs=4"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_broken_promises_are_refused(tmp_path: Path, name: str) -> None:
+    returned, message = WRONG[name]
+    lab = lab_of(tmp_path)
+    _, worker = lab.build_all()
+    worker._many.env._returned.update(returned)
+    with pytest.raises(EnvError, match=message):
+        step_until([worker], lambda: lab.slots.state(0) is SlotState.FULL)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "given", "obstacle"),
+    [
+        ({}, {"num_policies": 2}, "num_policies=2"),
+        ({"num_workers": 2}, {}, "num_workers=2"),
+        ({"worker_num_splits": 2}, {}, "worker_num_splits=2"),
+    ],
+)
+def test_what_needs_more_processes_is_refused_or_takes_them(
+    rollout: dict[str, Any], given: dict[str, Any], obstacle: str
+) -> None:
+    asked = Config(RunConfig(env="x", **given), RolloutConfig(vectorization="tensors", **rollout))
+    with pytest.raises(ConfigError, match=obstacle):
+        with_tensors(asked, env_info(), rank_is_alone=True)
+    left = Config(RunConfig(env="x", device="gpu", **given), RolloutConfig(**rollout))
+    assert with_tensors(left, env_info(), rank_is_alone=True) is left
+
+
+def test_an_accelerator_keeps_a_simulator_in_tensors_unasked() -> None:
+    config = with_tensors(Config(RunConfig(env="x", device="gpu")), env_info(), rank_is_alone=True)
+    assert (config.rollout.vectorization, config.run.serial_mode, config.run.async_rl) == ("tensors", True, False)
+    assert (config.rollout.num_workers, config.rollout.num_envs_per_worker) == (1, 1024)
+    on_cpu = Config(RunConfig(env="x", device="cpu"))
+    assert with_tensors(on_cpu, env_info(), rank_is_alone=True) is on_cpu
+
+
+@pytest.mark.parametrize("flags", [(), ("--use_rnn=True",)])
+def test_whole_run_in_tensors_has_ratios_of_one_and_goes_on(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    line = "--env=sf/Carts-v0", "--vectorization=tensors", "--num_envs_per_worker=16", "--rollout=16", *A2C, *flags
+    finished = run(tmp_path, *line, "--train_for_env_steps=8000")
+    assert finished.code == 0, finished.err
+    assert summary_of(tmp_path)["frames"] >= 8000
+    resumed = run(tmp_path, *line, "--train_for_env_steps=16000")
+    assert resumed.code == 0, resumed.err
+    assert "The environments begin new episodes" in resumed.out
+    assert "max 0.0 (expected: avg 0, max 0)" in resumed.out
+
+
+def test_other_environments_are_told(tmp_path: Path) -> None:
+    finished = run(tmp_path, "--env=CartPole-v1", "--vectorization=tensors", "--train_for_env_steps=100")
+    assert finished.code != 0
+    assert "CartPole-v1 is no simulator in tensors" in finished.err
+
+
+@pytest.mark.more
+@can_emulate
+def test_whole_run_in_tensors_on_another_device(tmp_path: Path) -> None:
+    """The simulator is there as well, because its maker takes a device: nothing of a step passes through the host."""
+    line = "--env=sf/Carts-v0", "--device=gpu", "--num_envs_per_worker=16", "--rollout=16", *A2C
+    site = f"{ROOT}/tests/helpers/elsewhere_site{os.pathsep}{ROOT}"
+    finished = run(tmp_path, *line, "--train_for_env_steps=3000", python_path=site)
+    assert finished.code == 0, finished.err
+    assert "sf/Carts-v0 is stepped, acted in and learned from on elsewhere:0, by one process." in finished.out
+    assert summary_of(tmp_path)["frames"] >= 3000
+
+
+def test_seeds_repeat_a_run_in_tensors(tmp_path: Path) -> None:
+    weights = []
+    for name in ("first", "second"):
+        lab = lab_of(tmp_path / name, "sf/Carts-v0", seed=3)
+        learner, worker = lab.build_all()
+        while learner.record["iterations"] < 3:
+            worker.step()
+            learner.step()
+        weights.append(learner.network.flat.detach().numpy().copy())
+    np.testing.assert_array_equal(*weights)
