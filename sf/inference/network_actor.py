@@ -96,4 +96,4 @@ class NetworkActor:
 
 def _recorded_act(network: ActorCritic) -> RecordedAct | None:
     """Forward passes as CUDA graphs, where they can be."""
-    return RecordedAct(network, CudaGraphs().record) if can_record(network) else None
+    return RecordedAct(network, CudaGraphs()) if can_record(network) else None

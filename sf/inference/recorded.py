@@ -15,7 +15,7 @@ from sf.inference.actors import Answers
 from sf.inference.carrier import copy_rows
 from sf.inference.packing import Packing, PinnedWords, packed
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.fast.recorded import Record, Recorded, random_rows
+from sf.nets.fast.recorded import Recorded, Recorder, random_rows, recorded
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
 
@@ -28,14 +28,14 @@ LEAST_ROWS = 64
 class RecordedAct:
     """The forward passes of one network, by number of rows; its weights may change in place."""
 
-    def __init__(self, network: ActorCritic, record: Record) -> None:
+    def __init__(self, network: ActorCritic, recorder: Recorder) -> None:
         """Records nothing yet.
 
         Args:
             network: with encoders that compute the same operations each time.
-            record: makes a recording.
+            recorder: makes recordings.
         """
-        self._network, self._record = network, record
+        self._network, self._recorder = network, recorder
         self._device = network.flat.device
         self._words = PinnedWords()
         self._rooms: dict[str, Tensor] = {}
@@ -97,7 +97,7 @@ class RecordedAct:
         if self._packing is None:
             with torch.no_grad():
                 self._packing = Packing(step())
-        return Recorded(lambda: packed(step()), self._record)
+        return recorded(lambda: packed(step()), self._recorder)
 
 
 def rounded_up(rows: int) -> int:

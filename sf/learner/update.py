@@ -24,6 +24,7 @@ from sf.learner.algorithm import Algorithm
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
 from sf.learner.dealing import DealtMinibatches, Minibatch, MinibatchSource, taken
+from sf.learner.graphed import as_written, graphed
 from sf.learner.losses import divergences, effective_sample_size, normalize_advantages
 from sf.learner.minibatches import Selection, ages_of_all
 from sf.learner.peers import ALONE, Peers
@@ -72,7 +73,8 @@ class Update(Training):
         """
         super().__init__(policy, config, PPO(config) if algorithm is None else algorithm, num_streams, peers)
         self._loss_terms = loss_terms_of(self.algorithm, policy)
-        self._network, self._small = propagation_through(policy, self.algorithm), small_steps(config)
+        self._network = graphed(propagation_through(policy, self.algorithm), policy, self.algorithm)
+        self._way_back, self._small = self._network, small_steps(config)
         if replay.replay == "uniform":
             raise ConfigError(
                 [
@@ -243,7 +245,8 @@ class Update(Training):
             nothing = torch.empty(0, device=self.policy.flat.device)
             return Evaluation(nothing, nothing, nothing, nothing), rows
         sequences = () if minibatch.sequences is None else (minibatch.sequences,)
-        evaluation = self._network.evaluate(rows.observations, rows.actions, *sequences)
+        self._way_back = self._network if minibatch.kept is None else as_written(self._network)
+        evaluation = self._way_back.evaluate(rows.observations, rows.actions, *sequences)
         if minibatch.kept is None:
             return evaluation, rows
         return evaluation.take(minibatch.kept), rows.take(minibatch.kept)
@@ -264,7 +267,7 @@ class Update(Training):
         self.algorithm.version = self.version
         normalized = self._with_normalized_advantages(rows, minibatch.std_mean)
         self.policy.flat_gradient.zero_()
-        losses = self._network.backward(evaluation, normalized) if size else None
+        losses = self._way_back.backward(evaluation, normalized) if size else None
         self.peers.mean_(self.policy.flat_gradient, size)
         grad_norm = self.optimizer.clip()
         if not math.isfinite(grad_norm):  # the same for all learners

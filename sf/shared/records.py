@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -242,6 +242,29 @@ class EpisodeRing:
         row[-1] = len(self._names) if episode.metrics else 0
         self._episodes[count % EPISODES_KEPT] = (*episode[: NUM_COLUMNS - 1], episode.row)
         publish(self._count, 0, count + 1)
+
+    def append_many(self, policy_id: int, columns: Array, names: Sequence[str]) -> None:
+        """Writer: adds episodes at once, of which those that nobody could read any more are only counted.
+
+        Args:
+            policy_id: whose they are.
+            columns: [n, 3 + metrics] row, return, length, and metrics in the order of `names`, nan where there is none.
+            names: of the metrics.
+        """
+        count, number = int(self._count[0]), len(columns)
+        kept = columns[-EPISODES_KEPT:]
+        places = np.arange(count + number - len(kept), count + number)
+        rows, returns, lengths = kept[:, :3].T
+        self._episodes[places % EPISODES_KEPT] = np.stack(
+            [np.full(len(kept), policy_id), returns, lengths, returns, rows], 1
+        )
+        kept, places = columns[-METRICS_KEPT:], places[-METRICS_KEPT:] % METRICS_KEPT
+        self._metrics[places, :-1] = math.nan
+        for index, name in enumerate(names):
+            if (column := self._column(name)) is not None:
+                self._metrics[places, column] = kept[:, 3 + index]
+        self._metrics[places, -1] = len(self._names) if names else 0
+        publish(self._count, 0, count + number)
 
     def _column(self, name: str) -> int | None:
         """Column of a metric; None for one more than there are columns, which is told."""

@@ -28,12 +28,12 @@ from sf.errors import EnvError
 from sf.machine.cores import Compute
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.device import from_host, note_memory, pin, use_device
-from sf.nets.fast.recorded import Recorded, random_rows, recorder_for
+from sf.nets.fast.recorded import Recorded, random_rows, recorded, recorder_for
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.progress import Phase
-from sf.shared.records import Episode, EpisodeRing, inference_record, rollout_record
+from sf.shared.records import EpisodeRing, inference_record, rollout_record
 from sf.shared.slots import OBSERVATIONS, SlotState, below
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
 from sf.tensors.actions import tensor_converter
@@ -101,6 +101,8 @@ class TensorWorker:
         self._memory = torch.zeros(self._rows, self.network.state_size, device=self.device)
         """Recurrent state before the next step."""
         self._noise = random_rows(self.network, self._rows)
+        self._noises = self._noise.expand(self._rollout + 1, *self._noise.shape)
+        """[T+1, rows, n] those of the present trajectory."""
         self._act: Recorded[PolicyStep] | None = None
 
         self._episodes = TrajectoryEpisodes(self._rows, self.device)
@@ -173,6 +175,8 @@ class TensorWorker:
                 room[slot, 0].copy_(room[self._last_slot, self._rollout])
             slots.is_new[slot] = self._last_ended
         self._fields["initial_memory"][slot].copy_(self._memory)
+        noise = self.network.distribution.noise(self._noises.shape[0] * self._rows, self._generator, self.device)
+        self._noises = noise.view(self._noises.shape)
         self._slot, self._t = slot, 0
         self.record.begin_steps()
         self.record.lap("write")
@@ -225,10 +229,10 @@ class TensorWorker:
         """What the policy says of the observations of a step; good until the next answer."""
         for key, place in self._seen.items():
             place.copy_(self._observations[key][slot, t])
-        self._noise.copy_(self.network.distribution.noise(self._rows, self._generator, self.device))
+        self._noise.copy_(self._noises[t])
         if self._act is None:
-            record = recorder_for(self.network)
-            self._act = Recorded(lambda: self.network.act_with(self._seen, self._memory, self._noise), record)
+            network, places = self.network, (self._seen, self._memory, self._noise)
+            self._act = recorded(lambda: network.act_with(*places), recorder_for(network))
         self._acting["forwards"] += 1
         self._acting["requests"] += 1
         return self._act()
@@ -320,9 +324,7 @@ class TensorWorker:
 
     def _note_episodes(self, found: Array, names: list[str]) -> None:
         """Episodes, [n, 3 + metrics], for the reports."""
-        for row, total, length, *numbers in found.tolist():
-            metrics = {name: number for name, number in zip(names, numbers, strict=True) if number == number}
-            self._ring.append(Episode(0, total, int(length), total, metrics, int(row)))
+        self._ring.append_many(0, found, names)
         self.record["episodes"] += len(found)
 
     def _shape(self, rewards: Tensor) -> None:

@@ -11,21 +11,21 @@ import torch
 
 from sf.inference.recorded import RecordedAct, rounded_up
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.fast.recorded import computed_anew
+from sf.nets.fast.recorded import Anew
 from sf.shared.arena import Array
 from tests.nets.test_acting import CASES, change_weights
 from tests.nets.test_actor_critic import make_policy
 
 
-class Recorder:
+class Counted(Anew):
     """Counts what is recorded."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, compute: Callable[[], None]) -> Callable[[], None]:
         self.count += 1
-        return computed_anew(compute)
+        return super().capture(compute)
 
 
 def observed(network: ActorCritic, rows: int, random: np.random.Generator) -> dict[str, Array]:
@@ -38,7 +38,7 @@ def test_recorded_passes_act_as_the_network_does(name: str) -> None:
     """Rows of several groups, in numbers that grow and shrink, while the weights change in place."""
     action, settings = CASES[name]
     network: Any = make_policy(action, **settings).requires_grad_(False)
-    act = RecordedAct(network, Recorder().record)
+    act = RecordedAct(network, Counted())
     random, generator, other = np.random.default_rng(0), torch.Generator(), torch.Generator()
     generator.manual_seed(1)
     other.manual_seed(1)
@@ -60,8 +60,8 @@ def test_recorded_passes_act_as_the_network_does(name: str) -> None:
 
 def test_few_numbers_of_rows_are_recorded() -> None:
     network: Any = make_policy(CASES["choice"][0]).requires_grad_(False)
-    recorder, random = Recorder(), np.random.default_rng(0)
-    act = RecordedAct(network, recorder.record)
+    recorder, random = Counted(), np.random.default_rng(0)
+    act = RecordedAct(network, recorder)
     for _ in range(2):
         for rows in range(1, 65):
             act({key: [value] for key, value in observed(network, rows, random).items()}, (), torch.Generator())

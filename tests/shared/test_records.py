@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 from sf.shared.arena import Arena
@@ -42,6 +43,22 @@ def test_episodes_are_read_once_and_only_the_newest_if_there_are_too_many() -> N
     newest = reader.new_episodes()
     assert newest[-1].reward == 2 * EPISODES_KEPT - 1
     assert len(newest) + reader.unread == 2 * EPISODES_KEPT
+
+
+@pytest.mark.parametrize("names", [[], ["fuel", "keys"]])
+@pytest.mark.parametrize("number", [0, 3, METRICS_KEPT + 5, EPISODES_KEPT + 7])
+def test_many_episodes_at_once_are_those_one_by_one(number: int, names: list[str]) -> None:
+    arena, random = Arena(record_fields(2, 1, 1)), np.random.default_rng(0)
+    one, many, readers = EpisodeRing(arena, 0), EpisodeRing(arena, 1), [EpisodeRing(arena, i) for i in (0, 1)]
+    for _ in range(2):
+        columns = random.integers(0, 9, (number, 3 + len(names))).astype(float)
+        columns[:, 3:][random.random(columns[:, 3:].shape) < 0.3] = np.nan
+        many.append_many(0, columns, names)
+        for row, total, length, *numbers in columns.tolist():
+            metrics = {name: value for name, value in zip(names, numbers, strict=True) if value == value}
+            one.append(Episode(0, total, int(length), total, metrics, int(row)))
+        assert [reader.new_episodes() for reader in readers[:1]] == [reader.new_episodes() for reader in readers[1:]]
+        assert readers[0].unread == readers[1].unread
 
 
 def test_metrics_of_episodes_have_columns_in_the_order_in_which_their_names_come_up() -> None:

@@ -8,7 +8,7 @@ computes on the same memory each time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class Recorded(Generic[Result]):
     """A function without arguments whose inputs stay in their places; its result is good until the next call."""
 
     def __init__(self, compute: Callable[[], Result], record: Record) -> None:
-        """Records it."""
+        """Records it; it was warmed up."""
         self._results: list[Result] = []
 
         @torch.no_grad()
@@ -43,10 +43,27 @@ class Recorded(Generic[Result]):
         return self._results[0]
 
 
-def computed_anew(compute: Callable[[], None]) -> Replay:
-    """Records nothing, where launches cost little: see `Record`."""
-    compute()
-    return compute
+class Recorder(Protocol):
+    """Makes recordings."""
+
+    def warm_up(self, compute: Callable[[], None]) -> None:
+        """Computes a few times, so that nothing is made or chosen for the first time in a recording."""
+
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """Records something that was warmed up; on CUDA without computing it."""
+
+
+class Anew:
+    """Records nothing, where launches cost little: computes again each time."""
+
+    def warm_up(self, compute: Callable[[], None]) -> None:
+        """See `Recorder`."""
+        compute()
+
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """See `Recorder`."""
+        compute()
+        return compute
 
 
 class CudaGraphs:
@@ -55,14 +72,17 @@ class CudaGraphs:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, compute: Callable[[], None]) -> Replay:
-        """See `Record`."""
+    def warm_up(self, compute: Callable[[], None]) -> None:
+        """See `Recorder`."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 compute()
         torch.cuda.current_stream().wait_stream(stream)
+
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """See `Recorder`."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             compute()
@@ -70,14 +90,25 @@ class CudaGraphs:
         return replay
 
 
+def recorded(compute: Callable[[], Result], recorder: Recorder) -> Recorded[Result]:
+    """Warms up, then records."""
+    with torch.no_grad():
+        recorder.warm_up(lambda: _discard(compute()))
+    return Recorded(compute, recorder.capture)
+
+
+def _discard(result: object) -> None:
+    """Nobody needs it."""
+
+
 def can_record(network: ActorCritic) -> bool:
     """Whether forward passes can be CUDA graphs; encoders of the user may decide in Python what they compute."""
     return network.flat.is_cuda and has_only_our_encoders(network.config)
 
 
-def recorder_for(network: ActorCritic) -> Record:
-    """CUDA graphs where they can be, else what computes anew."""
-    return CudaGraphs().record if can_record(network) else computed_anew
+def recorder_for(network: ActorCritic) -> Recorder:
+    """CUDA graphs where they can be."""
+    return CudaGraphs() if can_record(network) else Anew()
 
 
 def random_rows(network: ActorCritic, rows: int) -> Tensor:

@@ -1,0 +1,152 @@
+"""Forwards and backwards through the network as CUDA graphs, see `sf.nets.fast.recorded`.
+
+An optimizer step on a small minibatch is a hundred operations, whose launches take longer than their work. Minibatches
+are copied to places that stay, where the recorded ones compute. There is a recording for each size that comes twice;
+a dataset has one or two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sf.learner.algorithm import Algorithm, Losses
+from sf.learner.dataset import COLUMNS, Transitions
+from sf.learner.ppo import PPO
+from sf.learner.propagation import Propagation
+from sf.nets.actor_critic import ActorCritic, Observations
+from sf.nets.fast.recorded import CudaGraphs, Recorded, Recorder, can_record
+from sf.policy import Evaluation, Sequences
+
+log = logging.getLogger(__name__)
+
+MOST_RECORDINGS = 8
+"""Sizes that are recorded; each keeps its tensors on the device."""
+
+
+class _Recording(NamedTuple):
+    """A minibatch of one size."""
+
+    minibatch: Transitions
+    """Places of its columns."""
+    sequences: Sequences | None
+    forwards: Recorded[Evaluation]
+    backwards: Recorded[None]
+
+
+class Graphed:
+    """A propagation whose operations are recorded; small, rare or empty minibatches go through it as they are."""
+
+    def __init__(self, plain: Propagation, policy: ActorCritic, recorder: Recorder) -> None:
+        """Records nothing yet.
+
+        Args:
+            plain: computes the same operations each time, with gradients of the loss that depend on tensors alone.
+            policy: whose gradient it adds to.
+            recorder: makes recordings.
+        """
+        self.plain, self._policy, self._recorder = plain, policy, recorder
+        self._seen = Counter[tuple[int, ...]]()
+        self._recordings: dict[tuple[int, ...], _Recording] = {}
+        self._now: _Recording | None = None
+        """What `evaluate` has used last."""
+
+    def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
+        """See `Propagation`; good until the next one."""
+        self._now = recording = self._recording_for(observations, actions, sequences)
+        if recording is None:
+            return self.plain.evaluate(observations, actions, *_given(sequences))
+        for key, place in recording.minibatch.observations.items():
+            place.copy_(observations[key])
+        recording.minibatch.actions.copy_(actions)
+        if sequences is not None and recording.sequences is not None:
+            for place, given in zip(recording.sequences, sequences, strict=True):
+                place.copy_(given)
+        return recording.forwards()
+
+    def backward(self, evaluation: Evaluation, minibatch: Transitions) -> Losses | None:
+        """See `Propagation`."""
+        if self._now is None:
+            return self.plain.backward(evaluation, minibatch)
+        own = self._now.minibatch.columns()
+        for name, column in minibatch.columns().items():
+            if name != "actions":
+                own[name].copy_(column)
+        self._now.backwards()
+        return None
+
+    def _recording_for(
+        self, observations: Observations, actions: Tensor, sequences: Sequences | None
+    ) -> _Recording | None:
+        size = (len(actions), *(() if sequences is None else sequences.resets.shape))
+        if size in self._recordings:
+            return self._recordings[size]
+        self._seen[size] += 1
+        if self._seen[size] < 2 or len(self._recordings) == MOST_RECORDINGS or not len(actions):
+            return None
+        try:
+            self._recordings[size] = self._recorded(observations, actions, sequences)
+        except RuntimeError as error:  # the network itself can always be trained
+            log.warning("Optimizer steps are not recorded and take longer: %s", " ".join(str(error).split())[:300])
+            self._seen.clear()
+            self._seen.update({size: -(2**62)})
+            return None
+        return self._recordings[size]
+
+    def _recorded(self, observations: Observations, actions: Tensor, sequences: Sequences | None) -> _Recording:
+        """Records; the gradient is as before."""
+
+        def place(like: Tensor) -> Tensor:
+            return like.detach().clone()
+
+        columns = {name: torch.zeros(len(actions), device=actions.device) for name in COLUMNS}
+        minibatch = Transitions(
+            {key: place(leaf) for key, leaf in observations.items()}, **{**columns, "actions": place(actions)}, extra={}
+        )
+        kept = None if sequences is None else Sequences(*map(place, sequences))
+        last: list[Evaluation] = []
+
+        def forwards() -> Evaluation:
+            with torch.enable_grad():
+                last[:] = [self.plain.evaluate(minibatch.observations, minibatch.actions, *_given(kept))]
+            log_probs, entropy, values, params = (part.detach() for part in last[0][:4])
+            return Evaluation(log_probs, entropy, values, params)
+
+        def backwards() -> None:
+            with torch.enable_grad():
+                self.plain.backward(last[0], minibatch)
+
+        def both() -> None:
+            forwards()
+            backwards()
+
+        before = self._policy.flat_gradient.clone()
+        try:
+            self._recorder.warm_up(both)
+            recorded = Recorded(forwards, self._recorder.capture), Recorded(backwards, self._recorder.capture)
+        finally:
+            self._policy.flat_gradient.copy_(before)
+        return _Recording(minibatch, kept, *recorded)
+
+
+def graphed(plain: Propagation, policy: ActorCritic, algorithm: Algorithm) -> Propagation:
+    """The same as CUDA graphs where that is possible, and the loss is that of PPO with ranges that stay."""
+    config = algorithm.config
+    is_ppo = algorithm.has_gradients and type(algorithm).gradients is PPO.gradients
+    if not can_record(policy) or not is_ppo or config.ppo_clip_anneal or config.torch_compile:
+        return plain
+    return Graphed(plain, policy, CudaGraphs())
+
+
+def as_written(network: Propagation) -> Propagation:
+    """Without recordings, for a minibatch of which only some rows go backwards."""
+    return network.plain if isinstance(network, Graphed) else network
+
+
+def _given(sequences: Sequences | None) -> tuple[Sequences, ...]:
+    """The last argument of `evaluate`, if there is one."""
+    return () if sequences is None else (sequences,)
