@@ -12,7 +12,7 @@ from torch import Tensor
 from sf.config import LearnerConfig
 from sf.learner.batch import Batch
 from sf.learner.dataset import Transitions
-from sf.learner.minibatches import Ages, MinibatchRows, Selection
+from sf.learner.minibatches import Ages, MinibatchRows, Selection, older
 from sf.learner.peers import ALONE, Peers
 from sf.policy import ActorCritic, Sequences
 from sf.shared.arena import Array
@@ -119,7 +119,7 @@ class DealtMinibatches:
     ) -> Minibatch:
         least, mean, most = rows.ages
         lags = Ages(least + steps_since, mean + steps_since, most + steps_since)
-        each_lag = rows.each_age + steps_since
+        each_lag = older(rows.each_age, steps_since)
         if rows.columns is None or rows.num_trained == 0:
             return Minibatch(transitions, lags, each_lag, ends_epoch)
         batch = self._batch

@@ -54,12 +54,17 @@ class Graphed:
         self._recordings: dict[tuple[int, ...], _Recording] = {}
         self._now: _Recording | None = None
         """What `evaluate` has used last."""
+        self._open: Evaluation | None = None
+        """Without a recording, what goes backwards. Nobody else may hold it: while it lives, what autograd keeps for a
+        parameter belongs to the stream of that evaluation, and a recording has a stream of its own."""
+        self._gives_up = False
 
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:
         """See `Propagation`; good until the next one."""
         self._now = recording = self._recording_for(observations, actions, sequences)
         if recording is None:
-            return self.plain.evaluate(observations, actions, *_given(sequences))
+            self._open = self.plain.evaluate(observations, actions, *_given(sequences))
+            return _detached(self._open)
         for key, place in recording.minibatch.observations.items():
             place.copy_(observations[key])
         recording.minibatch.actions.copy_(actions)
@@ -71,6 +76,8 @@ class Graphed:
     def backward(self, evaluation: Evaluation, minibatch: Transitions) -> Losses | None:
         """See `Propagation`."""
         if self._now is None:
+            assert self._open is not None
+            evaluation, self._open = self._open, None
             return self.plain.backward(evaluation, minibatch)
         own = self._now.minibatch.columns()
         for name, column in minibatch.columns().items():
@@ -86,14 +93,14 @@ class Graphed:
         if size in self._recordings:
             return self._recordings[size]
         self._seen[size] += 1
-        if self._seen[size] < 2 or len(self._recordings) == MOST_RECORDINGS or not len(actions):
+        self._open = None
+        if self._gives_up or self._seen[size] < 2 or len(self._recordings) == MOST_RECORDINGS or not len(actions):
             return None
         try:
             self._recordings[size] = self._recorded(observations, actions, sequences)
         except RuntimeError as error:  # the network itself can always be trained
             log.warning("Optimizer steps are not recorded and take longer: %s", " ".join(str(error).split())[:300])
-            self._seen.clear()
-            self._seen.update({size: -(2**62)})
+            self._gives_up = True
             return None
         return self._recordings[size]
 
@@ -113,8 +120,7 @@ class Graphed:
         def forwards() -> Evaluation:
             with torch.enable_grad():
                 last[:] = [self.plain.evaluate(minibatch.observations, minibatch.actions, *_given(kept))]
-            log_probs, entropy, values, params = (part.detach() for part in last[0][:4])
-            return Evaluation(log_probs, entropy, values, params)
+            return _detached(last[0])
 
         def backwards() -> None:
             with torch.enable_grad():
@@ -123,6 +129,7 @@ class Graphed:
         def both() -> None:
             forwards()
             backwards()
+            last.clear()
 
         before = self._policy.flat_gradient.clone()
         try:
@@ -145,6 +152,12 @@ def graphed(plain: Propagation, policy: ActorCritic, algorithm: Algorithm) -> Pr
 def as_written(network: Propagation) -> Propagation:
     """Without recordings, for a minibatch of which only some rows go backwards."""
     return network.plain if isinstance(network, Graphed) else network
+
+
+def _detached(evaluation: Evaluation) -> Evaluation:
+    """Its numbers, without the way back; heads are for encoders of the user's."""
+    log_probs, entropy, values, params = (part.detach() for part in evaluation[:4])
+    return Evaluation(log_probs, entropy, values, params, evaluation.heads)
 
 
 def _given(sequences: Sequences | None) -> tuple[Sequences, ...]:

@@ -173,8 +173,12 @@ class Training:
 
     def _count(self, lags: list[Array]) -> None:
         """Those of all steps of a dataset at once, which takes a tenth of the time."""
-        if lags:
-            self.lag_counts += np.bincount(np.minimum(np.concatenate(lags), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
+        each = [lag for lag in lags if lag.strides != (0,)]
+        for lag in lags:
+            if lag.size and lag.strides == (0,):  # one for all, see `sf.learner.minibatches.older`
+                self.lag_counts[min(int(lag[0]), LAGS_COUNTED)] += lag.size
+        if each:
+            self.lag_counts += np.bincount(np.minimum(np.concatenate(each), LAGS_COUNTED), minlength=LAGS_COUNTED + 1)
 
     def _skip(self, minibatch: Mapping[str, Tensor]) -> None:
         """Counts a step that is not taken.
