@@ -88,5 +88,5 @@ def forecast(config: Config, num_agents: int, batches_held: Fraction) -> str:
 
 def _condition(config: Config) -> str:
     if config.run.async_rl and not config.run.serial_mode:
-        return " while training holds the run back, else less"
+        return " while training holds the run back, else less on average"
     return ", or less where target_kl ends a batch early" if config.learner.target_kl > 0 else ", roughly"

@@ -25,7 +25,8 @@ STEP_S, WRITTEN_OUT_STEP_S, NATIVE_STEP_S = 7e-4, 4e-4, 1.5e-4
 PRODUCTS_PER_S = 2.5e10
 """Multiplications of forward and backward passes on one core."""
 OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
-"""Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator: a guess."""
+"""Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator. The first is
+a guess. With the second, Pong is 25.5 us per frame and 124 us for `fast` and `balanced`; an H200 takes 24 and 129 us."""
 
 
 class Choice(NamedTuple):

@@ -67,7 +67,7 @@ def test_lag_from_sizes(flags: dict[str, Any], held: Any, expected: ExpectedLag 
         (
             {},
             "Expected policy lag: min 2, avg 2.5, max 3 (avg 1.2 batches of 2 steps) while "
-            "training holds the run back, else less",
+            "training holds the run back, else less on average",
         ),
         (
             {"async_rl": False, "target_kl": 0.1},
@@ -195,4 +195,4 @@ def test_asynchronous_run_shows_expected_and_measured_lag(tmp_path: Path) -> Non
     assert not expected["is_exact"]
     assert (expected["min"], expected["avg"], expected["max"]) == (16.0, 23.5, 31.0)
     assert 0 < measured["avg"] < measured["max"]
-    assert "while training holds the run back, else less" in printed
+    assert "while training holds the run back, else less on average" in printed
