@@ -138,7 +138,9 @@ class Selection:
         device, total = self._device, self._num_total
         if num_parts == 1:
             return [part(torch.arange(total, device=device), None)]
-        rows = torch.randperm(total, device=device) if shuffle else _in_order(self._own.shape, device)
+        rows = _in_order(self._own.shape, device)
+        if shuffle:
+            rows = rows[torch.randperm(total, device=device)]
         return [part(own, own) for own in rows.tensor_split(num_parts) if len(own)]
 
     def _deal_rows(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:

@@ -6,12 +6,15 @@ import dataclasses
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sf.learner.minibatches import Selection
+from sf.config import LearnerConfig
+from sf.learner.minibatches import Selection, older
 from sf.learner.update import Update
+from sf.shared.records import LAGS_COUNTED
 from tests.helpers.updates import ORACLES, act, after_one_step, learner_config, make_policy, one_thread_and_seed, train
 
 
@@ -49,6 +52,54 @@ def test_rows_of_an_epoch_go_to_the_device_in_one_transfer(
             there, wanted = getattr(part, name), getattr(same, name)
             assert (there is None) == (wanted is None)
             assert there is None or there.is_meta
+
+
+ELSEWHERE = torch.device("cpu", 0)
+"""Not equal to the CPU, and yet there."""
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("num_parts", [1, 3, 5])
+def test_a_device_deals_transitions_that_are_alike_as_the_host_does(num_parts: int, shuffle: bool) -> None:
+    own, ages = torch.ones(4, 3, dtype=torch.bool), torch.full((4, 3), 2)
+    dealt = []
+    for device in (torch.device("cpu"), ELSEWHERE):
+        torch.manual_seed(1)
+        selection = Selection(own, ages, 4, device=device)
+        assert (selection.num_trained, selection.num_own, selection.lag_while_acting) == (12, 12, 0.0)
+        assert selection.trained_rows is None
+        dealt.append(selection.deal(num_parts, shuffle))
+    for there, here in zip(dealt[1], dealt[0], strict=True):
+        assert there.ages == here.ages == (2.0, 2.0, 2.0)
+        assert older(there.each_age, 3).tolist() == older(here.each_age, 3).tolist() == [5] * len(here.each_age)
+        assert older(there.each_age, 3).strides == (0,), "one number in memory"
+        assert there.num_trained == here.num_trained
+        assert (there.trained is None) == (here.trained is None)
+        assert there.trained is None or there.trained.tolist() == here.trained.tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["other ages", "too old", "of another policy", "left out"])
+def test_a_device_leaves_other_datasets_to_the_host(kind: str) -> None:
+    own, ages = torch.ones(4, 3, dtype=torch.bool), torch.full((4, 3), 2)
+    if kind == "other ages":
+        ages[1, 1] = 1
+    if kind == "of another policy":
+        own[1, 1] = False
+    max_age, oldest = 2 if kind == "too old" else 10, 1 if kind == "left out" else None
+    dealt = []
+    for device in (torch.device("cpu"), ELSEWHERE):
+        torch.manual_seed(1)
+        dealt.append(Selection(own, ages, max_age, device=device, oldest=oldest).deal(2, True))
+    assert [part.counted.tolist() for part in dealt[0]] == [part.counted.tolist() for part in dealt[1]]
+    assert [part.ages for part in dealt[0]] == [part.ages for part in dealt[1]]
+
+
+def test_lags_of_one_number_count_as_often_as_there_are_transitions() -> None:
+    update = Update(make_policy(), LearnerConfig())
+    update._count([older(np.broadcast_to(np.int64(2), 7), 1), np.array([1, 3, 3]), np.zeros(0, np.int64)])
+    assert update.lag_counts[:5].tolist() == [0, 1, 0, 9, 0]
+    update._count([np.broadcast_to(np.int64(LAGS_COUNTED + 5), 3)])
+    assert update.lag_counts[LAGS_COUNTED] == 3
 
 
 def test_c6_each_epoch_is_a_fresh_permutation() -> None:
