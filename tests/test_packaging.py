@@ -19,8 +19,9 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "docs", "envpool", "hub", "jax", "minigrid", "mujoco", "mutants", "notebook", "onnx",
-    "pettingzoo", "ray", "report", "results", "slurm", "sweep", "trackio", "video", "vizdoom", "vmas", "wandb",
+    "atari", "box2d", "dev", "docs", "envpool", "hub", "jax", "jumanji", "minigrid", "mujoco", "mutants",
+    "notebook", "onnx", "pettingzoo", "playground", "ray", "report", "results", "slurm", "sweep", "trackio",
+    "video", "vizdoom", "vmas", "wandb",
 }  # fmt: skip
 PACKAGES = sorted(str(file.parent.relative_to(ROOT)).replace("/", ".") for file in ROOT.glob("sf/**/__init__.py"))
 

@@ -32,6 +32,8 @@ TENSOR_ENVIRONMENTS = {
     "sf/Carts-v0": "sf_envs.simulators:carts",
     "gymnax/*": "sf_envs.simulators:gymnax",
     "brax/*": "sf_envs.simulators:brax",
+    "jumanji/*": "sf_envs.simulators:jumanji",
+    "playground/*": "sf_envs.simulators:playground",
     "vmas/*": "sf_envs.simulators:vmas",
 }
 """The same for simulators whose copies are rows of tensors."""

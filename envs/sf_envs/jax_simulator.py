@@ -6,6 +6,7 @@ no time of a training is spent on it.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from sf.console import Console
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of an accelerator's memory at once
 
 TOLD_FROM_S = 5.0
 """Compilations that take longer are told of."""

@@ -26,8 +26,22 @@ def brax(name: str, num_envs: int, max_episode_steps: int = 1000, **settings: An
     return make(name, num_envs, max_episode_steps, **settings)
 
 
-def vmas(name: str, num_envs: int, max_episode_steps: int = 100, **settings: Any) -> Any:
+def jumanji(name: str, num_envs: int, max_episode_steps: int | None = None, **settings: Any) -> Any:
+    """Copies of an environment of Jumanji, see `sf_envs.jumanji`."""
+    from sf_envs.jumanji import make
+
+    return make(name, num_envs, max_episode_steps, **settings)
+
+
+def playground(name: str, num_envs: int, max_episode_steps: int | None = None, **settings: Any) -> Any:
+    """Copies of an environment of MuJoCo Playground, see `sf_envs.playground`."""
+    from sf_envs.playground import make
+
+    return make(name, num_envs, max_episode_steps, **settings)
+
+
+def vmas(name: str, num_envs: int, max_episode_steps: int = 100, device: str = "cpu", **settings: Any) -> Any:
     """Copies of a scenario of VMAS, see `sf_envs.vmas`."""
     from sf_envs.vmas import Joint
 
-    return Joint(name, num_envs, max_episode_steps, **settings)
+    return Joint(name, num_envs, max_episode_steps, device=device, **settings)

@@ -21,9 +21,11 @@ EXTRAS = {
     "box2d": ("gymnasium.envs.box2d",),
     "envpool": ("envpool/",),
     "jax": ("gymnax/", "brax/"),
+    "jumanji": ("jumanji/",),
     "minigrid": ("minigrid/",),
     "mujoco": ("gymnasium.envs.mujoco", "mujoco/"),
     "pettingzoo": ("pettingzoo/",),
+    "playground": ("playground/",),
     "vizdoom": ("vizdoom/",),
     "vmas": ("vmas/",),
 }

@@ -69,7 +69,7 @@ class CheckedTensors:
                     "reset(seed) and step(actions) of a simulator in tensors. Add what is missing."
                 )
         self.device = torch.device("cpu")
-        """Of the observations that came last."""
+        """Device of the observations that came last."""
 
     def reset(self, seed: int | None) -> Any:
         """The first observations, [num_envs, ...] or a nest of them."""

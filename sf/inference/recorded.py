@@ -15,7 +15,7 @@ from sf.inference.actors import Answers
 from sf.inference.carrier import copy_rows
 from sf.inference.packing import Packing, PinnedWords, packed
 from sf.nets.actor_critic import ActorCritic
-from sf.nets.fast.recorded import Recorded, Recorder, random_rows, recorded
+from sf.nets.fast.recorded import GraphRecorder, Recording, random_rows, recorded
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
 
@@ -28,7 +28,7 @@ LEAST_ROWS = 64
 class RecordedAct:
     """The forward passes of one network, by number of rows; its weights may change in place."""
 
-    def __init__(self, network: ActorCritic, recorder: Recorder) -> None:
+    def __init__(self, network: ActorCritic, recorder: GraphRecorder) -> None:
         """Records nothing yet.
 
         Args:
@@ -42,7 +42,7 @@ class RecordedAct:
         """Places of the leaves, [most rows, ...]."""
         self._memory = self._noise = torch.empty(0)
         self._most_rows = 0
-        self._passes: dict[int, Recorded[Tensor]] = {}
+        self._passes: dict[int, Recording[Tensor]] = {}
         """By number of rows, with packed answers."""
         self._packing: Packing | None = None
 
@@ -86,7 +86,7 @@ class RecordedAct:
         self._memory, self._noise = room(self._network.state_size), random_rows(self._network, rows)
         self._most_rows = rows
 
-    def _recorded(self, rows: int) -> Recorded[Tensor]:
+    def _recorded(self, rows: int) -> Recording[Tensor]:
         leaves = {key: room[:rows] for key, room in self._rooms.items()}
         memory, noise = self._memory[:rows], self._noise[:rows]
 

@@ -19,7 +19,7 @@ from sf.learner.dataset import COLUMNS, Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Propagation
 from sf.nets.actor_critic import ActorCritic, Observations
-from sf.nets.fast.recorded import CudaGraphs, Recorded, Recorder, can_record
+from sf.nets.fast.recorded import CudaGraphs, GraphRecorder, Recording, can_record
 from sf.policy import Evaluation, Sequences
 
 log = logging.getLogger(__name__)
@@ -28,31 +28,33 @@ MOST_RECORDINGS = 8
 """Sizes that are recorded; each keeps its tensors on the device."""
 
 
-class _Recording(NamedTuple):
+class _GraphedMinibatch(NamedTuple):
     """A minibatch of one size."""
 
     minibatch: Transitions
     """Places of its columns."""
     sequences: Sequences | None
-    forwards: Recorded[Evaluation]
-    backwards: Recorded[None]
+    forwards: Recording[Evaluation]
+    backwards: Recording[None]
 
 
 class Graphed:
-    """A propagation whose operations are recorded; small, rare or empty minibatches go through it as they are."""
+    """A propagation whose operations are recorded; those of rare or empty minibatches are not."""
 
-    def __init__(self, plain: Propagation, policy: ActorCritic, recorder: Recorder) -> None:
+    def __init__(self, plain: Propagation, policy: ActorCritic, algorithm: Algorithm, recorder: GraphRecorder) -> None:
         """Records nothing yet.
 
         Args:
-            plain: computes the same operations each time, with gradients of the loss that depend on tensors alone.
+            plain: computes the same operations each time, with gradients that depend on tensors and `algorithm.config`.
             policy: whose gradient it adds to.
+            algorithm: whose coefficients a recording keeps; when they change, nothing is recorded any more.
             recorder: makes recordings.
         """
         self.plain, self._policy, self._recorder = plain, policy, recorder
+        self._algorithm, self._config = algorithm, algorithm.config
         self._seen = Counter[tuple[int, ...]]()
-        self._recordings: dict[tuple[int, ...], _Recording] = {}
-        self._now: _Recording | None = None
+        self._recordings: dict[tuple[int, ...], _GraphedMinibatch] = {}
+        self._now: _GraphedMinibatch | None = None
         """What `evaluate` has used last."""
         self._open: Evaluation | None = None
         """Without a recording, what goes backwards. Nobody else may hold it: while it lives, what autograd keeps for a
@@ -64,7 +66,7 @@ class Graphed:
         self._now = recording = self._recording_for(observations, actions, sequences)
         if recording is None:
             self._open = self.plain.evaluate(observations, actions, *_given(sequences))
-            return _detached(self._open)
+            return self._open.detached()
         for key, place in recording.minibatch.observations.items():
             place.copy_(observations[key])
         recording.minibatch.actions.copy_(actions)
@@ -88,7 +90,10 @@ class Graphed:
 
     def _recording_for(
         self, observations: Observations, actions: Tensor, sequences: Sequences | None
-    ) -> _Recording | None:
+    ) -> _GraphedMinibatch | None:
+        if self._algorithm.config is not self._config:
+            self._recordings.clear()
+            self._gives_up = True
         size = (len(actions), *(() if sequences is None else sequences.resets.shape))
         if size in self._recordings:
             return self._recordings[size]
@@ -104,7 +109,7 @@ class Graphed:
             return None
         return self._recordings[size]
 
-    def _recorded(self, observations: Observations, actions: Tensor, sequences: Sequences | None) -> _Recording:
+    def _recorded(self, observations: Observations, actions: Tensor, sequences: Sequences | None) -> _GraphedMinibatch:
         """Records; the gradient is as before."""
 
         def place(like: Tensor) -> Tensor:
@@ -120,7 +125,7 @@ class Graphed:
         def forwards() -> Evaluation:
             with torch.enable_grad():
                 last[:] = [self.plain.evaluate(minibatch.observations, minibatch.actions, *_given(kept))]
-            return _detached(last[0])
+            return last[0].detached()
 
         def backwards() -> None:
             with torch.enable_grad():
@@ -134,10 +139,10 @@ class Graphed:
         before = self._policy.flat_gradient.clone()
         try:
             self._recorder.warm_up(both)
-            recorded = Recorded(forwards, self._recorder.capture), Recorded(backwards, self._recorder.capture)
+            recorded = Recording(forwards, self._recorder.capture), Recording(backwards, self._recorder.capture)
         finally:
             self._policy.flat_gradient.copy_(before)
-        return _Recording(minibatch, kept, *recorded)
+        return _GraphedMinibatch(minibatch, kept, *recorded)
 
 
 def graphed(plain: Propagation, policy: ActorCritic, algorithm: Algorithm) -> Propagation:
@@ -146,18 +151,12 @@ def graphed(plain: Propagation, policy: ActorCritic, algorithm: Algorithm) -> Pr
     is_ppo = algorithm.has_gradients and type(algorithm).gradients is PPO.gradients
     if not can_record(policy) or not is_ppo or config.ppo_clip_anneal or config.torch_compile:
         return plain
-    return Graphed(plain, policy, CudaGraphs())
+    return Graphed(plain, policy, algorithm, CudaGraphs())
 
 
 def as_written(network: Propagation) -> Propagation:
     """Without recordings, for a minibatch of which only some rows go backwards."""
     return network.plain if isinstance(network, Graphed) else network
-
-
-def _detached(evaluation: Evaluation) -> Evaluation:
-    """Its numbers, without the way back; heads are for encoders of the user's."""
-    log_probs, entropy, values, params = (part.detach() for part in evaluation[:4])
-    return Evaluation(log_probs, entropy, values, params, evaluation.heads)
 
 
 def _given(sequences: Sequences | None) -> tuple[Sequences, ...]:

@@ -1,8 +1,8 @@
 """Which transitions of a dataset train, and in which optimizer step.
 
 The host decides it. The row indices go to the device once per epoch, so no optimizer step waits for its rows. Where all
-transitions of a dataset are alike, as in synchronous runs, a device shuffles by itself: for 500,000 rows the host takes
-60 ms.
+transitions of a large dataset are alike, as in synchronous runs, a device shuffles by itself: for 500,000 rows the host
+takes 60 ms. It begins with a number that the host draws, so a run that goes on shuffles as it would have.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Ages(NamedTuple):
 
 
 NO_AGES = Ages(-1.0, -1.0, -1.0)
+DEALT_THERE_FROM = 2**15
+"""Transitions of a dataset that a device deals by itself."""
 
 
 def ages_of_all(own: Array, peers: Peers = ALONE) -> Ages:
@@ -45,7 +47,7 @@ class MinibatchRows:
     """One minibatch, or this learner's share of it, as row numbers of the flattened [T·B] dataset."""
 
     counted: Tensor
-    """[n] rows of the own policy, old ones included; on the host."""
+    """[n] rows of the own policy, old ones included; on the host, or where a device has dealt them."""
     trained: Tensor | None
     """[m] those of them that are young enough to train on; None for the whole dataset in its own order."""
     columns: Tensor | None = None
@@ -95,7 +97,8 @@ class Selection:
         """[T, B] bool on the host."""
         self._young = young.flatten()
         self._num_total, acting = own.numel(), 0.0
-        self._only_age = _only_age(self.trains, ages) if device != CPU and peers is ALONE else None
+        is_large = self._num_total >= DEALT_THERE_FROM
+        self._only_age = _only_age(self.trains, ages) if is_large and device != CPU and peers is ALONE else None
         """Age of all transitions, where all of them train and have the same one, and a device can deal them."""
         if self._only_age is None:
             self._own_rows = _in_order(own.shape)[own.t().flatten()]
@@ -140,7 +143,8 @@ class Selection:
             return [part(torch.arange(total, device=device), None)]
         rows = _in_order(self._own.shape, device)
         if shuffle:
-            rows = rows[torch.randperm(total, device=device)]
+            generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+            rows = rows[torch.randperm(total, device=device, generator=generator)]
         return [part(own, own) for own in rows.tensor_split(num_parts) if len(own)]
 
     def _deal_rows(self, num_parts: int, shuffle: bool) -> list[MinibatchRows]:

@@ -287,7 +287,7 @@ class Update(Training):
             self._leave_out(rows)
         if self.want_summary:
             step = metrics.TakenStep(
-                evaluation, rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
+                evaluation.detached(), rows, normalized, losses, minibatch.lags, grad_norm, lr, lr * lr_factor
             )
             self._note_for_summary(step, minibatch.each_lag)
         if self._schedule.needs_divergence:

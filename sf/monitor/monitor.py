@@ -49,7 +49,7 @@ from sf.monitor.view import Screen, View
 from sf.shared.cadence import Thinning, Timer
 from sf.shared.ledger import Ledger
 from sf.shared.messages import CheckpointSaved, EvaluationDone
-from sf.shared.records import Episode
+from sf.shared.records import REPORTED_COPIES, Episode
 
 DRAW_INTERVAL_S, DASHBOARD_INTERVAL_S = 0.5, 1.0
 LEAST_BETWEEN_POINTS_S = 1.0
@@ -117,6 +117,8 @@ class Monitor:
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
         assert workers is not None
         assert envs is not None
+        if config.rollout.vectorization == "tensors":
+            envs = min(envs, REPORTED_COPIES)
         num_rows, size = workers * envs * num_agents, max(REWARD_EPISODES, config.run.stop_at_reward_episodes)
         self.settled = SettledEpisodes(len(policies), num_rows, size)
         """For decisions."""

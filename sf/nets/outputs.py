@@ -50,6 +50,11 @@ class Evaluation(NamedTuple):
     heads: Mapping[str, Tensor] = {}
     """[B, ...] what further heads of the user's encoder say, by name, see `ActorCritic.evaluate`."""
 
+    def detached(self) -> Evaluation:
+        """The same numbers, without the way back."""
+        columns = {name: column.detach() for name, column in self._asdict().items() if name != "heads"}
+        return Evaluation(**columns, heads={name: head.detach() for name, head in self.heads.items()})
+
     def take(self, rows: Tensor) -> Evaluation:
         """The evaluation at rows [n], copied."""
         columns = {name: column.index_select(0, rows) for name, column in self._asdict().items() if name != "heads"}

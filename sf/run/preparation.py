@@ -107,6 +107,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         resolved, starts, number = hear_start(rank, config)
         rank = replace(rank, start=number)
     check(resolved, info)
+    if resolved.run.serial_mode:
+        _expect_float32()
     Mapping(resolved.run.policy_mapping, resolved.run.num_policies, info.num_agents)
     note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):

@@ -44,7 +44,8 @@ def decide(config: Config, look: FirstLook, cores: int, rank_is_alone: bool = Tr
         config = one_each(config, look.info, look.refuses_second)
     if look.in_tensors and not look.refutes_vectorization:
         config = with_one_simulator(with_tensors(config, look.info, rank_is_alone))
-    resolved = resolve(config, look.info, cores, look.step_time if look.is_timed else None)
+    has_clock = look.is_timed and config.rollout.vectorization != "tensors"  # which takes turns with the learner
+    resolved = resolve(config, look.info, cores, look.step_time if has_clock else None)
     if look.refutes_vectorization:
         resolved = replace(resolved, rollout=replace(resolved.rollout, vectorization="none"))
     return resolved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sf.config import Config
+from sf.config import Config, samples_per_iteration
 from sf.errors import ConfigError
 from sf.spaces import EnvInfo
 
@@ -27,7 +27,7 @@ def with_tensors(config: Config, info: EnvInfo, rank_is_alone: bool) -> Config:
         raise ConfigError(
             [
                 "vectorization=tensors steps, acts and learns in turn in one process, for one policy. "
-                f"{' and '.join(obstacles)} asks for more. Leave it out, or use --vectorization=native."
+                f"{' and '.join(obstacles)} does not fit. Leave it out, or use --vectorization=native."
             ]
         )
     rollout, inference = config.rollout, config.inference
@@ -47,7 +47,9 @@ def with_tensors(config: Config, info: EnvInfo, rank_is_alone: bool) -> Config:
 
 def _obstacles(config: Config, info: EnvInfo, rank_is_alone: bool) -> list[str]:
     """The flags that do not fit, and what else does not."""
-    rollout, run = config.rollout, config.run
+    rollout, run, learner = config.rollout, config.run, config.learner
+    copies = rollout.num_envs_per_worker or DEFAULT_COPIES
+    is_given = learner.batch_size is not None and learner.num_batches_per_epoch is not None
     facts = {
         f"num_policies={run.num_policies}": run.num_policies > 1,
         f"num_learners={config.learner.num_learners}": config.learner.num_learners > 1,
@@ -59,5 +61,8 @@ def _obstacles(config: Config, info: EnvInfo, rank_is_alone: bool) -> list[str]:
         "on_nonfinite=drop": config.faults.on_nonfinite == "drop",
         f"{info.num_agents} agents in each copy": info.num_agents > 1,
         "a start by torchrun": not rank_is_alone,
+        f"replay={config.replay.replay}": config.replay.replay == "uniform",
+        f"a dataset of {samples_per_iteration(config) if is_given else 0} transitions, where {copies} copies make "
+        f"{copies * rollout.steps},": is_given and samples_per_iteration(config) % (copies * rollout.steps) > 0,
     }
     return [fact for fact, is_true in facts.items() if is_true]

@@ -26,7 +26,7 @@ PRODUCTS_PER_S = 2.5e10
 """Multiplications of forward and backward passes on one core."""
 OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
 """Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator. The first is
-a guess. With the second, Pong is 25.5 us per frame and 124 us for `fast` and `balanced`; an H200 takes 24 and 129 us."""
+a guess. With the second, Pong takes 25.5 and 124 us per frame for `fast` and `balanced`; an H200 took 24 and 129."""
 
 
 class Choice(NamedTuple):
@@ -55,6 +55,8 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     }
     if given := [name for name, is_given in limits.items() if is_given]:
         return Choice("fast", f"--{given[0]} counts optimizer steps")
+    if config.rollout.vectorization == "tensors":
+        return Choice("fast", "many copies make more frames in the time that more optimizer steps would take")
     if step is None:
         return _without_clock(info, config.model)
     sampling_s = step.wall_s / min(cores * step.waiting, 32) + ACTING_S

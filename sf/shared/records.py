@@ -71,6 +71,8 @@ NUM_COLUMNS = 5
 """Policy, return, length, true objective and row."""
 EPISODES_KEPT = 4096
 """Episodes per worker that may end between two polls before the oldest of them are only counted."""
+REPORTED_COPIES = 128
+"""Copies of a simulator in tensors whose episodes are reported. Thousands of copies end more than anyone can read."""
 
 
 READ_ATTEMPTS = 1000

@@ -18,7 +18,7 @@ Convert = Callable[[Tensor], Tensor]
 
 
 def tensor_converter(space: Any, bounds: ActionBounds, device: torch.device) -> Convert:
-    """The function for the actions of a space.
+    """The function for the actions of a space. They share no memory with what the policy has drawn.
 
     Args:
         space: of one copy.
@@ -30,7 +30,7 @@ def tensor_converter(space: Any, bounds: ActionBounds, device: torch.device) -> 
     """
     if isinstance(space, spaces.Discrete):
         start, kind = int(space.start), getattr(torch, str(space.dtype))
-        return lambda actions: (actions + start if start else actions).to(kind)
+        return lambda actions: (actions + start).to(kind)  # never the tensor of the policy, which it writes again
     if not isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise EnvError(
             f"A simulator in tensors has the action space {space}, expected a Box, a Discrete, a MultiDiscrete or a "

@@ -45,7 +45,7 @@ class TrajectoryEpisodes:
         self._rows, self._device = rows, device
         self._returns, self._lengths = self._zeros(), self._zeros()
         self._carried: dict[str, tuple[Tensor, Tensor]] = {}
-        """Of each metric of every step: what it is so far, and in how many steps it was there."""
+        """What each metric of every step is so far, and in how many steps it was there."""
 
     def ended(self, rewards: Tensor, over: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Array, list[str]]:
         """The episodes that ended in a trajectory, in the order of time.

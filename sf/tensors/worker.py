@@ -20,7 +20,7 @@ from sf.config import Config
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.blame import blamed_on
-from sf.envs.contract import LARGEST, leaf_value
+from sf.envs.contract import leaf_value
 from sf.envs.generators import seed_globals
 from sf.envs.place import parameters_of
 from sf.envs.tensors import ManyTensors
@@ -28,15 +28,17 @@ from sf.errors import EnvError
 from sf.machine.cores import Compute
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.device import from_host, note_memory, pin, use_device
-from sf.nets.fast.recorded import Recorded, random_rows, recorded, recorder_for
+from sf.nets.fast.recorded import Recording, random_rows, recorded, recorder_for
 from sf.policy import PolicyStep
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.progress import Phase
-from sf.shared.records import EpisodeRing, inference_record, rollout_record
+from sf.shared.records import REPORTED_COPIES, EpisodeRing, inference_record, rollout_record
 from sf.shared.slots import OBSERVATIONS, SlotState, below
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
+from sf.spaces import ACTION_MASK, LeafSpec
 from sf.tensors.actions import tensor_converter
+from sf.tensors.checks import Categories, expect_choices, expect_finite
 from sf.tensors.episodes import TrajectoryEpisodes
 from sf.tensors.metrics import TrajectoryMetrics
 
@@ -81,7 +83,8 @@ class TensorWorker:
         self.device = use_device(compute.accelerator, context.arena)
         self._slots, self._fields = context.slots(), context.tensors.on(self.device)
         self._observations = below(OBSERVATIONS, self._fields)
-        self._leaves, self._config = context.info.observations, config.rollout
+        self._info, self._config = context.info, config.rollout
+        self._leaves, self._categories = context.info.observations, Categories(context.info, self.device)
         self._weights, self._version = weights, NOTHING_PUBLISHED
 
         sequence = np.random.SeedSequence([context.sampling_seed, 0, incarnation])
@@ -89,7 +92,7 @@ class TensorWorker:
         seed_globals([context.sampling_seed, 0, incarnation, ACTIONS], with_torch=False)
         self.record.progress.enter(Phase.INIT)
         self._many = _simulator(source, self._rows, self._seed, self.device)
-        self._tensors, self._env_id = self._many.tensors, context.info.env_id
+        self._tensors, self._env_id = self._many.tensors, self._info.env_id
         self._to_env = tensor_converter(self._many.single_action_space, config.rollout.action_bounds, self.device)
 
         self.network = ActorCritic(context.info, config.model, self.device, config.run.bf16).requires_grad_(False)
@@ -103,7 +106,7 @@ class TensorWorker:
         self._noise = random_rows(self.network, self._rows)
         self._noises = self._noise.expand(self._rollout + 1, *self._noise.shape)
         """[T+1, rows, n] those of the present trajectory."""
-        self._act: Recorded[PolicyStep] | None = None
+        self._act: Recording[PolicyStep] | None = None
 
         self._episodes = TrajectoryEpisodes(self._rows, self.device)
         self._metrics = TrajectoryMetrics(self._rollout, self._rows, self.device)
@@ -240,14 +243,15 @@ class TensorWorker:
     def _write(self, slot: int, t: int, observations: Any) -> None:
         for key, leaf in self._leaves.items():
             there = self._observations[key][slot, t]
-            there.copy_(self._as_leaf(observations, leaf, there.shape), non_blocking=True)
+            seen = self._as_leaf(observations, leaf, there.shape, there.dtype)
+            there.copy_(self._categories.bounded(key, seen), non_blocking=True)
 
-    def _as_leaf(self, observations: Any, leaf: Any, shape: torch.Size) -> Tensor:
+    def _as_leaf(self, observations: Any, leaf: LeafSpec, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         value: Tensor = leaf_value(observations, leaf) if leaf.path else observations
-        if value.shape != shape:
+        if value.shape != shape or not torch.can_cast(value.dtype, dtype):
             raise EnvError(
-                f"{self._env_id} returned an observation {leaf.name!r} of shape {list(value.shape)}, expected "
-                f"{list(shape)}."
+                f"{self._env_id} returned an observation {leaf.name!r} {str(value.dtype).removeprefix('torch.')}"
+                f"{list(value.shape)}, expected {str(dtype).removeprefix('torch.')}{list(shape)}."
             )
         return value
 
@@ -261,7 +265,11 @@ class TensorWorker:
                 like = self._observations[key]
                 self._finals[key] = like.new_zeros(self._rollout, *like.shape[2:])
             there = self._finals[key][t]
-            there.copy_(self._as_leaf(final, leaf, there.shape), non_blocking=True)
+            if key == ACTION_MASK and isinstance(final, Mapping) and ACTION_MASK not in final:
+                there.fill_(1)  # nothing is chosen any more
+                continue
+            seen = self._as_leaf(final, leaf, there.shape, there.dtype)
+            there.copy_(self._categories.bounded(key, seen), non_blocking=True)
 
     def _finish(self, slot: int) -> None:
         """Values the last observation, closes the books of the trajectory and hands it to the learner."""
@@ -272,7 +280,10 @@ class TensorWorker:
         fields["truncated"].logical_and_(~fields["terminated"])
         over = fields["terminated"] | fields["truncated"]
         rewards = fields["rewards"]
-        self._expect_finite({"reward": rewards, **{key: room[slot, 1:] for key, room in self._observations.items()}})
+        seen = {key: room[slot] for key, room in self._observations.items()}
+        expect_finite(self._env_id, {"reward": rewards, **{f"observation {key!r}": leaf for key, leaf in seen.items()}})
+        expect_choices(self._info, seen)
+        self._categories.expect_none_outside()
         fields["final_values"].copy_(fields["values"][:-1])  # where the simulator gives nothing better
         self._value_finals(fields)
         self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
@@ -283,24 +294,6 @@ class TensorWorker:
         self._num_filled += 1
         self._last_slot, self._slot = slot, None
         self.record.lap("write")
-
-    def _expect_finite(self, values: Mapping[str, Tensor]) -> None:
-        """Looks at a whole trajectory with one transfer.
-
-        Raises:
-            EnvError: something is not finite.
-        """
-        numbers = {key: value for key, value in values.items() if value.is_floating_point()}
-        are_finite = torch.stack([(value.abs() < LARGEST).all() for value in numbers.values()]).cpu().tolist()
-        for (key, value), is_finite in zip(numbers.items(), are_finite, strict=True):
-            if is_finite:
-                continue
-            bad = (~(value.abs() < LARGEST)).nonzero()[0]
-            what = "reward" if key == "reward" else f"observation {key!r}"
-            raise EnvError(
-                f"{self._env_id} returned a non-finite {what}: {value[tuple(bad)].item()} in copy {int(bad[1])}. "
-                "Rewards and observations must be finite; correct or clip them in the simulator."
-            )
 
     def _value_finals(self, fields: Mapping[str, Tensor]) -> None:
         """Values of the last observations of episodes that were cut, under the policy of the trajectory."""
@@ -319,12 +312,13 @@ class TensorWorker:
             torch.split(steps, self._rows), torch.split(rows, self._rows), strict=True
         ):
             seen = {key: room[part_of_steps, part_of_rows] for key, room in self._finals.items()}
+            expect_finite(self._env_id, {f"final observation {key!r}": value for key, value in seen.items()})
             values = self.network.values(seen, self._memories[part_of_steps, part_of_rows])
             fields["final_values"][part_of_steps, part_of_rows] = values
 
     def _note_episodes(self, found: Array, names: list[str]) -> None:
-        """Episodes, [n, 3 + metrics], for the reports."""
-        self._ring.append_many(0, found, names)
+        """Episodes, [n, 3 + metrics]; all count, and those of the first copies are reported."""
+        self._ring.append_many(0, found[found[:, 0] < REPORTED_COPIES], names)
         self.record["episodes"] += len(found)
 
     def _shape(self, rewards: Tensor) -> None:
@@ -345,6 +339,8 @@ def _simulator(source: EnvSource, rows: int, seed: int, device: torch.device) ->
     many = source.make_vector(rows, seed)
     if not isinstance(many, ManyTensors):
         raise EnvError(f"{source.env_id} is no simulator in tensors. Leave --vectorization=tensors out.")
-    if many.env.num_envs and str(device) != "cpu":
-        Console().line(f"{source.env_id} is stepped, acted in and learned from on {device}, by one process.")
+    Console().line(
+        f"{source.env_id} is stepped, acted in and learned from on {device}, by one process and in turn "
+        "(--serial_mode=True --async_rl=False). --vectorization=native takes processes."
+    )
     return many

@@ -74,6 +74,8 @@ ENVIRONMENTS = [
         ("gymnax/Breakout-MinAtar", "gymnax"),
         ("brax/inverted_pendulum", "brax"),
         ("vmas/balance", "vmas"),
+        ("jumanji/Game2048-v1", "jumanji"),
+        ("playground/CartpoleBalance", "mujoco_playground"),
     )
 ]
 

@@ -1,4 +1,4 @@
-"""Recorded forward passes against those of the network; here a recording computes anew, on CUDA it is a graph."""
+"""Recording forward passes against those of the network; here a recording computes anew, on CUDA it is a graph."""
 
 from __future__ import annotations
 

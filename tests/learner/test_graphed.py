@@ -28,6 +28,11 @@ class Counted(Anew):
         super().warm_up(compute)
 
 
+def graphed_by(policy: Any, recorder: Anew) -> Graphed:
+    algorithm = PPO(LearnerConfig())
+    return Graphed(Recorded(policy.evaluate, algorithm), policy, algorithm, recorder)
+
+
 def minibatch_of(policy: Any, rows: int, generator: torch.Generator) -> Transitions:
     def drawn(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
@@ -45,7 +50,7 @@ def test_a_recorded_step_is_that_of_the_network(name: str) -> None:
     policy = make_policy(action, **settings)
     plain: Any = Recorded(policy.evaluate, PPO(LearnerConfig()))
     recorder, generator = Counted(), torch.Generator().manual_seed(0)
-    act = Graphed(plain, policy, recorder)
+    act = Graphed(plain, policy, PPO(LearnerConfig()), recorder)
     for step, rows in enumerate((6, 6, 9, 6, 9, 9, 6)):
         minibatch = minibatch_of(policy, rows, generator)
         sequences: tuple[Sequences, ...] = ()
@@ -69,7 +74,7 @@ def test_a_recorded_step_is_that_of_the_network(name: str) -> None:
 def test_written_out_gradients_are_recorded_as_well() -> None:
     policy, generator = make_policy(CASES["choice"][0]), torch.Generator().manual_seed(0)
     plain = WrittenOut(policy, PPO(LearnerConfig(native_update=False)))
-    act = Graphed(plain, policy, Anew())
+    act = Graphed(plain, policy, PPO(LearnerConfig()), Anew())
     for _ in range(3):
         minibatch, gradients = minibatch_of(policy, 5, generator), []
         for way in (plain, act):
@@ -82,7 +87,7 @@ def test_written_out_gradients_are_recorded_as_well() -> None:
 def test_few_sizes_are_recorded_and_none_that_fails() -> None:
     policy, generator = make_policy(CASES["choice"][0]), torch.Generator().manual_seed(0)
     recorder = Counted()
-    act = Graphed(Recorded(policy.evaluate, PPO(LearnerConfig())), policy, recorder)
+    act = graphed_by(policy, recorder)
     for _ in range(3):
         for rows in range(1, 20):
             minibatch = minibatch_of(policy, rows, generator)
@@ -93,7 +98,7 @@ def test_few_sizes_are_recorded_and_none_that_fails() -> None:
         def capture(self, compute: Any) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    act = Graphed(Recorded(policy.evaluate, PPO(LearnerConfig())), policy, Failing())
+    act = graphed_by(policy, Failing())
     for _ in range(4):
         minibatch = minibatch_of(policy, 4, generator)
         policy.flat_gradient.zero_()
@@ -101,3 +106,22 @@ def test_few_sizes_are_recorded_and_none_that_fails() -> None:
         assert policy.flat_gradient.abs().sum() > 0
     assert as_written(act) is act.plain
     assert as_written(act.plain) is act.plain
+
+
+def test_coefficients_that_change_end_the_recording() -> None:
+    """As of an algorithm that lets a bonus shrink."""
+    policy, generator = make_policy(CASES["choice"][0]), torch.Generator().manual_seed(0)
+    algorithm = PPO(LearnerConfig())
+    act = Graphed(Recorded(policy.evaluate, algorithm), policy, algorithm, recorder := Counted())
+    minibatch = minibatch_of(policy, 6, generator)
+    for step in range(6):
+        if step == 3:
+            algorithm.config = LearnerConfig(exploration_loss_coeff=0.5)
+        gradients = []
+        for way in (Recorded(policy.evaluate, algorithm), act):
+            policy.flat_gradient.zero_()
+            way.backward(way.evaluate(minibatch.observations, minibatch.actions), minibatch)
+            gradients.append(policy.flat_gradient.clone())
+        torch.testing.assert_close(*gradients)
+    assert recorder.count == 1
+    assert not act._recordings

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sf.config import LearnerConfig
+from sf.learner import minibatches
 from sf.learner.minibatches import Selection, older
 from sf.learner.update import Update
 from sf.shared.records import LAGS_COUNTED
@@ -58,17 +59,18 @@ ELSEWHERE = torch.device("cpu", 0)
 """Not equal to the CPU, and yet there."""
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("num_parts", [1, 3, 5])
-def test_a_device_deals_transitions_that_are_alike_as_the_host_does(num_parts: int, shuffle: bool) -> None:
+def test_a_device_deals_transitions_that_are_alike_as_the_host_does(
+    num_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(minibatches, "DEALT_THERE_FROM", 12)
     own, ages = torch.ones(4, 3, dtype=torch.bool), torch.full((4, 3), 2)
     dealt = []
     for device in (torch.device("cpu"), ELSEWHERE):
-        torch.manual_seed(1)
         selection = Selection(own, ages, 4, device=device)
         assert (selection.num_trained, selection.num_own, selection.lag_while_acting) == (12, 12, 0.0)
         assert selection.trained_rows is None
-        dealt.append(selection.deal(num_parts, shuffle))
+        dealt.append(selection.deal(num_parts, shuffle=False))
     for there, here in zip(dealt[1], dealt[0], strict=True):
         assert there.ages == here.ages == (2.0, 2.0, 2.0)
         assert older(there.each_age, 3).tolist() == older(here.each_age, 3).tolist() == [5] * len(here.each_age)
@@ -78,8 +80,24 @@ def test_a_device_deals_transitions_that_are_alike_as_the_host_does(num_parts: i
         assert there.trained is None or there.trained.tolist() == here.trained.tolist()  # type: ignore[union-attr]
 
 
+def test_a_device_shuffles_by_the_random_numbers_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose state is in checkpoints."""
+    monkeypatch.setattr(minibatches, "DEALT_THERE_FROM", 200)
+    own, ages = torch.ones(20, 10, dtype=torch.bool), torch.zeros(20, 10, dtype=torch.int64)
+    selection = Selection(own, ages, 4, device=ELSEWHERE)
+    torch.manual_seed(5)
+    state, orders = torch.get_rng_state(), []
+    for _ in range(2):
+        orders.append(torch.cat([part.counted for part in selection.deal(3, shuffle=True)]).tolist())
+    torch.set_rng_state(state)
+    again = torch.cat([part.counted for part in selection.deal(3, shuffle=True)]).tolist()
+    assert again == orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(200))
+
+
 @pytest.mark.parametrize("kind", ["other ages", "too old", "of another policy", "left out"])
-def test_a_device_leaves_other_datasets_to_the_host(kind: str) -> None:
+def test_a_device_leaves_other_datasets_to_the_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minibatches, "DEALT_THERE_FROM", 12)
     own, ages = torch.ones(4, 3, dtype=torch.bool), torch.full((4, 3), 2)
     if kind == "other ages":
         ages[1, 1] = 1

@@ -194,3 +194,8 @@ def test_the_console_says_what_was_chosen_and_why() -> None:
 def test_durations_are_told_without_exponents() -> None:
     shown = {64.5e-6: "64.5", 9.09e-6: "9.09", 5.0612e-3: "5,060", 0.6: "600,000", 1e-4: "100", 4e-7: "0.4"}
     assert {seconds: in_us(seconds) for seconds in shown} == shown
+
+
+def test_simulators_that_stay_on_their_device_choose_without_a_clock() -> None:
+    in_tensors = config(rollout=RolloutConfig(vectorization="tensors"))
+    assert {choose_updates(in_tensors, GOALS, 2, step).name for step in (None, CHEAP, SLOW)} == {"fast"}

@@ -37,7 +37,10 @@ def test_actions_in_tensors_are_those_of_arrays(name: str, bounds: ActionBounds)
     else:
         stored = random.integers(0, 2, (16, *space.shape), np.int64)
     right = vector_action_converter(space, bounds)(stored)
-    found = tensor_converter(space, bounds, CPU)(torch.from_numpy(stored)).numpy()
+    drawn = torch.from_numpy(stored)
+    converted = tensor_converter(space, bounds, CPU)(drawn)
+    assert converted.data_ptr() != drawn.data_ptr(), "the policy writes its actions to the same place again"
+    found = converted.numpy()
     assert (found.dtype, found.shape) == (right.dtype, right.shape)
     np.testing.assert_allclose(found, right, rtol=1e-6, atol=1e-6)
 

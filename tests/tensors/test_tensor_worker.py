@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from sf.config import Config, RolloutConfig, RunConfig
+from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
 from sf.envs.registry import register_env
 from sf.errors import ConfigError, EnvError
 from sf.run.tensors import with_tensors
@@ -99,9 +101,13 @@ def test_rewards_are_shaped_after_the_episodes_have_counted(tmp_path: Path) -> N
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "nan": ({"rewards": torch.tensor([0.0, 0.0, torch.nan, 0.0])}, "non-finite reward: nan in copy 2"),
-    "observation": ({"observations": torch.full((ROWS, 1), torch.inf)}, "non-finite observation 'obs': inf in copy 0"),
-    "shape": ({"observations": torch.zeros(ROWS, 2)}, r"shape \[4, 2\], expected \[4, 1\]"),
+    "nan": ({"rewards": torch.tensor([0.0, 0.0, torch.nan, 0.0])}, r"non-finite reward: nan\. Rewards and"),
+    "observation": ({"observations": torch.full((ROWS, 1), torch.inf)}, r"non-finite observation 'obs': inf\."),
+    "final": (
+        {"extras": {"final_observations": torch.full((ROWS, 1), torch.nan)}},
+        "non-finite final observation 'obs': nan",
+    ),
+    "shape": ({"observations": torch.zeros(ROWS, 2)}, r"'obs' float32\[4, 2\], expected float32\[4, 1\]"),
     "flags": ({"truncated": torch.zeros(ROWS)}, r"truncated torch.float32\[4\] from step, expected bool\[4\]"),
     "rows": ({"rewards": torch.zeros(2)}, "expected a first dimension of num_envs=4"),
 }
@@ -115,6 +121,48 @@ def test_broken_promises_are_refused(tmp_path: Path, name: str) -> None:
     worker._many.env._returned.update(returned)
     with pytest.raises(EnvError, match=message):
         step_until([worker], lambda: lab.slots.state(0) is SlotState.FULL)
+
+
+class Choosing(Counting):
+    """Its observation is a category and a mask of the actions."""
+
+    observation_space = spaces.Dict({"kind": spaces.Discrete(3), "action_mask": spaces.Box(0, 1, (2,), np.int8)})
+
+    def __init__(self, num_envs: int, kind: int = 2, legal: int = 1, dtype: str = "int64") -> None:
+        super().__init__(num_envs)
+        self._kind = torch.full((num_envs,), kind, dtype=getattr(torch, dtype))
+        self._mask = torch.full((num_envs, 2), legal, dtype=torch.int8)
+
+    def reset(self, seed: int | None) -> Any:
+        super().reset(seed)
+        return {"kind": self._kind.clamp(0, 2), "action_mask": torch.ones_like(self._mask)}
+
+    def step(self, actions: torch.Tensor) -> Any:
+        _, *columns, extras = super().step(actions)
+        seen = {"kind": self._kind, "action_mask": self._mask}
+        return seen, *columns, extras | {"final_observations": {"kind": self._kind.clamp(0, 2)}}
+
+
+register_env("test/Choosing", make_tensors=Choosing)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ('{"kind": 3}', "an observation 'kind' outside of categories 0 to 2"),
+        ('{"legal": 0}', "an action_mask that forbids every choice"),
+        ('{"dtype": "float32"}', r"'kind' float32\[4\], expected int64\[4\]"),
+    ],
+)
+def test_categories_and_masks_are_looked_at(tmp_path: Path, kwargs: str, message: str) -> None:
+    lab = lab_of(tmp_path, "test/Choosing")
+    _, fields, _ = filled(lab)
+    assert (fields["observations/kind"][1:] == 2).all()
+    worker = lab.build("rollout")
+    worker._many.env = worker._tensors.env = Choosing(ROWS, **json.loads(kwargs))
+    worker._slot = 0  # filled anew
+    with pytest.raises(EnvError, match=message):
+        step_until([worker], lambda: worker._slot is None)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +187,9 @@ def test_an_accelerator_keeps_a_simulator_in_tensors_unasked() -> None:
     config = with_tensors(Config(RunConfig(env="x", device="gpu")), env_info(), rank_is_alone=True)
     assert (config.rollout.vectorization, config.run.serial_mode, config.run.async_rl) == ("tensors", True, False)
     assert (config.rollout.num_workers, config.rollout.num_envs_per_worker) == (1, 1024)
+    learner = LearnerConfig(batch_size=1024, num_batches_per_epoch=4)
+    parts = Config(RunConfig(env="x", device="gpu"), RolloutConfig(num_envs_per_worker=256), learner=learner)
+    assert with_tensors(parts, env_info(), rank_is_alone=True) is parts, "half of a round"
     on_cpu = Config(RunConfig(env="x", device="cpu"))
     assert with_tensors(on_cpu, env_info(), rank_is_alone=True) is on_cpu
 
@@ -169,7 +220,7 @@ def test_whole_run_in_tensors_on_another_device(tmp_path: Path) -> None:
     site = f"{ROOT}/tests/helpers/elsewhere_site{os.pathsep}{ROOT}"
     finished = run(tmp_path, *line, "--train_for_env_steps=3000", python_path=site)
     assert finished.code == 0, finished.err
-    assert "sf/Carts-v0 is stepped, acted in and learned from on elsewhere:0, by one process." in finished.out
+    assert "sf/Carts-v0 is stepped, acted in and learned from on elsewhere:0, by one process" in finished.out
     assert summary_of(tmp_path)["frames"] >= 3000
 
 

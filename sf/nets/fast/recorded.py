@@ -7,6 +7,7 @@ computes on the same memory each time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from sf.config.observation_groups import has_only_our_encoders
 from sf.nets.actor_critic import ActorCritic
+
+log = logging.getLogger(__name__)
 
 WARM_UP = 3
 """Calls before one is recorded, in which libraries choose their kernels."""
@@ -25,7 +28,7 @@ Record = Callable[[Callable[[], None]], Replay]
 """From a function of tensors that stay in their places to one that computes the same again."""
 
 
-class Recorded(Generic[Result]):
+class Recording(Generic[Result]):
     """A function without arguments whose inputs stay in their places; its result is good until the next call."""
 
     def __init__(self, compute: Callable[[], Result], record: Record) -> None:
@@ -43,7 +46,7 @@ class Recorded(Generic[Result]):
         return self._results[0]
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Makes recordings."""
 
     def warm_up(self, compute: Callable[[], None]) -> None:
@@ -57,11 +60,11 @@ class Anew:
     """Records nothing, where launches cost little: computes again each time."""
 
     def warm_up(self, compute: Callable[[], None]) -> None:
-        """See `Recorder`."""
+        """See `GraphRecorder`."""
         compute()
 
     def capture(self, compute: Callable[[], None]) -> Replay:
-        """See `Recorder`."""
+        """See `GraphRecorder`."""
         compute()
         return compute
 
@@ -73,7 +76,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, compute: Callable[[], None]) -> None:
-        """See `Recorder`."""
+        """See `GraphRecorder`."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -82,23 +85,28 @@ class CudaGraphs:
         torch.cuda.current_stream().wait_stream(stream)
 
     def capture(self, compute: Callable[[], None]) -> Replay:
-        """See `Recorder`."""
+        """See `GraphRecorder`."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Other threads of the process, such as those of a simulator, may allocate memory meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             compute()
         replay: Replay = graph.replay
         return replay
 
 
-def recorded(compute: Callable[[], Result], recorder: Recorder) -> Recorded[Result]:
-    """Warms up, then records."""
+def recorded(compute: Callable[[], Result], recorder: GraphRecorder) -> Recording[Result]:
+    """Warms up, then records; where that fails, one line says so, and each call computes anew."""
+
+    def without_result() -> None:
+        compute()
+
     with torch.no_grad():
-        recorder.warm_up(lambda: _discard(compute()))
-    return Recorded(compute, recorder.capture)
-
-
-def _discard(result: object) -> None:
-    """Nobody needs it."""
+        recorder.warm_up(without_result)
+    try:
+        return Recording(compute, recorder.capture)
+    except RuntimeError as error:
+        log.warning("Acting is not recorded and takes longer: %s", " ".join(str(error).split())[:300])
+        return Recording(compute, Anew().capture)
 
 
 def can_record(network: ActorCritic) -> bool:
@@ -106,7 +114,7 @@ def can_record(network: ActorCritic) -> bool:
     return network.flat.is_cuda and has_only_our_encoders(network.config)
 
 
-def recorder_for(network: ActorCritic) -> Recorder:
+def recorder_for(network: ActorCritic) -> GraphRecorder:
     """CUDA graphs where they can be."""
     return CudaGraphs() if can_record(network) else Anew()
 

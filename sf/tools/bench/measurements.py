@@ -27,14 +27,14 @@ SLOWEST_ROOFLINE_S = 600.0
 
 def roofline(config: Config) -> list[str]:
     """The cost of a sample, and the limit."""
-    prepared = prepare(config)
+    prepared = _prepared(config)
     blocks = _blocks(prepared, min(ROOFLINE_SECONDS, config.run.time_limit_s))
     return cost_lines(costs(blocks, cores_of(prepared.config)), len(blocks))
 
 
 def train(config: Config) -> list[str]:
     """The speed of a run beside the limit, the use of its time, and a remedy."""
-    prepared = prepare(config)
+    prepared = _prepared(config)
     seconds = min(ROOFLINE_SECONDS, config.run.time_limit_s)
     blocks = _blocks(prepared, seconds / 2)
     window = Window(Meter(prepared.config), config.run)
@@ -59,9 +59,24 @@ def latency(config: Config) -> list[str]:
         raise UsageError("sf-bench latency measures between processes. Leave out --serial_mode=True, which has one.")
     stopwatch = StepStopwatch()
     window = Window(stopwatch, config.run)
-    _run(prepare(config), window)
+    _run(_prepared(config), window)
     first, _ = window.ends()
     return percentile_lines(stopwatch.percentiles(since=first))
+
+
+def _prepared(config: Config) -> Prepared:
+    """A run whose roles can be measured one by one.
+
+    Raises:
+        UsageError: it has one role for acting and stepping.
+    """
+    prepared = prepare(config)
+    if prepared.config.rollout.vectorization == "tensors":
+        raise UsageError(
+            f"sf-bench measures rollout and inference workers, but one role steps {config.run.env} and acts in it "
+            "(--vectorization=tensors). Use --vectorization=native, or benchmarks/tensors.py."
+        )
+    return prepared
 
 
 def _mode(config: Config) -> Mode:
