@@ -31,6 +31,15 @@ def environments(name: str, number: int) -> Any:
     return AtariVectorEnv(name, num_envs=number, repeat_action_probability=0.0, reward_clipping=True)
 
 
+def gae(rewards: Tensor, going: Tensor, values: Tensor) -> Tensor:
+    """Advantages [T, N] of rewards [T, N], whether episodes go on [T, N], and values [T+1, N]."""
+    advantages, later = torch.empty_like(rewards), torch.zeros_like(rewards[0])
+    for t in reversed(range(len(rewards))):
+        error = rewards[t] + GAMMA * going[t] * values[t + 1] - values[t]
+        advantages[t] = later = error + GAMMA * LAMBDA * going[t] * later
+    return advantages
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="images", help="images, or a game of ALE such as pong")
@@ -76,10 +85,7 @@ def main() -> None:
                 seen[t + 1], rewards[t] = there(after), there(np.asarray(reward, np.float32))
                 going[t] = there(1.0 - (terminated | truncated).astype(np.float32))
             values[steps] = answer(seen[steps])[1]
-            advantages, later = torch.empty(steps, number, device=device), torch.zeros(number, device=device)
-            for t in reversed(range(steps)):
-                error = rewards[t] + GAMMA * going[t] * values[t + 1] - values[t]
-                advantages[t] = later = error + GAMMA * LAMBDA * going[t] * later
+            advantages = gae(rewards, going, values)
         returns, gains = (advantages + values[:-1]).flatten(), advantages.flatten()
         data = seen[:-1].flatten(0, 1), actions.flatten(), log_probs.flatten()
         for _ in range(options.epochs):

@@ -57,8 +57,8 @@ class Graphed:
         self._now: _GraphedMinibatch | None = None
         """What `evaluate` has used last."""
         self._open: Evaluation | None = None
-        """Without a recording, what goes backwards. Nobody else may hold it: while it lives, what autograd keeps for a
-        parameter belongs to the stream of that evaluation, and a recording has a stream of its own."""
+        """Without a recording, what goes backwards. No other object may hold it: while it lives, what autograd keeps
+        for a parameter belongs to the stream of that evaluation, and a recording has a stream of its own."""
         self._gives_up = False
 
     def evaluate(self, observations: Observations, actions: Tensor, sequences: Sequences | None = None) -> Evaluation:

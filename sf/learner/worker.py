@@ -123,9 +123,7 @@ class Learner:
         self.update = self._update(config, context)
         self.saver = Saver(owner, policy_id, config, info, self.update, context.rank.world_size)
         self.frames = self._resume()
-        tensors = None if context.tensors is None else context.tensors.on(self.device)
-        self._batcher = Batcher(policy_id, context.slots(), share, index, self.device, tensors)
-        self._is_cut_short = False
+        self._batcher, self._is_cut_short = self._make_batcher(context, share), False
         self.source = self._source(config.run.async_rl)
         self._batch: Batch | None = None
         self._exchange_share = ExchangeShare()
@@ -136,6 +134,11 @@ class Learner:
         self._write_weights = to_host(self.network.flat)
         if self.is_first:
             self._publish_first(topology.workers_act)
+
+    def _make_batcher(self, context: RunContext, share: int) -> Batcher:
+        """What makes datasets of `share` trajectories, out of slots in shared memory or on the device."""
+        tensors = None if context.tensors is None else context.tensors.on(self.device)
+        return Batcher(self.policy_id, context.slots(), share, self.index, self.device, tensors)
 
     def _peers(self, context: RunContext, config: Config) -> Peers:
         """The other learners of the policy: of other ranks, or of this run."""

@@ -246,7 +246,7 @@ class EpisodeRing:
         publish(self._count, 0, count + 1)
 
     def append_many(self, policy_id: int, columns: Array, names: Sequence[str]) -> None:
-        """Writer: adds episodes at once, of which those that nobody could read any more are only counted.
+        """Writer: adds episodes at once, of which the newest that fit in are kept and the others counted.
 
         Args:
             policy_id: whose they are.
