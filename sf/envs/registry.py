@@ -252,12 +252,26 @@ def _unknown(name: str, known: Collection[str]) -> str:
     near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
     if not name.startswith("ALE/") and (ours := own_name(name)):
         near = [ours]
+    if not near and (game := _atari_game(name)):
+        near = [game]
     if near:
         return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"
     return (
         f"There is no environment {name!r}, and no similar name. Use a Gymnasium id such as CartPole-v1, module:Id for "
         "an environment that a module registers, or sf.register_env."
     )
+
+
+def _atari_game(name: str) -> str | None:
+    """Our name of the Atari game with this bare name, such as Pong or Pong-v5, where the games are installed."""
+    try:
+        import ale_py
+        import gymnasium
+    except ImportError:
+        return None
+    gymnasium.register_envs(ale_py)
+    game = re.sub(r"-v\d+$", "", name)
+    return f"atari/{game}" if f"ALE/{game}-v5" in gymnasium.registry else None
 
 
 def own_name(env_id: str) -> str | None:

@@ -104,6 +104,8 @@ def test_agents_that_leave_early_end_for_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
+        ("Pong-v5", r"There is no environment 'Pong-v5'\. Did you mean atari/Pong\?"),
+        ("Breakout", r"There is no environment 'Breakout'\. Did you mean atari/Breakout\?"),
         ("atari/pong", r"There is no Atari game 'pong'\. Did you mean atari/Pong or "),
         ("atari/*", r"There is no Atari game '\*'\. There are \d+, such as atari/Adventure, "),
         ("Atari/Pong", r"There is no environment 'Atari/Pong'\. Did you mean atari/Pong\?"),
