@@ -268,8 +268,7 @@ class TensorWorker:
             if key == ACTION_MASK and isinstance(final, Mapping) and ACTION_MASK not in final:
                 there.fill_(1)  # nothing is chosen any more
                 continue
-            seen = self._as_leaf(final, leaf, there.shape, there.dtype)
-            there.copy_(self._categories.bounded(key, seen), non_blocking=True)
+            there.copy_(self._as_leaf(final, leaf, there.shape, there.dtype), non_blocking=True)
 
     def _finish(self, slot: int) -> None:
         """Values the last observation, closes the books of the trajectory and hands it to the learner."""
@@ -283,9 +282,9 @@ class TensorWorker:
         seen = {key: room[slot] for key, room in self._observations.items()}
         expect_finite(self._env_id, {"reward": rewards, **{f"observation {key!r}": leaf for key, leaf in seen.items()}})
         expect_choices(self._info, seen)
-        self._categories.expect_none_outside()
         fields["final_values"].copy_(fields["values"][:-1])  # where the simulator gives nothing better
         self._value_finals(fields)
+        self._categories.expect_none_outside()
         self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
         if self._config.reward_scale != 1 or self._config.reward_clip is not None:
             self._shape(rewards)
@@ -311,7 +310,9 @@ class TensorWorker:
         for part_of_steps, part_of_rows in zip(
             torch.split(steps, self._rows), torch.split(rows, self._rows), strict=True
         ):
-            seen = {key: room[part_of_steps, part_of_rows] for key, room in self._finals.items()}
+            # Of copies that were not cut, a simulator may give anything.
+            finals = {key: room[part_of_steps, part_of_rows] for key, room in self._finals.items()}
+            seen = {key: self._categories.bounded(key, final) for key, final in finals.items()}
             expect_finite(self._env_id, {f"final observation {key!r}": value for key, value in seen.items()})
             values = self.network.values(seen, self._memories[part_of_steps, part_of_rows])
             fields["final_values"][part_of_steps, part_of_rows] = values

@@ -128,8 +128,11 @@ class Choosing(Counting):
 
     observation_space = spaces.Dict({"kind": spaces.Discrete(3), "action_mask": spaces.Box(0, 1, (2,), np.int8)})
 
-    def __init__(self, num_envs: int, kind: int = 2, legal: int = 1, dtype: str = "int64") -> None:
+    def __init__(
+        self, num_envs: int, kind: int = 2, legal: int = 1, dtype: str = "int64", final: int = 1, others: int = 9
+    ) -> None:
         super().__init__(num_envs)
+        self._final_kind, self._other_kind = final, others
         self._kind = torch.full((num_envs,), kind, dtype=getattr(torch, dtype))
         self._mask = torch.full((num_envs, 2), legal, dtype=torch.int8)
 
@@ -140,7 +143,8 @@ class Choosing(Counting):
     def step(self, actions: torch.Tensor) -> Any:
         _, *columns, extras = super().step(actions)
         seen = {"kind": self._kind, "action_mask": self._mask}
-        return seen, *columns, extras | {"final_observations": {"kind": self._kind.clamp(0, 2)}}
+        final = torch.where(columns[2], self._final_kind, self._other_kind)  # of others it says what it likes
+        return seen, *columns, extras | {"final_observations": {"kind": final}}
 
 
 register_env("test/Choosing", make_tensors=Choosing)
@@ -151,6 +155,7 @@ register_env("test/Choosing", make_tensors=Choosing)
     [
         ('{"kind": 3}', "an observation 'kind' outside of categories 0 to 2"),
         ('{"legal": 0}', "an action_mask that forbids every choice"),
+        ('{"final": 3}', "an observation 'kind' outside of categories 0 to 2"),
         ('{"dtype": "float32"}', r"'kind' float32\[4\], expected int64\[4\]"),
     ],
 )
