@@ -252,7 +252,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
     near = [f"{match}/{member or '*'}" for match in _nearest(family, families)] + _nearest(name, known)
     if not name.startswith("ALE/") and (ours := own_name(name)):
         near = [ours]
-    if not near and (game := _atari_game(name)):
+    elif game := _atari_game(name):
         near = [game]
     if near:
         return f"There is no environment {name!r}. Did you mean {' or '.join(near[:3])}?"

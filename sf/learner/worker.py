@@ -42,7 +42,7 @@ from sf.nets.fast.acting import compare_with_numpy
 from sf.policy import ActorCritic, CollectPolicy, GreedyPolicy, TrainedPolicy
 from sf.shared.cadence import Thinning
 from sf.shared.context import LearnerLinks, RunContext
-from sf.shared.messages import PeersLost, SaveRequest, TrainSummary
+from sf.shared.messages import Order, PeersLost, SaveRequest, TrainSummary
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LAG_COUNTS, learner_record
 from sf.storage.experiment import Owner
@@ -199,7 +199,7 @@ class Learner:
 
     def step(self) -> bool:
         """Trains on one dataset; False while there is none or all frames are learned."""
-        self._save_if_asked()
+        self._obey()
         self._admit()
         if self._batch is None and self.frames < self.frames_wanted:
             self._batch = self._next_batch()
@@ -247,7 +247,7 @@ class Learner:
         except PeerLost as lost:
             if lost.ends_run:
                 self._tell_lost(lost)
-        self._save_if_asked()
+        self._obey()
         if self.is_first:
             self._save(SaveRequest("periodic", None))
         self.record.publish()
@@ -373,10 +373,14 @@ class Learner:
         for bell in self.links.inference:
             bell.ring()
 
-    def _save_if_asked(self) -> None:
+    def _obey(self) -> None:
+        """Does what the supervisor has asked for since the last call."""
         if self.is_first:
-            for message in self.links.control.poll():
-                self._save(message)
+            for order in self.links.control.poll():
+                self._carry_out(order)
+
+    def _carry_out(self, order: Order) -> None:
+        self._save(order)
 
     def _publish(self, step: StepReport) -> None:
         self.weights.publish(step.version, self._write_weights)

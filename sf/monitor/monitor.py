@@ -108,6 +108,8 @@ class Monitor:
         self._pids: Callable[[], Mapping[str, int]] = dict
         self._faults: Callable[[], Mapping[str, float]] = dict
         self._seconds: Callable[[], Seconds] = dict
+        self.further_scalars: Callable[[int], Mapping[str, float]] = lambda _: {}
+        """Asked for further curves of a policy whenever there is a point."""
         self._first: Snapshot | None = None
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
@@ -359,6 +361,7 @@ class Monitor:
         scalars |= self._rates(policy_id, snapshot)
         scalars |= self.episodes.scalars(policy_id) | self._inference[policy_id].scalars()
         scalars |= memory_scalars(self._pids(), policy_id) | self.user_curves.take(policy_id)
+        scalars |= self.further_scalars(policy_id)
         lag, self._lag_written[policy_id] = policy.lag_counted.since(self._lag_written[policy_id]), policy.lag_counted
         scalars |= lag.scalars()
         scalars |= {f"stats/{name}": value for name, value in policy.stats.items()}

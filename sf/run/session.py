@@ -9,18 +9,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sf.config import Config
 from sf.console import Console
 from sf.errors import ExperimentError, InternalError, LearnerLost
 from sf.monitor import Monitor, Snapshot
+from sf.population.director import Director, NoDirector, PolicyFacts, RunFacts
 from sf.run.callbacks import Callbacks, Iteration
 from sf.run.policy_snapshot import policy_snapshot
 from sf.run.reasons import REASONS, ExitReason, limit_reached
 from sf.run.run_records import RunRecords
 from sf.run.wiring import Shared
 from sf.shared.ledger import Ledger
-from sf.shared.messages import CheckpointSaved, EvaluationDone, PeersLost, SaveKind, SaveRequest, TrainSummary
+from sf.shared.messages import (
+    CheckpointSaved,
+    EvaluationDone,
+    Order,
+    PeersLost,
+    SaveKind,
+    SaveRequest,
+    TrainSummary,
+)
 from sf.shared.progress import Phase, phase_of
 from sf.shared.records import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
@@ -41,6 +51,7 @@ class Session:
         monitor: Monitor,
         callbacks: Callbacks,
         take_messages: Callable[[], Iterable[object]] = tuple,
+        director: Director | None = None,
     ):
         """Reads nothing yet.
 
@@ -50,9 +61,11 @@ class Session:
             monitor: shows what is going on.
             callbacks: told what happens.
             take_messages: returns what the roles have told since the last call.
+            director: decides about the policies.
         """
-        self.take_messages = take_messages
+        self.take_messages, self.director = take_messages, director or NoDirector()
         self.config, self.shared, self.monitor, self.callbacks = config, shared, monitor, callbacks
+        monitor.further_scalars = self.director.scalars
         topology = shared.topology
         self.records = RunRecords(shared, has_evaluator=config.evaluation.eval_every_steps > 0)
         self.rings = [EpisodeRing(shared.arena, i) for i in range(topology.num_workers)]
@@ -101,6 +114,7 @@ class Session:
             policy.iterations > before for policy, before in zip(snapshot.policies, self._iterations, strict=True)
         )
         self._call_back(snapshot, episodes)
+        self._direct(snapshot)
         self._request_saves(now)
         return self._reason_to_stop(snapshot, has_trained)
 
@@ -174,6 +188,7 @@ class Session:
     def finish(self, exit_reason: str, exit_code: int) -> None:
         """Writes how the run ended, if it ever began; no role works any more."""
         self.has_ended = True
+        self.director.close()
         if self.started_s == math.inf:
             self.monitor.close()
         else:
@@ -238,6 +253,7 @@ class Session:
                     if not message.error:
                         self.saved_s[message.policy_id] = time.monotonic()
                 self.monitor.checkpoint_saved(message)
+                self.director.checkpoint_saved(message)
                 self.failed_saves += bool(message.error)
                 self._news.append(message)
             case _:
@@ -259,6 +275,15 @@ class Session:
                 )
         for policy_id, numbers in self.callbacks.take_numbers():
             self.monitor.user_curves.add(policy_id, numbers)
+
+    def _direct(self, snapshot: Snapshot) -> None:
+        """Lets the director decide, and shows its curves."""
+        policies = [
+            PolicyFacts(policy.frames, policy.version, partial(self._mean_score, policy_id))
+            for policy_id, policy in enumerate(snapshot.policies)
+        ]
+        for policy_id, order in self.director.poll(RunFacts(snapshot.time_s, policies)):
+            self._request(policy_id, order)
 
     def _save_intervals(self) -> dict[SaveKind, float]:
         run = self.config.run
@@ -292,8 +317,8 @@ class Session:
                 self.best_reward[policy_id] = reward
                 self._request(policy_id, SaveRequest("best", reward))
 
-    def _request(self, policy_id: int, request: SaveRequest) -> None:
-        self.shared.controls[policy_id].send(request)
+    def _request(self, policy_id: int, order: Order) -> None:
+        self.shared.controls[policy_id].send(order)
         self.shared.learner_bells[policy_id].ring()
 
     def _mean_reward(self, policy_id: int) -> float | None:

@@ -33,6 +33,10 @@ class SaveRequest:
     """Mean return of the last 100 episodes at this moment, None before the first one."""
 
 
+Order = SaveRequest
+"""Everything that a learner can be told to do before its next iteration."""
+
+
 @dataclass(frozen=True)
 class CheckpointSaved:
     """To the supervisor: a checkpoint is complete on disk, or why it is not."""
