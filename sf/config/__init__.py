@@ -20,6 +20,7 @@ from sf.config.roles import (
     RolloutConfig,
     RunConfig,
 )
+from sf.config.self_play import SelfPlayConfig
 from sf.config.sizes import (
     envs_per_group,
     limit_of_drawn_lag,
@@ -42,6 +43,7 @@ __all__ = [
     "ReplayConfig",
     "RolloutConfig",
     "RunConfig",
+    "SelfPlayConfig",
     "changed_algorithm_flags",
     "check",
     "envs_per_group",

@@ -14,6 +14,7 @@ from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.replaying import replay_problems
 from sf.config.roles import Config
+from sf.config.self_play import agents_problems, self_play_problems
 from sf.config.sizes import (
     least_lag_bound,
     rows_per_group,
@@ -53,11 +54,13 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + _acting(config, None)
         + off_policy_problems(config)
         + group_problems(config)
+        + self_play_problems(config)
     )
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
         problems += _acting(config, info) + key_problems(config.model, info)
+        problems += agents_problems(config, info.num_agents)
         _images(config, info)
     if problems:
         raise ConfigError(problems)
@@ -222,7 +225,7 @@ def _combinations(config: Config) -> list[str]:
 
 def _sizes(config: Config, info: EnvInfo) -> list[str]:
     """Sizes that depend on the number of agents; row A11 of the policy-lag contract."""
-    rollout, learner, policies = config.rollout, config.learner, config.run.num_policies
+    rollout, learner, policies = config.rollout, config.learner, config.num_shares
     ratio = sync_ratio(config, info.num_agents)
     if config.run.async_rl or ratio.denominator == 1:
         return []

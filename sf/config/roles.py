@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
+from sf.config.self_play import MAPPING as SELF_PLAY
+from sf.config.self_play import SelfPlayConfig
 from sf.config.storage import dump, load, without
 from sf.config.updates import UPDATES, Updates, UpdatesName
 
@@ -50,7 +52,7 @@ class RunConfig:
     """Policies trained at once; policy_mapping deals them to the agents at the start of each episode."""
     policy_mapping: str = "random"
     """With several policies: random deals them as evenly as possible, by_agent gives agent i policy i modulo their
-    number, and module:function is called with agent, episode and random numbers and returns the policy."""
+    number, self_play deals policy 0 and one of the others, and module:function is called with agent, episode and random numbers and returns the policy."""
     frozen_policies: str = "{}"
     """Policies that act and do not learn, as JSON: number of the policy to the directory of a run or a checkpoint."""
     device: Literal["cpu", "gpu"] = "cpu"
@@ -484,7 +486,31 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
+    self_play: SelfPlayConfig = field(default_factory=SelfPlayConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
+
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """Policies that play as snapshots of policy 0."""
+        others = range(1, self.run.num_policies if self.self_play.self_play else 1)
+        return tuple(policy for policy in others if policy not in self.run.frozen)
+
+    @property
+    def acting_only(self) -> frozenset[int]:
+        """Policies that act and do not learn."""
+        return frozenset({*self.run.frozen, *self.seats})
+
+    @property
+    def num_shares(self) -> int:
+        """Policies among which the steps of all agents are dealt evenly. In self-play policy 0 has most of them, and
+        its batches count those of the others as well."""
+        return 1 if self.self_play.self_play else self.run.num_policies
+
+    @property
+    def mapping(self) -> str:
+        """`policy_mapping`, or that of self-play where none is named."""
+        is_free = self.self_play.self_play and self.run.policy_mapping == "random"
+        return SELF_PLAY if is_free else self.run.policy_mapping
 
     @property
     def workers_act(self) -> bool:

@@ -17,7 +17,7 @@ def samples_per_round(config: Config, num_agents: int) -> Fraction:
     if rollout.num_workers is None or rollout.num_envs_per_worker is None:
         raise ValueError("num_workers and num_envs_per_worker are None; sizes follow from a resolved configuration.")
     total = rollout.num_workers * rollout.num_envs_per_worker * num_agents * rollout.steps
-    return Fraction(total, config.run.num_policies)
+    return Fraction(total, config.num_shares)
 
 
 def envs_per_group(config: Config) -> int:
@@ -56,7 +56,7 @@ def steps_per_round(config: Config, num_agents: int) -> Fraction:
 
 def trajectories_per_dataset(config: Config) -> int:
     """Trajectories, of all policies together, from which each learner takes its own for one training iteration."""
-    return samples_per_iteration(config) * config.run.num_policies // config.rollout.steps
+    return samples_per_iteration(config) * config.num_shares // config.rollout.steps
 
 
 def limit_of_drawn_lag(learner: LearnerConfig, replay: ReplayConfig) -> int | None:

@@ -105,6 +105,8 @@ def find_env(env_id: str, kwargs: Mapping[str, Any] = _NO_ARGUMENTS, max_episode
             return _of_tensors(env_id, simulator, kwargs, max_episode_steps)
     import gymnasium
 
+    if module and name not in gymnasium.registry and (found := _environment(module, name)) is not None:
+        return EnvSource(env_id, dict(kwargs), travelling(env_id, found), max_episode_steps=max_episode_steps)
     if name not in gymnasium.registry:
         if _is_of_old_gym(name):
             raise EnvError(f"{name} is registered with gym and not with Gymnasium. {OLD_GYM_ID}")
@@ -125,6 +127,12 @@ def _of_tensors(env_id: str, make: Factory, kwargs: Mapping[str, Any], max_episo
     return EnvSource(
         env_id, dict(kwargs), one, vector_factory=many, in_tensors=True, max_episode_steps=max_episode_steps
     )
+
+
+def _environment(module: str, name: str) -> Factory | None:
+    """The class of an environment, of one agent or of several, that a module has under this name."""
+    found: Any = getattr(sys.modules[module], name, None)
+    return found if isinstance(found, type) and hasattr(found, "reset") and hasattr(found, "step") else None
 
 
 def _simulator(module: str, name: str) -> Factory | None:

@@ -27,11 +27,15 @@ class FrozenLearner(Learner):
                 f"Policy {self.policy_id} stays as this run has it; --frozen_policies counts at its beginning."
             )
         else:
-            self._take(Path(self.config.run.frozen[self.policy_id]))
+            path = self._take(Path(self.config.run.frozen[self.policy_id]))
+            Console().line(f"Policy {self.policy_id} is {path}, and does not learn.")
         return frames
 
-    def _take(self, directory: Path) -> None:
+    def _take(self, directory: Path) -> Path:
         """Takes the variables of a checkpoint, or of the newest one in a directory, which may be that of a run.
+
+        Returns:
+            The path of the checkpoint.
 
         Raises:
             CheckpointError: there is none, or it is another network than the policies of this run have.
@@ -44,14 +48,14 @@ class FrozenLearner(Learner):
         there = saved.network.variables()
         if differences := tensor_differences(self.network.variables(), there):
             raise CheckpointError(
-                f"frozen_policies: {saved.path} holds another network than the policies of this run:\n  "
+                f"{saved.path} holds another network than the policies of this run:\n  "
                 + "\n  ".join(differences)
                 + "\nUse the flags of the model that it was trained with."
             )
         with torch.no_grad():
             for name, variable in self.network.variables().items():
                 variable.copy_(there[name])
-        Console().line(f"Policy {self.policy_id} is {saved.path}, and does not learn.")
+        return saved.path
 
     def _train(self, batch: Batch) -> None:
         """Gives the trajectories back, on which the other policies train."""

@@ -215,6 +215,8 @@ class Saver:
         match request.kind:
             case "best":
                 return self.directory / checkpoint.BEST, 1
+            case "pool":
+                return self.directory / checkpoint.POOL, None
             case "milestone":
                 return self.directory / checkpoint.MILESTONES, None
             case _:

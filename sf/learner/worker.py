@@ -98,12 +98,14 @@ class Learner:
         self.leads = self.is_first and context.rank.is_first
         """It loads, saves and decides for the learners of all ranks."""
         self.frames_per_step = config.rollout.frames_per_step
-        self.num_trained = topology.num_policies - len(config.run.frozen)
+        self.num_trained = topology.num_policies - len(config.acting_only)
         """Policies that share the frames of the run."""
         self.frames_wanted, self.time_limit_s = config.run.frame_limit, config.run.time_limit_s
         self.began_s = arena[BEGAN_S].data
-        self.rings_always = config.run.serial_mode and config.run.stop_at_reward is not None
-        """The session looks at rewards after each iteration then, so that the run stops where it did before."""
+        self.rings_always = config.run.serial_mode and (
+            config.run.stop_at_reward is not None or config.self_play.self_play
+        )
+        """The session decides after each iteration then, so that a run does what it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step * context.rank.world_size
         torch.set_default_dtype(torch.float32)  # a module of the user's may have chosen another one
         torch.manual_seed(seed_of_policy(context.seed, policy_id))
@@ -380,6 +382,7 @@ class Learner:
                 self._carry_out(order)
 
     def _carry_out(self, order: Order) -> None:
+        assert isinstance(order, SaveRequest)
         self._save(order)
 
     def _publish(self, step: StepReport) -> None:

@@ -114,7 +114,7 @@ class Monitor:
         self._newest: Snapshot | None = None
         self._reported_s = -math.inf
         self._high_lag, self._rewards_are_clipped = HighLag(config, num_agents), False
-        self._needed = samples_per_iteration(config) * config.run.num_policies
+        self._needed = samples_per_iteration(config) * config.num_shares
         self._standstill = Standstill(samples_per_iteration(config))
         workers, envs = config.rollout.num_workers, config.rollout.num_envs_per_worker
         assert workers is not None

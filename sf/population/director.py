@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sf.shared.messages import CheckpointSaved, Order
+from sf.shared.messages import CheckpointSaved, Order, Seated
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class Director(Protocol):
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Takes note of a checkpoint that is complete on disk, or could not be written."""
 
+    def seated(self, seated: Seated) -> None:
+        """Takes note of the snapshot that a policy plays from now on."""
+
     def scalars(self, policy_id: int) -> Mapping[str, float]:
         """Curves of a policy at this moment, tag to value."""
 
@@ -61,14 +64,12 @@ class NoDirector:
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Takes no note."""
 
+    def seated(self, seated: Seated) -> None:
+        """Takes no note."""
+
     def scalars(self, policy_id: int) -> Mapping[str, float]:
         """No curves."""
         return {}
 
     def close(self) -> None:
         """Has nothing to close."""
-
-
-def director_of() -> Director:
-    """The director that the flags ask for."""
-    return NoDirector()

@@ -22,8 +22,10 @@ from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.rollout.mapping import Mapping
+from sf.rollout.matches import Matches
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
+from sf.shared.matches import Match
 from sf.shared.records import Episode, Record
 from sf.shared.slots import NO_POLICY, SlotState
 
@@ -38,6 +40,8 @@ class Listeners:
     """A slot is full."""
     on_episode: Callable[[Episode], None]
     """An episode has ended."""
+    on_match: Callable[[Match], object] = lambda _: None
+    """A game of policy 0 against another one is over."""
 
 
 class Group:
@@ -69,7 +73,12 @@ class Group:
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
-        self.mapping = Mapping(config.run.policy_mapping, self.num_policies, topology.agents_per_env)
+        self.mapping = Mapping(
+            config.mapping, self.num_policies, topology.agents_per_env, config.self_play.self_play_mirror
+        )
+        self.matches: Matches | None = None
+        if config.self_play.self_play:
+            self.matches = Matches(self.slots, topology.rows, topology.agents_per_env, listeners.on_match)
         self.episodes = [0] * (topology.rows // topology.agents_per_env)
         """Episodes that each environment has begun."""
         self.scores = Scores(topology.rows)
@@ -185,6 +194,8 @@ class Group:
     def _finish_slot(self) -> None:
         assert self.slot is not None
         self.ended = False
+        if self.matches is not None:
+            self.matches.take(self.slot)
         if self.reward_is_shaped:
             self._shape(self.slots.rewards[self.slot])
         self.slots.finish_filling(self.slot)
@@ -258,6 +269,8 @@ class Group:
         self.policies = np.array(state["policies"], np.int64)
         self.episodes = state.get("episodes", self.episodes)  # not there in runs that 0.2.0 has begun
         self.scores.load_state(state["scores"])
+        if self.matches is not None:
+            self.matches.forget()
         if self.slot is None and self.last_slot is None:
             return  # nothing has begun
         history = History([])

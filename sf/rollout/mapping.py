@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sf.by_value import without_arguments
+from sf.config.self_play import MAPPING as SELF_PLAY
 from sf.errors import ConfigError, text_of
 from sf.shared.arena import Array
 
@@ -20,22 +21,25 @@ class Mapping:
     """Deals policies to the agents of an environment.
 
     `random` deals them as evenly as possible in random order, and `by_agent` gives agent i the policy i modulo their
-    number. ``module:function`` is asked once for each agent and episode.
+    number. `self_play` lets policy 0 play all agents, or one of two sides: the agents with even numbers or the others.
+    The other side is one policy, each as often. ``module:function`` is asked once for each agent and episode.
     """
 
-    def __init__(self, name: str, num_policies: int, num_agents: int) -> None:
+    def __init__(self, name: str, num_policies: int, num_agents: int, mirror: float = 0.0) -> None:
         """Finds the mapping.
 
         Args:
             name: random, by_agent, or ``module:function``.
             num_policies: of the run.
             num_agents: of one environment.
+            mirror: share of the episodes in which policy 0 plays all agents, with `self_play`.
 
         Raises:
             ConfigError: there is no such mapping, or it does not return a policy.
         """
         self.name, self.num_policies, self._agents = name, num_policies, np.arange(num_agents)
-        self._choose = None if name in ("random", "by_agent") else _imported(name)
+        self._mirror = mirror
+        self._choose = None if name in ("random", "by_agent", SELF_PLAY) else _imported(name)
         if self._choose is not None:
             self.deal(0, np.random.default_rng(0))  # one that raises does so before the run
 
@@ -51,8 +55,15 @@ class Mapping:
         """
         if self._choose is not None:
             return np.array([self._chosen(agent, episode, random) for agent in self._agents.tolist()], np.int64)
+        if self.name == SELF_PLAY:
+            return self._deal_sides(random)
         order = random.permutation(self.num_policies) if self.name == "random" else np.arange(self.num_policies)
         policies: Array = order[self._agents % self.num_policies]
+        return policies
+
+    def _deal_sides(self, random: np.random.Generator) -> Array:
+        opponent = 0 if random.random() < self._mirror else random.integers(1, self.num_policies)
+        policies: Array = np.where(self._agents % 2 == random.integers(2), 0, opponent)
         return policies
 
     def _chosen(self, agent: int, episode: int, random: np.random.Generator) -> int:
@@ -78,7 +89,7 @@ def _imported(name: str) -> Choose:
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise ConfigError([f"policy_mapping={name}, expected random, by_agent, or module:function."])
+        raise ConfigError([f"policy_mapping={name}, expected random, by_agent, self_play, or module:function."])
     try:
         with without_arguments():
             found: Any = getattr(importlib.import_module(module), function)

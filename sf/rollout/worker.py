@@ -22,6 +22,7 @@ from sf.processes.process import Stopped
 from sf.rollout.bells import RolloutBells
 from sf.rollout.group import Group, Listeners
 from sf.shared.context import RunContext
+from sf.shared.matches import MatchRing
 from sf.shared.records import EpisodeRing, rollout_record
 
 GLOBALS = 0x676C6F62
@@ -92,6 +93,8 @@ class RolloutWorker:
         # One for all of a serial run, in the order in which episodes end and not in that in which rings are read.
         episodes = EpisodeRing(context.arena, 0 if is_serial else index)
         listeners = Listeners(self._ring_inference, self._ring_learners, episodes.append)
+        if config.self_play.self_play:
+            listeners = replace(listeners, on_match=MatchRing(context.arena, index).append)
         entropy = [context.sampling_seed, index, incarnation, GLOBALS]
         seed_globals(entropy, with_torch=not is_serial)
         self.groups: list[Group] = []

@@ -109,7 +109,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     check(resolved, info)
     if resolved.run.serial_mode:
         _expect_float32()
-    Mapping(resolved.run.policy_mapping, resolved.run.num_policies, info.num_agents)
+    Mapping(resolved.mapping, resolved.run.num_policies, info.num_agents)
     note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):
         measured = [note_on_step_time(look.step_time)] if look.is_timed else []

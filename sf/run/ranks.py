@@ -76,6 +76,7 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
             bool(config.run.frozen),
             "a frozen policy has one learner, which only publishes it",
         ),
+        "self_play=True": (config.self_play.self_play, "an opponent has one learner, which only publishes it"),
         "restart_learner=True": (config.faults.restart_learner, "torchrun --max-restarts starts all ranks again"),
     }
     if problems := [

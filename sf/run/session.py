@@ -29,6 +29,7 @@ from sf.shared.messages import (
     PeersLost,
     SaveKind,
     SaveRequest,
+    Seated,
     TrainSummary,
 )
 from sf.shared.progress import Phase, phase_of
@@ -86,6 +87,7 @@ class Session:
         """A sentence about a rank that has died."""
         self.follows: int | None = None
         """The other rank whose end is the reason that this one ends."""
+        self._has_directed = False
         self._misses_score = False
         """Whether it was told that no episode has the number."""
         self._due: dict[SaveKind, float] = {}
@@ -114,7 +116,8 @@ class Session:
             policy.iterations > before for policy, before in zip(snapshot.policies, self._iterations, strict=True)
         )
         self._call_back(snapshot, episodes)
-        self._direct(snapshot)
+        if has_trained or not self.config.run.serial_mode or not self._has_directed:
+            self._direct(snapshot)  # in serial mode at the same frames as before
         self._request_saves(now)
         return self._reason_to_stop(snapshot, has_trained)
 
@@ -245,6 +248,8 @@ class Session:
             case EvaluationDone():
                 self.evaluated[message.policy_id] = message.version
                 self.monitor.evaluation_done(message)
+            case Seated():
+                self.director.seated(message)
             case PeersLost():
                 self.peers_lost = message.sentence
             case CheckpointSaved():
@@ -277,7 +282,8 @@ class Session:
             self.monitor.user_curves.add(policy_id, numbers)
 
     def _direct(self, snapshot: Snapshot) -> None:
-        """Lets the director decide, and shows its curves."""
+        """Lets the director decide."""
+        self._has_directed = True
         policies = [
             PolicyFacts(policy.frames, policy.version, partial(self._mean_score, policy_id))
             for policy_id, policy in enumerate(snapshot.policies)
@@ -343,6 +349,6 @@ class Session:
         if self.callbacks.wants_stop:
             return ExitReason.CALLBACK
         policies = range(0 if run.stop_at_reward is None or not has_trained else run.num_policies)
-        trained = [policy for policy in policies if policy not in run.frozen]
+        trained = [policy for policy in policies if policy not in self.config.acting_only]
         means = [self._mean_score(policy, run.stop_at_reward_episodes) for policy in trained]
         return limit_reached(run, snapshot.frames, snapshot.time_s - self.started_s, means)

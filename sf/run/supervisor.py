@@ -28,7 +28,7 @@ from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
-from sf.population.director import director_of
+from sf.run.directors import director_of
 from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
@@ -180,7 +180,7 @@ def run(
         expected_lag(rest, topology.agents_per_env, held),
         origin,
     )
-    session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of())
+    session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of(rest, shared, experiment.path))
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:

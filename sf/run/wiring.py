@@ -44,6 +44,7 @@ from sf.shared.doorbell import Doorbell
 from sf.shared.exchange import exchange_fields
 from sf.shared.fields import StoredField
 from sf.shared.leaving import Leaving, leaving_fields
+from sf.shared.matches import match_fields
 from sf.shared.progress import Phase
 from sf.shared.records import BEGAN_S, LEARNER_COUNTERS, mark_lag_unknown, record_fields
 from sf.shared.role import RoleSpec
@@ -140,7 +141,7 @@ class Wiring:
         place = policy_id + index * self.topology.num_policies
         return RoleSpec(
             learner_name(policy_id, index),
-            "sf.learner.frozen:FrozenLearner" if policy_id in self.config.run.frozen else "sf.learner.worker:Learner",
+            self._learner_class(policy_id),
             {
                 "context": self.context,
                 "policy_id": policy_id,
@@ -166,6 +167,11 @@ class Wiring:
                 Phase.WAIT: WAIT_S,
             },
         )
+
+    def _learner_class(self, policy_id: int) -> str:
+        if policy_id in self.config.run.frozen:
+            return "sf.learner.frozen:FrozenLearner"
+        return "sf.learner.seat:SeatLearner" if policy_id in self.config.seats else "sf.learner.worker:Learner"
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
         """One of the inference workers of a policy."""
@@ -331,7 +337,7 @@ def wire(
             topology,
             info,
             seed,
-            _arena(sizes, info, serial, extra_fields, in_tensors),
+            _arena(config, sizes, info, extra_fields, in_tensors),
             rank,
             _tensors(topology, info, extra_fields) if in_tensors else None,
         ),
@@ -364,9 +370,9 @@ def _tensors(topology: Topology, info: EnvInfo, extra_fields: Mapping[str, Store
 
 
 def _arena(
+    config: Config,
     sizes: Sizes,
     info: EnvInfo,
-    serial: bool,
     extra_fields: Mapping[str, StoredField] | None,
     in_tensors: bool = False,
 ) -> Arena:
@@ -375,8 +381,10 @@ def _arena(
     fields = slot_memory(topology, info, extra_fields, in_tensors)
     fields |= record_fields(topology.num_workers, num_inference, num_policies, topology.num_learners)
     fields |= exchange_fields(num_policies, topology.num_learners) | leaving_fields()
+    if config.self_play.self_play:
+        fields |= match_fields(topology.num_workers)
     others = 0
-    if not serial:
+    if not config.run.serial_mode:
         others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)
     fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
     arena = Arena(fields, others=others)

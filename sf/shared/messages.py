@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-SaveKind = Literal["periodic", "best", "milestone"]
+SaveKind = Literal["periodic", "best", "milestone", "pool"]
 
 MOST_BYTES_OF_SCALARS = 800
 """Room for scalars in a message below 1 KB; the rest of the message takes 150 bytes."""
@@ -33,7 +33,17 @@ class SaveRequest:
     """Mean return of the last 100 episodes at this moment, None before the first one."""
 
 
-Order = SaveRequest
+@dataclass(frozen=True)
+class PlayAs:
+    """To a learner that trains nothing: publish the policy of a checkpoint before the next iteration."""
+
+    snapshot: int
+    """Number of the snapshot in the pool of self-play."""
+    path: str
+    """Path of its checkpoint."""
+
+
+Order = SaveRequest | PlayAs
 """Everything that a learner can be told to do before its next iteration."""
 
 
@@ -44,6 +54,16 @@ class CheckpointSaved:
     policy_id: int
     kind: SaveKind
     path: str
+    version: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Seated:
+    """To the supervisor: a policy plays as a snapshot from a version on, or why it does not."""
+
+    policy_id: int
+    snapshot: int
     version: int
     error: str = ""
 

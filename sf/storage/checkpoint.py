@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 BEST = "best"
 MILESTONES = "milestones"
+POOL = "pool"
+"""Snapshots of self-play."""
 _DAMAGED = "damaged_"
 
 
