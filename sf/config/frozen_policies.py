@@ -48,9 +48,11 @@ def expect_directories(config: Config) -> None:
         ConfigError: a directory is missing.
     """
     run = config.run
+    directories = {number: path for number, path in run.frozen.items() if number not in run.scripted}
     problems = [
-        f"frozen_policies={run.frozen_policies}: there is no directory {path}. Name a run or a checkpoint."
-        for number, path in run.frozen.items()
+        f"frozen_policies={run.frozen_policies}: there is no directory {path}. Name that of a run or a checkpoint, or "
+        "module:function."
+        for number, path in directories.items()
         if not Path(path).is_dir() and not (run.experiment_dir / f"checkpoint_p{number}").is_dir()
     ]
     if problems:

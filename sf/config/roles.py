@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,8 @@ from sf.config.self_play import SelfPlayConfig
 from sf.config.storage import dump, load, without
 from sf.config.updates import UPDATES, Updates, UpdatesName
 
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""Name of a function in place of a directory."""
 DEFAULT_ENTROPY_COEFF = 0.01
 """Usual for a few discrete actions."""
 
@@ -52,9 +55,11 @@ class RunConfig:
     """Policies trained at once; policy_mapping deals them to the agents at the start of each episode."""
     policy_mapping: str = "random"
     """With several policies: random deals them as evenly as possible, by_agent gives agent i policy i modulo their
-    number, self_play deals policy 0 and one of the others, and module:function is called with agent, episode and random numbers and returns the policy."""
+    number, self_play lets policy 0 play one of the others, and module:function is called with agent, episode and random
+    numbers and returns the policy."""
     frozen_policies: str = "{}"
-    """Policies that act and do not learn, as JSON: number of the policy to the directory of a run or a checkpoint."""
+    """Policies that act and do not learn, as JSON: number of the policy to the directory of a run or a checkpoint,
+    or to module:function, which gets an observation and random numbers and returns an action."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Where inference and training run."""
     bf16: bool = False
@@ -123,6 +128,11 @@ class RunConfig:
     def frozen(self) -> dict[int, str]:
         """`frozen_policies` by number."""
         return {int(number): path for number, path in json.loads(self.frozen_policies).items()}
+
+    @property
+    def scripted(self) -> dict[int, str]:
+        """Those of them that are functions."""
+        return {number: name for number, name in self.frozen.items() if FUNCTION.fullmatch(name)}
 
 
 DEFAULT_ROLLOUT = 32
@@ -502,8 +512,10 @@ class Config:
 
     @property
     def num_shares(self) -> int:
-        """Policies among which the steps of all agents are dealt evenly. In self-play policy 0 has most of them, and
-        its batches count those of the others as well."""
+        """Policies among which the steps of all agents are dealt evenly.
+
+        In self-play policy 0 has most of them, and its batches count those of the others as well.
+        """
         return 1 if self.self_play.self_play else self.run.num_policies
 
     @property

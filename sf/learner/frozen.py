@@ -22,7 +22,9 @@ class FrozenLearner(Learner):
     def _resume(self) -> int:
         """Goes on with its own checkpoint where a run is resumed, and begins with that of the other run else."""
         frames = super()._resume()
-        if self.saver.has_resumed:
+        if name := self.config.run.scripted.get(self.policy_id):
+            Console().line(f"Policy {self.policy_id} is the function {name}, and does not learn.")
+        elif self.saver.has_resumed:
             Console().line(
                 f"Policy {self.policy_id} stays as this run has it; --frozen_policies counts at its beginning."
             )

@@ -224,7 +224,7 @@ class Monitor:
         """Says that a checkpoint is complete, or that it could not be written."""
         if saved.error:
             self._console.line(f"Warning: the checkpoint of policy {saved.policy_id} was not written: {saved.error}")
-        else:
+        elif saved.kind != "pool":  # of which the director tells more
             mark = "" if saved.version else ", untrained"
             self._console.line(f"Saved {saved.path} ({saved.kind}, policy_version {saved.version}{mark})")
 
@@ -276,6 +276,7 @@ class Monitor:
         means = {
             policy: (mean, min(wanted, self.episodes.num_kept(policy)))
             for policy, mean in self.episodes.mean_rewards(wanted).items()
+            if policy not in self._config.acting_only
         }
         if run.stop_at_reward is not None:  # which has looked at these
             settled = {policy: self.settled.mean_score(policy, wanted) for policy in means}

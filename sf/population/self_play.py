@@ -80,6 +80,10 @@ class SelfPlay(NoDirector):
             return  # the monitor has said it; the next poll asks again
         path = Path(saved.path)
         self.pool.add(str(path.relative_to(self._directory)), int(path.name.rpartition("_")[2]))
+        Console().line(
+            f"Snapshot {self.pool.num_made - 1} of policy 0 is in the pool of {len(self.pool.snapshots)}: rating "
+            f"{self.pool.rating:.0f}, score against the pool {self.pool.score:.2f}"
+        )
         seated = {one.number for one in self._playing.values() if one is not None}
         for removed in self.pool.surplus(seated):
             shutil.rmtree(self._directory / removed.path, ignore_errors=True)

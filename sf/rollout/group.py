@@ -23,6 +23,7 @@ from sf.errors import EnvError
 from sf.rollout.finite import FiniteCheck, named
 from sf.rollout.mapping import Mapping
 from sf.rollout.matches import Matches
+from sf.rollout.scripted import ScriptedAgents
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.matches import Match
@@ -76,6 +77,9 @@ class Group:
         self.mapping = Mapping(
             config.mapping, self.num_policies, topology.agents_per_env, config.self_play.self_play_mirror
         )
+        self.scripts: ScriptedAgents | None = None
+        if scripted := config.run.scripted:
+            self.scripts = ScriptedAgents(scripted, context.info, self.config.action_bounds, self.slots)
         self.matches: Matches | None = None
         if config.self_play.self_play:
             self.matches = Matches(self.slots, topology.rows, topology.agents_per_env, listeners.on_match)
@@ -155,6 +159,8 @@ class Group:
         slots = self.slots
         self.record.lap("write")
         rewards = slots.rewards[slot, t]
+        if self.scripts is not None:
+            self.scripts.act(slot, t, self.policies, self.random)
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
         self.finite.check_rewards(slot, t, self.envs.last_rewards)

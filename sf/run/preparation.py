@@ -17,6 +17,7 @@ from sf.config.observation_groups import encoders_of
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
+from sf.envs.scripted import ScriptedPolicy
 from sf.errors import ConfigError, UsageError
 from sf.machine.cores import usable_cores
 from sf.machine.kernel import ensure_linux
@@ -109,6 +110,8 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
     check(resolved, info)
     if resolved.run.serial_mode:
         _expect_float32()
+    for name in resolved.run.scripted.values():
+        ScriptedPolicy(name, info, resolved.rollout.action_bounds)
     Mapping(resolved.mapping, resolved.run.num_policies, info.num_agents)
     note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):

@@ -318,6 +318,8 @@ class Session:
         if "best" not in self._save_intervals():
             return
         for policy_id, before in enumerate(self.best_reward):
+            if policy_id in self.config.acting_only:
+                continue
             reward = self._mean_score(policy_id)
             if reward is not None and reward > before:
                 self.best_reward[policy_id] = reward

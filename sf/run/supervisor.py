@@ -28,13 +28,13 @@ from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
 from sf.monitor import Monitor
 from sf.monitor.expected_lag import expected_lag
-from sf.run.directors import director_of
 from sf.processes.fork_server import ForkServer
 from sf.processes.restarts import Restarts
 from sf.processes.signals import Signals, noted_signals
 from sf.processes.telling import Pace
 from sf.run.callbacks import Callbacks
 from sf.run.children import UNKILLABLE, Processes
+from sf.run.directors import director_of
 from sf.run.finished import note_on_finished
 from sf.run.preparation import Prepared, prepare
 from sf.run.ranks import WarningsOnly, own_directory, say_start
@@ -180,7 +180,9 @@ def run(
         expected_lag(rest, topology.agents_per_env, held),
         origin,
     )
-    session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of(rest, shared, experiment.path))
+    session = Session(
+        rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of(rest, shared, experiment.path)
+    )
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:
