@@ -19,6 +19,7 @@ from sf.config import (
     ReplayConfig,
     RolloutConfig,
     RunConfig,
+    SelfPlayConfig,
     check,
 )
 from sf.envs import find_env, probe
@@ -41,6 +42,7 @@ ROLES = {
     "learner": LearnerConfig,
     "replay": ReplayConfig,
     "evaluation": EvalConfig,
+    "self_play": SelfPlayConfig,
     "faults": FaultConfig,
 }
 
