@@ -14,6 +14,8 @@ ENVIRONMENTS = {
     "sf/HiddenVelocity-v0": "sf_envs.hidden_velocity:HiddenVelocity",
     "sf/Couriers-v0": "sf_envs.couriers:Couriers",
     "sf/Harvest-v0": "sf_envs.harvest:Harvest",
+    "sf/RockPaperScissors-v0": "sf_envs.rock_paper_scissors:RockPaperScissors",
+    "sf/TicTacToe-v0": "sf_envs.tictactoe:TicTacToe",
     "central/*": "sf_envs.central:make",
     "multiagent/*": "sf_envs.multiagent:make",
     "atari/*": "sf_envs.atari:make",
