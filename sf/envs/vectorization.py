@@ -24,7 +24,7 @@ class OtherSpaces(EnvError):
 
 
 def choose_vectorization(
-    wanted: Vectorization, source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int
+    wanted: Vectorization, source: EnvSource, info: EnvInfo, envs_per_group: int
 ) -> tuple[Vectorization, EnvSource]:
     """The way to step, never "auto", and the source that can do it.
 
@@ -32,15 +32,14 @@ def choose_vectorization(
         wanted: by the user.
         source, info: the environment.
         envs_per_group: that would step at once.
-        num_policies: of the run.
 
     Raises:
         EnvError: the environment does not offer what is wanted.
         ConfigError: it does not fit the run.
     """
-    obstacle = _obstacle(source, info, num_policies)
+    obstacle = _obstacle(source, info)
     if wanted == "auto":
-        is_left = why_left(source, info, envs_per_group, num_policies) or not source.offers_vector
+        is_left = why_left(source, info, envs_per_group) or not source.offers_vector
         return ("none" if is_left else "native"), source
     if wanted == "none":
         return wanted, source
@@ -61,26 +60,25 @@ def choose_vectorization(
     return wanted, source
 
 
-def why_left(source: EnvSource, info: EnvInfo, envs_per_group: int, num_policies: int) -> str:
+def why_left(source: EnvSource, info: EnvInfo, envs_per_group: int) -> str:
     """Why environments that could step as one do not where the choice is open, as part of a sentence; "" if they do.
 
     Args:
-        source, info, envs_per_group, num_policies: as for `choose_vectorization`.
+        source, info, envs_per_group: as for `choose_vectorization`.
     """
     if not source.offers_vector:
         return ""
     if envs_per_group < PAYS_FROM and not source.in_tensors:
         environments = "1 environment" if envs_per_group == 1 else f"{envs_per_group} environments"
         return f"a group has {environments}, and stepping as one pays from {PAYS_FROM} on"
-    return _obstacle(source, info, num_policies) or ""
+    return _obstacle(source, info) or ""
 
 
-def _obstacle(source: EnvSource, info: EnvInfo, num_policies: int) -> str | None:
+def _obstacle(source: EnvSource, info: EnvInfo) -> str | None:
     """The reason why environments cannot step as one, as a sentence without its end."""
     obstacles = {
         f"it has {info.num_agents} agents": info.num_agents > 1,
         "its mask of legal actions comes in info": info.mask_from_info,
-        f"num_policies={num_policies}": num_policies > 1,
         "what makes its vectorized form takes no max_episode_steps": source.offers_vector and not source.limits_vector,
     }
     return next((text for text, is_true in obstacles.items() if is_true), None)

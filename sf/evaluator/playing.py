@@ -121,7 +121,7 @@ class Play:
         seeds = [int(word) for word in np.random.SeedSequence(self.seed).generate_state(num_envs) % 2**31]
         final = _leaves(info, rows), np.zeros(rows, bool)
         arguments = source, info, seeds, *final, self._action_bounds, self._host or Host()
-        as_one = choose_vectorization("auto", source, info, num_envs, num_policies=1)[0] == "native"
+        as_one = choose_vectorization("auto", source, info, num_envs)[0] == "native"
         self._envs: EnvBatch
         try:
             self._envs = (VectorBatch if as_one else make_env_batch)(*arguments)

@@ -151,17 +151,17 @@ def vectorization_of(
         EnvError: the environment does not offer what is wanted.
         ConfigError: it does not fit the run.
     """
-    wanted, run = config.rollout.vectorization, config.run
+    wanted = config.rollout.vectorization
     if wanted == "auto" and _refused_by_mode(config, source):
         wanted = "none"
-    return choose_vectorization(wanted, source, info, group_size, run.num_policies)
+    return choose_vectorization(wanted, source, info, group_size)
 
 
 def note_on_single(config: Config, source: EnvSource, info: EnvInfo, group_size: int) -> str:
     """A sentence where environments could step as one and do not, although the user has left it open, else nothing."""
     if config.rollout.vectorization != "auto" or not source.offers_vector:
         return ""
-    reason = _refused_by_mode(config, source) or why_left(source, info, group_size, config.run.num_policies)
+    reason = _refused_by_mode(config, source) or why_left(source, info, group_size)
     if not reason:
         return ""
     return (

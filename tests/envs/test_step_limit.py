@@ -180,7 +180,7 @@ def test_many_copies_that_step_as_one_keep_to_the_lower_limit(env_id: str, limit
         pytest.importorskip("envpool")
     source = find_env(env_id, {}, limit)
     info = probe(source)
-    assert choose_vectorization("auto", source, info, PAYS_FROM, 1)[0] == "native"
+    assert choose_vectorization("auto", source, info, PAYS_FROM)[0] == "native"
     batch = VectorBatch(source, info, range(2), room(info, 2), np.zeros(2, bool), "clip")
     found = getattr(batch.env, "max_episode_steps", None) or batch.env._kwargs["max_episode_steps"]
     batch.close()
@@ -191,9 +191,9 @@ def test_a_vectorized_form_that_takes_no_limit_is_not_used() -> None:
     register_env("limited/many", Endless, make_vec=Many)
     source = find_env("limited/many", {}, 5)
     info = probe(source)
-    assert choose_vectorization("auto", source, info, 64, 1)[0] == "none"
+    assert choose_vectorization("auto", source, info, 64)[0] == "none"
     with pytest.raises(ConfigError, match="what makes its vectorized form takes no max_episode_steps"):
-        choose_vectorization("native", source, info, 64, 1)
+        choose_vectorization("native", source, info, 64)
 
 
 def test_the_console_says_once_that_no_episode_has_ended() -> None:

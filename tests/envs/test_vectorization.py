@@ -17,7 +17,7 @@ from sf.config import ModelConfig
 from sf.envs import EnvSource, find_env, find_pool, probe, register_env
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import PAYS_FROM, choose_vectorization
-from sf.errors import ConfigError, EnvError
+from sf.errors import EnvError
 from sf.evaluator.playing import Play
 from sf.policy import ActorCritic, CollectPolicy
 from sf.rollout.worker import RolloutWorker
@@ -328,16 +328,13 @@ def test_broken_promises(wrong: str, message: str) -> None:
 def test_what_auto_chooses_and_what_is_refused() -> None:
     cart, lunar, mine = find_env("CartPole-v1"), find_env("Pendulum-v1"), find_env("many/next")
     info = probe(cart)
-    assert choose_vectorization("auto", cart, info, PAYS_FROM, 1)[0] == "native"
-    assert choose_vectorization("auto", cart, info, PAYS_FROM - 1, 1)[0] == "none"
-    assert choose_vectorization("auto", cart, info, 999, 2)[0] == "none"
-    assert choose_vectorization("auto", lunar, info, 999, 1)[0] == "none"
-    assert choose_vectorization("auto", mine, info, 999, 1)[0] == "native"
-    assert choose_vectorization("none", cart, info, 999, 1)[0] == "none"
+    assert choose_vectorization("auto", cart, info, PAYS_FROM)[0] == "native"
+    assert choose_vectorization("auto", cart, info, PAYS_FROM - 1)[0] == "none"
+    assert choose_vectorization("auto", lunar, info, 999)[0] == "none"
+    assert choose_vectorization("auto", mine, info, 999)[0] == "native"
+    assert choose_vectorization("none", cart, info, 999)[0] == "none"
     with pytest.raises(EnvError, match="Pendulum-v1 offers no form that steps many environments at once"):
-        choose_vectorization("native", lunar, info, 4, 1)
-    with pytest.raises(ConfigError, match="vectorization=native is not possible for CartPole-v1: num_policies=2"):
-        choose_vectorization("native", cart, info, 4, 2)
+        choose_vectorization("native", lunar, info, 4)
     register_env("many/again", Numbered, make_vec=Many)
     register_env("many/again", Numbered)
     assert not find_env("many/again").offers_vector
@@ -367,7 +364,7 @@ def test_missing_envpool_is_refused_before_processes_start(monkeypatch: pytest.M
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     cart = find_env("CartPole-v1")
     with pytest.raises(EnvError, match=r'out of EnvPool, which is not installed\. .* pip install "sf-rl\[envpool\]"'):
-        choose_vectorization("envpool", cart, probe(cart), 16, 1)
+        choose_vectorization("envpool", cart, probe(cart), 16)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "mujoco/HalfCheetah", "envpool/Pong-v5"])

@@ -14,7 +14,10 @@ import pytest
 
 import sf
 from sf.errors import ConfigError
+from sf.learner.worker import Learner
 from sf.rollout.mapping import Mapping
+from sf.shared.slots import NO_POLICY
+from tests.helpers.lab import make_lab, step_until
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def test_by_agent_each_policy_learns_from_its_own_agent(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "alphabetical": "policy_mapping=alphabetical, expected random, by_agent, or module:function.",
+    "alphabetical": "policy_mapping=alphabetical, expected random, by_agent, self_play, or module:function.",
     "mappings:none": "policy_mapping=mappings:none cannot be imported: module 'mappings' has no attribute 'none'",
     "no_such_module:f": "policy_mapping=no_such_module:f cannot be imported: No module named 'no_such_module'",
     "mappings:number": "policy_mapping=mappings:number is of type int, expected a function.",
@@ -88,3 +91,26 @@ def test_what_is_no_mapping_is_refused(name: str, chosen: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         Mapping(name, 2, 2)
     assert WRONG[name] in str(caught.value)
+
+
+def test_policies_are_dealt_to_environments_that_step_as_one(tmp_path: Path) -> None:
+    """CartPole resets in a step of its own, which belongs to no policy."""
+    lab = make_lab(tmp_path, "CartPole-v1", num_policies=3, num_envs_per_worker=16, rollout=64)
+    assert lab.config.rollout.vectorization == "native"
+    roles = lab.build_all()
+    full = np.zeros(0, np.int64)
+
+    def has_some() -> bool:
+        nonlocal full
+        full = np.flatnonzero(lab.slots.filled > 0)
+        return len(full) >= 2
+
+    step_until([role for role in roles if not isinstance(role, Learner)], has_some)
+    for slot in full:
+        policies, ended = lab.slots.policy_id[slot], lab.slots.terminated[slot] | lab.slots.truncated[slot]
+        assert set(policies.flatten().tolist()) == {0, 1, 2, NO_POLICY}
+        goes_on = ~ended[:-1] & (policies[:-1] != NO_POLICY) & (policies[1:] != NO_POLICY)
+        assert (policies[:-1] == policies[1:])[goes_on].all(), "one policy plays an episode to its end"
+        assert (policies[1:][ended[:-1] & (policies[:-1] != NO_POLICY)] == NO_POLICY).all()
+    for role in roles:
+        role.close()
