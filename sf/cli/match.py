@@ -96,24 +96,23 @@ def _as_text(players: Sequence[Player], results: Results, env_id: str, num_episo
 
     elo, score, total = elo_ratings(*results), scores(*results), total_scores(*results)
     order = sorted(range(len(players)), key=lambda index: -elo.values[index])
-    names = [players[index].name for index in order]
-    cross: list[tuple[str, ...]] = [("score in %", *names)]
+    named = [(row, f"{place} {players[row].name}") for place, row in enumerate(order, start=1)]
+    cross: list[tuple[str, ...]] = [("score in %", *(f"against {place}" for place in range(1, len(order) + 1)))]
     cross += [
-        (players[row].name, *("" if row == column else _percent(score, (row, column)) for column in order))
-        for row in order
+        (name, *("" if row == column else _percent(score, (row, column)) for column in order)) for row, name in named
     ]
     ratings: list[tuple[str, ...]] = [("player", "Elo", "low", "high", "score in %", "wins", "draws", "losses")]
     ratings += [
         (
-            players[row].name,
+            name,
             *(str(round(float(numbers[row]))) for numbers in elo),
             _percent(total, row),
             *(str(counts[row].sum()) for counts in (results.wins, results.draws, results.losses)),
         )
-        for row in order
+        for row, name in named
     ]
     titles = [f"{player.name}: {player.title}" for player in players if player.title != player.name]
-    head = f"{num_episodes} episodes of {env_id} for each pair, the row against the column, with 95% confidence"
+    head = f"{num_episodes} episodes of {env_id} for each pair, with bounds at 95% confidence"
     return "\n".join([*titles, head, "", aligned(cross), "", aligned(ratings)])
 
 

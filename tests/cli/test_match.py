@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,12 +174,17 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in shown.splitlines() if not line.startswith("Loading torch")]
     assert lines[0].startswith("run1: ")
     assert "(policy_version 3, 300 frames)" in lines[0]
-    assert lines[1:3] == [f"10 episodes of {RPS} for each pair, the row against the column, with 95% confidence", ""]
-    assert lines[3].split()[:3] == ["score", "in", "%"]
-    row = next(line for line in lines[4:7] if line.startswith(PAPER))
+    assert lines[1:3] == [
+        f"10 episodes of {RPS} for each pair, with bounds at 95% confidence",
+        "",
+    ]
+    assert lines[3].split("  ")[:1] == ["score in %"]
+    assert re.findall(r"against \d", lines[3]) == ["against 1", "against 2", "against 3"]
+    row = next(line for line in lines[4:7] if PAPER in line)
     assert "100.0 (72.2 to 100.0)" in row
     assert lines[8].split() == ["player", "Elo", "low", "high", "score", "in", "%", "wins", "draws", "losses"]
-    elo = [int(line.split()[1]) for line in lines[9:]]
+    assert [line.split()[:2] for line in lines[9:]] == [line.split()[:2] for line in lines[4:7]]
+    elo = [int(line.split()[2]) for line in lines[9:]]
     assert len(elo) == 3
     assert elo == sorted(elo, reverse=True)
 
