@@ -30,6 +30,7 @@ NOT_RUN = {
     r"sf-train .*--device=gpu": "needs an accelerator; make bench-gpu",
     r"sf-train .*multiagent/rware": "needs rware, which is no extra",
     r"sf-train .*--torch_compile|sf-bench .*--torch_compile": "compiles for a minute; tests/nets/test_compiling.py",
+    r"sf-eval --match (tictactoe|my_run)": "needs a run of a game; tests/cli/test_match.py",
     r"sf-train .*--help": "tests/cli/test_arguments.py",
     r"sf-track": "tests/tools/tracking/test_tracking.py",
     r"sf-hub": "tests/tools/hub/test_hub.py, with a Hub on this machine",

@@ -37,8 +37,10 @@ class EvaluationConfig:
     """Checkpoints of each experiment: latest, best, or names like checkpoint_000000552_141312."""
     policy: tuple[str, ...] = ()
     """Directories of policies that were saved with PolicySaver; they need --env."""
+    match: tuple[str, ...] = ()
+    """Players that play against each other: experiments, directories of policies, functions module:function."""
     num_episodes: Annotated[int, AT_LEAST_1] = 100
-    """Episodes that each of them plays."""
+    """Episodes that each of them plays, or each pair of a match."""
     num_workers: Annotated[int, AT_LEAST_1] | None = None
     """Processes that play; None takes one per core if there is enough to do."""
     deterministic: bool = False
@@ -69,10 +71,14 @@ def _evaluate(arguments: Sequence[str]) -> int:
     from sf.config.checks import env_kwargs_problems, range_problems
     from sf.processes.telling import told_while
 
-    required = "--experiment=default_experiment", "--policy=my_policy"
+    required = "--experiment=default_experiment", "--policy=my_policy", "--match=my_module:my_function"
     config = parse(EvaluationConfig, arguments, "sf-eval", DESCRIPTION, required, runs="experiment")
     if problems := range_problems(config) + env_kwargs_problems(config.env_kwargs or "{}"):
         raise ConfigError(problems)
+    if config.match:
+        from sf.cli.match import match
+
+        return match(config)
     directories = [experiment_directory(Path(config.train_dir), name) for name in config.experiment]
     _check_csv(config.csv)
     with told_while(lambda seconds: f"Loading torch and policies, {seconds:.0f} s so far.", _tell_progress):

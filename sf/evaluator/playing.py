@@ -42,6 +42,8 @@ class Episodes:
     """Numbers of the environment's own of each of them."""
     agents: list[int] = field(default_factory=list)
     """The agent of its environment that each of them belongs to."""
+    envs: list[int] = field(default_factory=list)
+    """The environment that each of them was played in, counted in its process."""
 
     def mean(self, score: str) -> float:
         """Mean of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
@@ -277,6 +279,7 @@ class Tally:
             episodes.lengths.append(score[1])
             episodes.metrics.append(score[3])
             episodes.agents.append(end.row % self._rows_per_env)
+            episodes.envs.append(env)
             episodes.num_cut += end.truncated and not end.terminated and score[1] >= self._longest
             if end.is_last:
                 over.add(env)

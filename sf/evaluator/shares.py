@@ -91,6 +91,7 @@ def evaluate(
             all_episodes.num_cut += episodes.num_cut
             all_episodes.metrics += episodes.metrics
             all_episodes.agents += episodes.agents
+            all_episodes.envs += episodes.envs
     return together
 
 

@@ -141,9 +141,14 @@ def table(rows: Sequence[tuple[str, ReturnSummary]]) -> str:
     for name, one in sorted(rows, key=lambda row: -row[1].mean):
         numbers = (one.mean, one.low, one.high, one.std, one.minimum, one.quantiles[2], one.maximum, one.mean_length)
         cells.append((name, *(rounded(number, 2) for number in numbers)))
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    aligned = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in cells
-    ]
-    return "\n".join(aligned)
+    return aligned(cells)
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """A line for each row; the first column is aligned at its left, and all others at their right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    )
+    return "\n".join("  ".join(line).rstrip() for line in lines)

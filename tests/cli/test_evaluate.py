@@ -102,7 +102,10 @@ class TestCounting:
         tally = Tally(num_episodes=2, num_envs=1, policy_ids=np.zeros(1, np.int64))
         for rows in ([], [0], [], []):
             tally.add(np.ones(1, np.float32), [end(row) for row in rows])
-        assert (tally.episodes, tally.is_complete) == ([Episodes([2.0], [2], metrics=[{}], agents=[0])], False)
+        assert (tally.episodes, tally.is_complete) == (
+            [Episodes([2.0], [2], metrics=[{}], agents=[0], envs=[0])],
+            False,
+        )
 
     def test_two_policies_play_two_agents(self) -> None:
         register_env("Two", TwoToys)
@@ -267,7 +270,7 @@ class TestCommand:
             (
                 [],
                 2,
-                "UsageError: --experiment and --policy are missing. Give one like --experiment=default_experiment.",
+                "UsageError: --experiment and --policy and --match are missing. Give one like --experiment=default_",
             ),
             (["--experiment=run1", "--csv=/no/file"], 2, "UsageError: --csv=/no/file cannot be written: No such file"),
             (["--experiment=run1", "--checkpoint=x"], 4, "there are latest, best, checkpoint_000000003_300."),
