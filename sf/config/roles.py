@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from sf.config.population import PopulationConfig
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
 from sf.config.storage import dump, load, without
 from sf.config.updates import UPDATES, Updates, UpdatesName
@@ -484,6 +485,7 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
 
     @property

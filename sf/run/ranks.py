@@ -76,6 +76,7 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
             bool(config.run.frozen),
             "a frozen policy has one learner, which only publishes it",
         ),
+        "with_pbt=True": (config.population.with_pbt, "each rank would decide about the policies by itself"),
         "restart_learner=True": (config.faults.restart_learner, "torchrun --max-restarts starts all ranks again"),
     }
     if problems := [

@@ -16,6 +16,7 @@ from sf.config import (
     InferenceConfig,
     LearnerConfig,
     ModelConfig,
+    PopulationConfig,
     ReplayConfig,
     RolloutConfig,
     RunConfig,
@@ -41,6 +42,7 @@ ROLES = {
     "learner": LearnerConfig,
     "replay": ReplayConfig,
     "evaluation": EvalConfig,
+    "population": PopulationConfig,
     "faults": FaultConfig,
 }
 
