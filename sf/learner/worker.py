@@ -380,6 +380,7 @@ class Learner:
                 self._carry_out(order)
 
     def _carry_out(self, order: Order) -> None:
+        assert isinstance(order, SaveRequest), f"a learner outside of a population got {order}"
         self._save(order)
 
     def _publish(self, step: StepReport) -> None:

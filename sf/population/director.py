@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from sf.config import Config
 from sf.shared.messages import CheckpointSaved, Order
 
 
@@ -69,6 +71,18 @@ class NoDirector:
         """Has nothing to close."""
 
 
-def director_of() -> Director:
-    """The director that the flags ask for."""
+def director_of(config: Config, directory: Path) -> Director:
+    """The director that the flags ask for.
+
+    Args:
+        config: of the run, resolved.
+        directory: of the experiment.
+
+    Raises:
+        ExperimentError: the director cannot write its file.
+    """
+    if config.population.with_pbt:
+        from sf.population.pbt_director import PbtDirector
+
+        return PbtDirector(config, directory)
     return NoDirector()

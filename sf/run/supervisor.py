@@ -180,7 +180,9 @@ def run(
         expected_lag(rest, topology.agents_per_env, held),
         origin,
     )
-    session = Session(rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of())
+    session = Session(
+        rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of(rest, experiment.path)
+    )
     reason: ExitReason | None = None
     error: BaseException | None = None
     try:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -138,10 +139,12 @@ class Wiring:
     def learner(self, policy_id: int, index: int) -> RoleSpec:
         """One of the learners of a policy."""
         place = policy_id + index * self.topology.num_policies
+        kind, further = self._kind_of_learner(policy_id)
         return RoleSpec(
             learner_name(policy_id, index),
-            "sf.learner.frozen:FrozenLearner" if policy_id in self.config.run.frozen else "sf.learner.worker:Learner",
-            {
+            kind,
+            further
+            | {
                 "context": self.context,
                 "policy_id": policy_id,
                 "index": index,
@@ -166,6 +169,14 @@ class Wiring:
                 Phase.WAIT: WAIT_S,
             },
         )
+
+    def _kind_of_learner(self, policy_id: int) -> tuple[str, dict[str, Any]]:
+        """The class of the learner of a policy, and what it takes beside the arguments of all."""
+        if policy_id in self.config.run.frozen:
+            return "sf.learner.frozen:FrozenLearner", {}
+        if self.config.population.with_pbt:
+            return "sf.learner.evolving:EvolvingLearner", {"population": self.weights}
+        return "sf.learner.worker:Learner", {}
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
         """One of the inference workers of a policy."""
