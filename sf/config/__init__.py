@@ -9,6 +9,7 @@ from sf.config.algorithm_flags import (
     unread_by_ours,
 )
 from sf.config.checks import check
+from sf.config.population import PopulationConfig
 from sf.config.roles import (
     Config,
     EvalConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "InferenceConfig",
     "LearnerConfig",
     "ModelConfig",
+    "PopulationConfig",
     "ReplayConfig",
     "RolloutConfig",
     "RunConfig",

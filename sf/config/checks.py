@@ -12,6 +12,7 @@ from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_problems
 from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
+from sf.config.pbt_space import pbt_problems
 from sf.config.replaying import replay_problems
 from sf.config.roles import Config
 from sf.config.self_play import agents_problems, self_play_problems
@@ -55,6 +56,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + off_policy_problems(config)
         + group_problems(config)
         + self_play_problems(config)
+        + pbt_problems(config)
     )
     if not problems and info is not None:
         problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from sf.config.population import PopulationConfig
 from sf.config.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, BELOW_1, SEED, UNIT, Range
 from sf.config.self_play import MAPPING as SELF_PLAY
 from sf.config.self_play import SelfPlayConfig
@@ -497,6 +498,7 @@ class Config:
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvalConfig = field(default_factory=EvalConfig)
     self_play: SelfPlayConfig = field(default_factory=SelfPlayConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
 
     @property

@@ -65,6 +65,7 @@ BESIDE_THE_LOSS = frozenset(
         "prepare",
         "prepares_each_epoch",
         "set_progress",
+        "reconfigure",
         "has_gradients",
         "state_dict",
         "load_state_dict",
@@ -121,6 +122,10 @@ class Algorithm:
 
     def set_progress(self, fraction: float) -> None:
         """Told before each batch: the part of the run, from 0 to 1, that lies behind."""
+
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """Told between two batches that numbers of the configuration are others from now on, see `Training`."""
+        self.config = config
 
     def state_dict(self) -> dict[str, Tensor]:
         """Named tensors beside the policy that a resumed run and other learners need; not copied.

@@ -29,6 +29,12 @@ class Adam:
         self.exp_avg_sq = torch.zeros_like(self._gradient)
         """Second moment."""
 
+    def begin_anew(self) -> None:
+        """Forgets the moments, for parameters that are others now."""
+        self.num_steps = 0
+        self.exp_avg.zero_()
+        self.exp_avg_sq.zero_()
+
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """Changes the parameters by the flat gradient."""
@@ -48,6 +54,11 @@ class FlatAdam(Adam):
             policy.flat_parameters, policy.flat_gradient, config.adam_beta1, config.adam_beta2, config.adam_eps
         )
         self._small = small_steps(config) if is_small(policy.flat_parameters) else None
+        self._max_grad_norm = config.max_grad_norm
+
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """Goes on with other decays, another epsilon and another limit of the norm."""
+        self.beta1, self.beta2, self.eps = config.adam_beta1, config.adam_beta2, config.adam_eps
         self._max_grad_norm = config.max_grad_norm
 
     def clip(self) -> float:

@@ -56,6 +56,11 @@ class PPO(Algorithm):
             self.config = replace(flags, ppo_clip_ratio=ratio, ppo_clip_ratio_high=high, ppo_clip_value=value)
             self._coefficients = _coefficients(self.config)
 
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """See `Algorithm`."""
+        super().reconfigure(config)
+        self._flags, self._coefficients = config, _coefficients(config)
+
     def prepare(self, batch: Batch, policy: ActorCritic) -> Transitions:
         """See `Algorithm.prepare`; with V-trace or present values under the present weights if the flags say so."""
         config = self.config

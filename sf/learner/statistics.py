@@ -50,6 +50,7 @@ class Statistics:
     def __init__(self, policy: ActorCritic, peers: Peers = ALONE, initial_count: float = 0.0) -> None:
         self._peers, device = peers, policy.flat.device
         normalizers = {f"observations.{name}": norm for name, norm in policy.observation_normalizers.items()}
+        self._normalizers = normalizers
         self._setters = {name: normalizer.set_moments for name, normalizer in normalizers.items()}
         if policy.return_normalizer is not None:
             normalizers["returns"] = policy.return_normalizer
@@ -66,6 +67,18 @@ class Statistics:
             samples = returns if name == "returns" else observations[name.removeprefix("observations.")]
             moments.update(samples, self._peers)
             self._setters[name](moments.mean, moments.variance)
+
+    @torch.no_grad()
+    def follow_policy(self) -> None:
+        """Takes mean and variance out of the normalizers, where those are of another policy now; counts stay.
+
+        The vector of a policy holds no counts. The policies of a run have seen about as many samples as each other.
+        """
+        for name, moments in self.moments.items():
+            mean, variance = self._normalizers[name].moments()
+            moments.mean.copy_(mean)
+            moments.variance.copy_(variance)
+            moments.count.clamp_(min=1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments by name; float64."""

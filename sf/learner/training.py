@@ -84,6 +84,8 @@ class Training:
         self._numbers = None if isinstance(policy.distribution, Categorical) else policy.distribution
         """The distribution of actions, if some of them have a deviation."""
         self.version = 0
+        self.void_before = 0
+        """Transitions of versions before this one are of another policy, and train nothing."""
         self.want_summary = False
         """Set before `steps` to have `summary` afterwards."""
         self.optimizer = FlatAdam(policy, config)
@@ -115,6 +117,30 @@ class Training:
         self._schedule.set_progress(fraction)
         self.acting.learning_rate = self.lr
         self.algorithm.set_progress(fraction)
+
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """Goes on with other numbers from the next batch on.
+
+        Args:
+            config: which may differ in the names of `sf.config.pbt_space.CHANGEABLE`.
+        """
+        self.config, rate = config, self.lr
+        self._schedule = learning_rate(config)
+        if self._schedule.needs_divergence:  # the others follow from the flags and the progress
+            self._schedule.value = rate
+        self.optimizer.reconfigure(config)
+        self.algorithm.reconfigure(config)
+
+    def begin_with_weights(self) -> None:
+        """Goes on after the vector of the policy has become that of another one; this is a version of its own.
+
+        The moments of Adam begin anew, as does what an algorithm keeps beside the policy. Earlier versions are void.
+        """
+        self.optimizer.begin_anew()
+        self.statistics.follow_policy()
+        self.algorithm.begin(self.acting)
+        self.version += 1
+        self.void_before = self.version
 
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """Trains on a batch, or on what is kept of earlier ones as well; one item after each optimizer step."""

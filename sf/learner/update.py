@@ -100,6 +100,11 @@ class Update(Training):
         self._newest: metrics.TakenStep | None = None
         """The newest step, as long as the summary has nothing of it."""
 
+    def reconfigure(self, config: LearnerConfig) -> None:
+        """See `Training.reconfigure`; recordings hold the numbers of before, so new ones are made."""
+        super().reconfigure(config)
+        self._network = graphed(as_written(self._network), self.policy, self.algorithm)
+
     def steps(self, batch: Batch) -> Iterator[StepReport]:
         """Trains on a dataset; one item after each optimizer step.
 
@@ -228,10 +233,16 @@ class Update(Training):
 
     @property
     def _oldest(self) -> int | None:
-        """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end."""
+        """The largest age with which a transition may enter a dataset, so that `bound_policy_lag` holds to its end.
+
+        A transition from before a takeover is older than any that may.
+        """
         config = self.config
         last_step = config.steps_per_batch - 1
-        return None if config.lag_bound is None else config.lag_bound - last_step
+        bounds = [] if config.lag_bound is None else [config.lag_bound - last_step]
+        if self.void_before:
+            bounds.append(self.version - self.void_before)
+        return min(bounds, default=None)
 
     def summary(self) -> dict[str, float]:
         """Tags below ``train/`` of the last minibatch of a dataset that was trained with `want_summary`, by all."""
@@ -372,6 +383,8 @@ class Update(Training):
         )
 
     def _log_skipped(self, selection: Selection, labels: Tensor) -> None:
+        if self.void_before and selection.num_own == selection.num_left_out:
+            return  # as it should be for a while after a takeover
         if selection.num_own == selection.num_left_out:
             why = "other policies chose all of them"
             if selection.num_left_out:

@@ -382,7 +382,7 @@ class Learner:
                 self._carry_out(order)
 
     def _carry_out(self, order: Order) -> None:
-        assert isinstance(order, SaveRequest)
+        assert isinstance(order, SaveRequest), f"this learner does not know the order {order}"
         self._save(order)
 
     def _publish(self, step: StepReport) -> None:

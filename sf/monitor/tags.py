@@ -45,6 +45,9 @@ RUN = (
         "numbers that a [callback](../policy.md#training-from-a-program) has returned: their mean since the previous "
         "point",
     ),
+    TagRow(
+        "pbt/*", "", "with `--with_pbt`: each flag of the [space](../policies/populations.md), as the policy has it now"
+    ),
     TagRow("stats/avg_request_count", "groups", "served by one forward pass"),
     TagRow(
         "stats/step_policy stats/wait_policy",

@@ -44,6 +44,13 @@ class Normalizer(nn.Module):
             self.mean_rest.copy_(mean - self.mean)
         self.std.copy_(torch.sqrt(variance + self._epsilon))
 
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of shape `shape` in float64, as far as the buffers have their digits."""
+        mean = self.mean.to(torch.float64)
+        if self._is_wide:
+            mean = mean + self.mean_rest
+        return mean, (self.std.to(torch.float64).square() - self._epsilon).clamp_(min=0.0)
+
     def normalize(self, x: Tensor) -> Tensor:
         """(x - mean) / sqrt(variance + 1e-8 unit²) for x of [..., *shape]; a new tensor, float32."""
         mean, std = self._statistics

@@ -25,7 +25,7 @@ SCALE = 400.0
 
 
 @dataclass
-class Results:
+class OpponentRecord:
     """Games of policy 0 against one opponent."""
 
     wins: int = 0
@@ -52,7 +52,7 @@ class Results:
 
 
 @dataclass
-class Snapshot:
+class PastSelf:
     """A past self in the pool."""
 
     number: int
@@ -62,7 +62,7 @@ class Snapshot:
     frames: int
     """Frames that it was trained on."""
     rating: float
-    results: Results = field(default_factory=Results)
+    results: OpponentRecord = field(default_factory=OpponentRecord)
 
 
 class Pool:
@@ -71,7 +71,7 @@ class Pool:
     def __init__(self, config: SelfPlayConfig, seed: int) -> None:
         """Begins empty."""
         self._config, self._random = config, np.random.default_rng(seed)
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[PastSelf] = []
         """Oldest first."""
         self.rating = 0.0
         """Rating of policy 0."""
@@ -91,10 +91,10 @@ class Pool:
         """Takes in a snapshot of policy 0; one that is there already is not new."""
         self._next_frames = frames + self._config.self_play_snapshot_every
         if all(one.path != path for one in self.snapshots):
-            self.snapshots.append(Snapshot(self.num_made, path, frames, self.rating))
+            self.snapshots.append(PastSelf(self.num_made, path, frames, self.rating))
             self.num_made += 1
 
-    def surplus(self, seated: Collection[int]) -> list[Snapshot]:
+    def surplus(self, seated: Collection[int]) -> list[PastSelf]:
         """Takes the snapshots out that are too many, unless they are playing, and returns them.
 
         The newer half stays; of the older half the one that policy 0 beats most goes first, of equals the oldest.
@@ -114,7 +114,7 @@ class Pool:
         """Takes out a snapshot that cannot be read."""
         self.snapshots = [one for one in self.snapshots if one.number != number]
 
-    def draw(self) -> Snapshot | None:
+    def draw(self) -> PastSelf | None:
         """The next opponent; None as long as there is none."""
         if not self.snapshots:
             return None
@@ -146,7 +146,7 @@ class Pool:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state of `state`."""
         self.snapshots = [
-            Snapshot(**{**one, "results": Results(**one["results"])}) for one in map(dict, state["snapshots"])
+            PastSelf(**{**one, "results": OpponentRecord(**one["results"])}) for one in map(dict, state["snapshots"])
         ]
         self.rating, self.num_made = float(state["rating"]), int(state["num_made"])
         self._next_frames = int(state["next_frames"])

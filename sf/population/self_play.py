@@ -14,7 +14,7 @@ from typing import Any
 
 from sf.console import Console
 from sf.population.director import NoDirector, RunFacts
-from sf.population.pool import Pool, Results, Snapshot
+from sf.population.pool import OpponentRecord, PastSelf, Pool
 from sf.shared.matches import MatchRing
 from sf.shared.messages import CheckpointSaved, Order, PlayAs, SaveRequest, Seated
 from sf.storage.objects import json_object
@@ -46,9 +46,9 @@ class SelfPlay(NoDirector):
             anchors: frozen policies, which never change, by number.
         """
         self.pool, self._games, self._directory, self._rings = pool, games, directory, rings
-        self._anchors = {policy: Results() for policy in anchors}
+        self._anchors = {policy: OpponentRecord() for policy in anchors}
         self._names = dict(anchors)
-        self._playing: dict[int, Snapshot | None] = dict.fromkeys(seats)
+        self._playing: dict[int, PastSelf | None] = dict.fromkeys(seats)
         """Snapshot that each seat plays, or was told to."""
         self._awaited: set[int] = set()
         """Seats that were told and have not answered."""
@@ -100,7 +100,7 @@ class SelfPlay(NoDirector):
         self._known[seated.policy_id, seated.version] = seated.snapshot
 
     def scalars(self, policy_id: int) -> Mapping[str, float]:
-        """Of policy 0 its rating and scores; of a seat the snapshot that it plays."""
+        """The rating and the scores of policy 0, or the snapshot that a seat plays."""
         if policy_id:
             playing = self._playing.get(policy_id)
             if playing is None:
@@ -135,7 +135,7 @@ class SelfPlay(NoDirector):
                 self.pool.remove(one.number)
         for policy in self._anchors:
             if (saved := content["anchors"].get(str(policy))) and saved["name"] == self._names[policy]:
-                self._anchors[policy] = Results(**saved["results"])
+                self._anchors[policy] = OpponentRecord(**saved["results"])
 
     def _write(self) -> None:
         """All of it in one step; a disk that is full loses results and not the run."""

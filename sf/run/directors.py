@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sf.config import Config
 from sf.population.director import Director, NoDirector
+from sf.population.pbt_director import PbtDirector
 from sf.population.pool import Pool
 from sf.population.self_play import SelfPlay
 from sf.run.wiring import Shared
@@ -19,7 +20,12 @@ def director_of(config: Config, shared: Shared, directory: Path) -> Director:
         config: resolved.
         shared: by all roles.
         directory: of the experiment.
+
+    Raises:
+        ExperimentError: the director cannot write its file.
     """
+    if config.population.with_pbt:
+        return PbtDirector(config, directory)
     if not config.self_play.self_play:
         return NoDirector()
     workers = range(shared.topology.num_workers)

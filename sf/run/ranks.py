@@ -77,6 +77,7 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
             "a frozen policy has one learner, which only publishes it",
         ),
         "self_play=True": (config.self_play.self_play, "an opponent has one learner, which only publishes it"),
+        "with_pbt=True": (config.population.with_pbt, "each rank would decide about the policies by itself"),
         "restart_learner=True": (config.faults.restart_learner, "torchrun --max-restarts starts all ranks again"),
     }
     if problems := [

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -139,10 +140,12 @@ class Wiring:
     def learner(self, policy_id: int, index: int) -> RoleSpec:
         """One of the learners of a policy."""
         place = policy_id + index * self.topology.num_policies
+        kind, further = self._kind_of_learner(policy_id)
         return RoleSpec(
             learner_name(policy_id, index),
-            self._learner_class(policy_id),
-            {
+            kind,
+            further
+            | {
                 "context": self.context,
                 "policy_id": policy_id,
                 "index": index,
@@ -168,10 +171,15 @@ class Wiring:
             },
         )
 
-    def _learner_class(self, policy_id: int) -> str:
+    def _kind_of_learner(self, policy_id: int) -> tuple[str, dict[str, Any]]:
+        """The class of the learner of a policy, and what it takes beside the arguments of all."""
         if policy_id in self.config.run.frozen:
-            return "sf.learner.frozen:FrozenLearner"
-        return "sf.learner.seat:SeatLearner" if policy_id in self.config.seats else "sf.learner.worker:Learner"
+            return "sf.learner.frozen:FrozenLearner", {}
+        if policy_id in self.config.seats:
+            return "sf.learner.seat:SeatLearner", {}
+        if self.config.population.with_pbt:
+            return "sf.learner.evolving:EvolvingLearner", {"population": self.weights}
+        return "sf.learner.worker:Learner", {}
 
     def inference(self, policy_id: int, index: int) -> RoleSpec:
         """One of the inference workers of a policy."""

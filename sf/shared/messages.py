@@ -43,7 +43,17 @@ class PlayAs:
     """Path of its checkpoint."""
 
 
-Order = SaveRequest | PlayAs
+@dataclass(frozen=True)
+class Evolve:
+    """To a learner of a population: go on with these flags, and from the weights of another policy if one is named."""
+
+    values: tuple[tuple[str, float], ...]
+    """Name and value of each flag."""
+    source: int | None = None
+    """The policy whose weights it takes over."""
+
+
+Order = SaveRequest | PlayAs | Evolve
 """Everything that a learner can be told to do before its next iteration."""
 
 

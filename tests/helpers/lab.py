@@ -16,6 +16,7 @@ from sf.config import (
     InferenceConfig,
     LearnerConfig,
     ModelConfig,
+    PopulationConfig,
     ReplayConfig,
     RolloutConfig,
     RunConfig,
@@ -43,6 +44,7 @@ ROLES = {
     "replay": ReplayConfig,
     "evaluation": EvalConfig,
     "self_play": SelfPlayConfig,
+    "population": PopulationConfig,
     "faults": FaultConfig,
 }
 

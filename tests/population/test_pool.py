@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sf.config import SelfPlayConfig
-from sf.population.pool import Pool, Results
+from sf.population.pool import OpponentRecord, Pool
 
 
 def pool_of(size: int, **settings: object) -> Pool:
@@ -69,8 +69,8 @@ def test_a_snapshot_that_plays_stays() -> None:
 )
 def test_opponents_are_drawn_as_the_flag_says(opponents: str, expected: list[float]) -> None:
     pool = pool_of(4, self_play_opponents=opponents)
-    pool.snapshots[0].results = Results(recent_games=98, recent_points=79)  # score 0.8
-    pool.snapshots[1].results = Results(recent_games=98, recent_points=19)  # score 0.2
+    pool.snapshots[0].results = OpponentRecord(recent_games=98, recent_points=79)  # score 0.8
+    pool.snapshots[1].results = OpponentRecord(recent_games=98, recent_points=19)  # score 0.2
     drawn = Counter(one.number for one in (pool.draw() for _ in range(20_000)) if one is not None)
     shares = np.array([drawn[number] for number in range(4)]) / 20_000
     np.testing.assert_allclose(shares, np.array(expected) / sum(expected), atol=0.015)
@@ -106,7 +106,7 @@ def test_a_stronger_learner_is_rated_by_how_often_it_wins() -> None:
 
 
 def test_recent_games_count_more() -> None:
-    results, games = Results(), [0.0] * 300 + [1.0] * 100
+    results, games = OpponentRecord(), [0.0] * 300 + [1.0] * 100
     for score in games:
         results.add(score)
     weights = 0.99 ** np.arange(len(games))[::-1]

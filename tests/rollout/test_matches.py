@@ -32,7 +32,7 @@ class Steps:
             versions += random.random(3) < 0.02
             self.policy_id[slot, t], self.policy_version[slot, t] = policies, versions[policies]
             for env in np.flatnonzero(over[slot, t, ::AGENTS]):
-                policies[env * AGENTS : env * AGENTS + AGENTS] = random.permutation([0, random.integers(3)])
+                policies[env * AGENTS : env * AGENTS + AGENTS] = random.permutation(np.array([0, random.integers(3)]))
         fillers = random.random(shape) < 0.05
         self.policy_id[fillers], self.policy_version[fillers] = NO_POLICY, NO_VERSION
 

@@ -1,0 +1,106 @@
+"""The director of population-based training: facts go to the rules, and decisions to learners and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sf.config import Config, LearnerConfig
+from sf.config.pbt_space import space_of
+from sf.console import Console
+from sf.population.director import NoDirector
+from sf.population.pbt import Decision, PopulationRules
+from sf.shared.messages import CheckpointSaved, Evolve, Order
+from sf.storage.experiment import errors_told
+from sf.storage.population import add_decision, read_population, write_population
+
+if TYPE_CHECKING:
+    from sf.population.director import RunFacts
+
+STREAM = 0x9B7
+"""Keeps the random numbers of the rules apart from those of environments, actions and weights."""
+
+
+class PbtDirector(NoDirector):
+    """Keeps the population in the directory of the run, where learners find their first values."""
+
+    def __init__(self, config: Config, directory: Path) -> None:
+        """Goes on with the population of an earlier start, or begins one; writes it down.
+
+        Args:
+            config: of the run, resolved.
+            directory: of the experiment.
+
+        Raises:
+            ExperimentError: the file cannot be written.
+        """
+        flags = config.population
+        space = space_of(flags.pbt_space)
+        values = [first_values(config.learner, tuple(space))] * config.run.num_policies
+        seed = np.random.SeedSequence(config.run.seed, spawn_key=(STREAM,)).generate_state(1)[0]
+        self.rules, self._directory = PopulationRules(flags, space, values, int(seed)), directory
+        if state := read_population(directory):
+            self.rules.load_json(state)
+            Console().line("The population goes on with the flags that its policies had.")
+        self._write()
+
+    def poll(self, facts: RunFacts) -> Iterator[tuple[int, Order]]:
+        """See `Director`; the state is on disk before an order leaves."""
+        policies = facts.policies
+        frames = [policy.frames for policy in policies]
+        decisions = self.rules.decide(frames, lambda policy: policies[policy].score())
+        if decisions:
+            self._write(decisions)
+        for decision in decisions:
+            if decision.kind == "replaced":
+                Console().line(sentence(decision))
+            if decision.kind != "kept":
+                yield decision.policy_id, Evolve(tuple(decision.after.items()), decision.source)
+
+    def checkpoint_saved(self, saved: CheckpointSaved) -> None:
+        """Takes no note."""
+
+    def scalars(self, policy_id: int) -> Mapping[str, float]:
+        """The values of a policy below ``pbt/``."""
+        return {f"pbt/{name}": value for name, value in self.rules.values[policy_id].items()}
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+    def _write(self, decisions: Sequence[Decision] = ()) -> None:
+        with errors_told(self._directory):
+            write_population(self._directory, self.rules.to_json())
+            for decision in decisions:
+                add_decision(self._directory, line_of(decision))
+
+
+def first_values(learner: LearnerConfig, names: Sequence[str]) -> dict[str, float]:
+    """The values of flags that a run has filled in."""
+    return {name: float(getattr(learner, name)) for name in names}
+
+
+def line_of(decision: Decision) -> dict[str, Any]:
+    """A line of population.jsonl."""
+    return {
+        "frames": decision.frames,
+        "policy": decision.policy_id,
+        "kind": decision.kind,
+        "source": decision.source,
+        "scores": list(decision.scores),
+        "before": dict(decision.before),
+        "after": dict(decision.after),
+    }
+
+
+def sentence(decision: Decision) -> str:
+    """A replacement for the console."""
+    assert decision.source is not None
+    own, other = decision.scores[decision.policy_id], decision.scores[decision.source]
+    values = ", ".join(f"{name}={value:.3g}" for name, value in decision.after.items())
+    return (
+        f"Policy {decision.policy_id} (score {own:.4g}) takes over policy {decision.source} (score {other:.4g}) after "
+        f"{decision.frames} frames and goes on with {values}."
+    )
