@@ -48,6 +48,13 @@ RUN = (
     TagRow(
         "pbt/*", "", "with `--with_pbt`: each flag of the [space](../policies/populations.md), as the policy has it now"
     ),
+    TagRow(
+        "self_play/elo self_play/score self_play/snapshots self_play/score_against_*",
+        "",
+        "with `--self_play`: rating of policy 0, its scores against the pool and against each frozen policy, and the "
+        "[snapshots](../policies/self-play.md) in the pool",
+    ),
+    TagRow("self_play/snapshot self_play/snapshot_frames", "", "the snapshot that a seat plays, and its frames"),
     TagRow("stats/avg_request_count", "groups", "served by one forward pass"),
     TagRow(
         "stats/step_policy stats/wait_policy",
