@@ -63,6 +63,9 @@ def test_curves_of_runs_are_those_of_the_page(tmp_path: Path) -> None:
     )
     duel = "--env=tests.environments.duel:duel", "--serial_mode=True", "--train_for_env_steps=2000"
     seen |= written_by(tmp_path / "duel", *duel)
+    game = "--env=tests.environments.moves:LargerMove", "--serial_mode=True", "--train_for_env_steps=4000"
+    anchor = "--self_play", "--num_policies=3", '--frozen_policies={"2": "tests.environments.moves:best"}'
+    seen |= written_by(tmp_path / "self_play", *game, *anchor)
     population = "--env=CartPole-v1", "--serial_mode=True", "--num_policies=2", "--with_pbt", "--pbt_start_mutation=0"
     length = "--pbt_period_env_steps=1", "--train_for_env_steps=2000"
     seen |= written_by(tmp_path / "population", *population, *length)

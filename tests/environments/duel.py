@@ -1,46 +1,40 @@
-"""A game of two sides with a move that is better than the others."""
+"""A duel in which one agent wins what the other loses, whatever they do. Without torch."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
-MOVES, STEPS = 3, 4
+from sf.envs import register_env
+
+LENGTH = 4
 
 
-class Duel(gym.Env[Any, Any]):
-    """The larger move of each step wins a point; after four steps the game is over."""
+class Duel:
+    """Agent 0 is paid 2 in each step and reports as many hits as there were steps; agent 1 pays for it."""
 
     num_agents = 2
-    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(MOVES)
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 
     def __init__(self) -> None:
         self.t = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Begins a game."""
+    def reset(self, **_: Any) -> Any:
         self.t = 0
-        return self._seen(), [{}, {}]
+        return self.seen(), [{}, {}]
 
     def step(self, actions: Any) -> Any:
-        """One move of both."""
         self.t += 1
-        lead = float(np.sign(int(actions[0]) - int(actions[1])))
-        over = self.t == STEPS
-        return self._seen(), [lead, -lead], [over, over], [False, False], [{}, {}]
+        over = [self.t == LENGTH] * 2
+        return self.seen(), [2.0, -2.0], over, [False, False], [{"metrics": {"hits/sum": 1}}, {}]
 
-    def _seen(self) -> list[Any]:
-        return [np.array([self.t / STEPS], np.float32)] * 2
+    def seen(self) -> Any:
+        return [np.zeros(2, np.float32)] * 2
 
-
-def best(observation: Any, random: np.random.Generator) -> int:
-    """Always the largest move."""
-    return MOVES - 1
+    def close(self) -> None:
+        pass
 
 
-def worst(observation: Any, random: np.random.Generator) -> int:
-    """Always the smallest move."""
-    return 0
+register_env("duel", Duel)

@@ -97,7 +97,7 @@ def test_a_directory_is_asked_for_at_the_beginning_alone(earlier: Path, tmp_path
     gone = tmp_path / "gone"
     settings = SMALL | {"num_policies": 2, "train_dir": str(tmp_path), "experiment": "two"}
     settings |= {"frozen_policies": json.dumps({"1": str(gone)})}
-    with pytest.raises(ConfigError, match=r"there is no directory .*gone\. Name a run or a checkpoint\."):
+    with pytest.raises(ConfigError, match=r"there is no directory .*gone\. Name that of a run"):
         sf.train(train_for_env_steps=200, **settings)
     shutil.copytree(earlier / "checkpoint_p0", gone)
     sf.train(train_for_env_steps=200, **settings)

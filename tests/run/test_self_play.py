@@ -16,12 +16,12 @@ from sf.errors import ConfigError, EnvError
 from sf.policy import checkpoints
 from sf.population.self_play import SELF_PLAY
 from sf.rollout.mapping import Mapping
-from tests.environments.duel import MOVES
+from tests.environments.moves import MOVES
 from tests.helpers.lab import make_config
 
-DUEL = "tests.environments.duel:Duel"
+GAME = "tests.environments.moves:LargerMove"
 SMALL: dict[str, Any] = {
-    "env": DUEL, "seed": 1, "num_workers": 1, "num_envs_per_worker": 8, "rollout": 16, "self_play": True,
+    "env": GAME, "seed": 1, "num_workers": 1, "num_envs_per_worker": 8, "rollout": 16, "self_play": True,
     "num_policies": 3, "self_play_snapshot_every": 1000, "self_play_games": 10, "encoder_mlp_layers": (16,),
 }  # fmt: skip
 SERIAL: dict[str, Any] = SMALL | {"serial_mode": True, "async_rl": False}
@@ -52,9 +52,9 @@ class TestMapping:
 
     def test_without_self_play_it_deals_the_policies_that_there_are(self, tmp_path: Path) -> None:
         result = sf.train(
-            env=DUEL, seed=1, serial_mode=True, async_rl=False, num_workers=1, num_envs_per_worker=4, rollout=16,
+            env=GAME, seed=1, serial_mode=True, async_rl=False, num_workers=1, num_envs_per_worker=4, rollout=16,
             num_policies=2, policy_mapping="self_play", train_dir=str(tmp_path), train_for_env_steps=500,
-            frozen_policies='{"1": "tests.environments.duel:worst"}', encoder_mlp_layers=(8,),
+            frozen_policies='{"1": "tests.environments.moves:worst"}', encoder_mlp_layers=(8,),
         )  # fmt: skip
         assert result.exit_reason == "train_for_env_steps reached"
         assert min(curve(next(tmp_path.iterdir()), "reward/reward", policy_id=1)) < 0
@@ -126,7 +126,7 @@ class TestRun:
 
 def test_processes_against_a_function_and_a_small_pool(tmp_path: Path) -> None:
     settings = SMALL | {"num_policies": 4, "self_play_pool_size": 2, "self_play_opponents": "hard"}
-    settings |= {"frozen_policies": '{"3": "tests.environments.duel:worst"}', "async_rl": True}
+    settings |= {"frozen_policies": '{"3": "tests.environments.moves:worst"}', "async_rl": True}
     result = sf.train(train_dir=str(tmp_path), experiment="one", train_for_env_steps=30_000, **settings)
     assert result.exit_reason == "train_for_env_steps reached"
     path = tmp_path / "one"
@@ -134,7 +134,7 @@ def test_processes_against_a_function_and_a_small_pool(tmp_path: Path) -> None:
     assert {found.name for found in (path / "checkpoint_p0" / "pool").iterdir()} == kept
     assert pool_at(path)["num_made"] > len(kept)
     anchor = json.loads((path / SELF_PLAY).read_text())["anchors"]["3"]
-    assert anchor["name"] == "tests.environments.duel:worst"
+    assert anchor["name"] == "tests.environments.moves:worst"
     assert anchor["results"]["losses"] == 0, "the smallest move never wins"
     assert anchor["results"]["wins"] > 100
     assert curve(path, "self_play/score_against_3")[-1] > 0.9
@@ -173,6 +173,6 @@ def test_what_cannot_work_is_refused_before_the_run(sentence: str) -> None:
 def test_an_environment_of_one_agent_and_a_function_that_is_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="CartPole-v1 has one agent, and self-play needs two sides"):
         sf.train(train_dir=str(tmp_path), **(SERIAL | {"env": "CartPole-v1"}))
-    with pytest.raises(ConfigError, match=r"tests\.environments\.duel:nobody cannot be imported"):
-        sf.train(train_dir=str(tmp_path), frozen_policies='{"1": "tests.environments.duel:nobody"}', **SERIAL)
+    with pytest.raises(ConfigError, match=r"tests\.environments\.moves:nobody cannot be imported"):
+        sf.train(train_dir=str(tmp_path), frozen_policies='{"1": "tests.environments.moves:nobody"}', **SERIAL)
     assert not any(tmp_path.iterdir())
