@@ -67,7 +67,7 @@ def self_play_problems(config: Config) -> list[str]:
 
 
 def agents_problems(config: Config, num_agents: int) -> list[str]:
-    """A sentence if there is nobody to play against."""
+    """A sentence if the environment has no second side."""
     if num_agents > 1 or not (config.self_play.self_play or config.run.policy_mapping == MAPPING):
         return []
     return [

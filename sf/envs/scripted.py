@@ -45,7 +45,7 @@ class ScriptedPolicy:
             ConfigError: the function is not found, or is none.
         """
         self.name, self.info = name, info
-        self._player = _imported(name)
+        self._player: PlayerFunction = function_named(name, "", " is no scripted policy, expected module:function.")
         self._numbers_of = [(part, _converter(part, action_bounds)) for part in _parts_with_columns(info)]
         choices = np.array(info.action.choices, np.int64)
         self._first_choices = np.cumsum(choices) - choices  # where in a mask each column of choices begins
@@ -174,26 +174,31 @@ def _short(value: Any) -> str:
     return textwrap.shorten(repr(value), LONGEST_SHOWN)
 
 
-def _imported(name: str) -> PlayerFunction:
+def function_named(name: str, flag: str, forms: str) -> Callable[..., Any]:
     """The function behind ``module:function``.
+
+    Args:
+        name: as the user gives it.
+        flag: begins each message, before the name.
+        forms: ends the message about a name of another form.
 
     Raises:
         ConfigError: there is none.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise ConfigError([f"{name} is no scripted policy, expected module:function."])
+        raise ConfigError([f"{flag}{name}{forms}"])
     try:
         with without_arguments():
             found: Any = getattr(importlib.import_module(module), function)
     except Exception as error:
         raise ConfigError(
             [
-                f"{name} cannot be imported: {text_of(error)}. Check the names, and that the module is in the working "
-                "directory, in PYTHONPATH or in an installed package."
+                f"{flag}{name} cannot be imported: {text_of(error)}. Check the names, and that the module is in the "
+                "working directory, in PYTHONPATH or in an installed package."
             ]
         ) from error
     if not callable(found):
-        raise ConfigError([f"{name} is of type {type(found).__name__}, expected a function."])
-    player: PlayerFunction = found
-    return player
+        raise ConfigError([f"{flag}{name} is of type {type(found).__name__}, expected a function."])
+    named: Callable[..., Any] = found
+    return named

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from sf.by_value import without_arguments
 from sf.config.self_play import MAPPING as SELF_PLAY
+from sf.envs.scripted import function_named
 from sf.errors import ConfigError, text_of
 from sf.shared.arena import Array
 
 Choose = Callable[[int, int, np.random.Generator], int]
 """Function of a user: index of the agent, number of the episode in its environment, random numbers; the policy."""
+
+FORMS = ", expected random, by_agent, self_play, or module:function."
 
 
 class Mapping:
@@ -39,7 +40,9 @@ class Mapping:
         """
         self.name, self.num_policies, self._agents = name, num_policies, np.arange(num_agents)
         self._mirror = mirror
-        self._choose = None if name in ("random", "by_agent", SELF_PLAY) else _imported(name)
+        self._choose = (
+            None if name in ("random", "by_agent", SELF_PLAY) else function_named(name, "policy_mapping=", FORMS)
+        )
         if self._choose is not None:
             self.deal(0, np.random.default_rng(0))  # one that raises does so before the run
 
@@ -79,28 +82,3 @@ class Mapping:
         if not 0 <= found < self.num_policies:
             raise ConfigError([f"{call} returned {found}, expected a policy from 0 to {self.num_policies - 1}."])
         return int(found)
-
-
-def _imported(name: str) -> Choose:
-    """The function behind ``module:function``.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise ConfigError([f"policy_mapping={name}, expected random, by_agent, self_play, or module:function."])
-    try:
-        with without_arguments():
-            found: Any = getattr(importlib.import_module(module), function)
-    except Exception as error:
-        raise ConfigError(
-            [
-                f"policy_mapping={name} cannot be imported: {text_of(error)}. Check the names, and that the module is "
-                "in the working directory, in PYTHONPATH or in an installed package."
-            ]
-        ) from error
-    if not callable(found):
-        raise ConfigError([f"policy_mapping={name} is of type {type(found).__name__}, expected a function."])
-    choose: Choose = found
-    return choose
