@@ -106,15 +106,16 @@ def reachable() -> list[tuple[int, ...]]:
 GAMES: dict[str, tuple[dict[str, Any], Callable[[Path], dict[str, float]]]] = {
     "rock_paper_scissors": (
         {
-            "env": "sf/RockPaperScissors-v0", "train_for_env_steps": 400_000, "self_play_snapshot_every": 4000,
-            "self_play_pool_size": 1000, "num_policies": 5, "self_play_mirror": 0.0, "self_play_games": 20,
+            "env": "sf/RockPaperScissors-v0", "train_for_env_steps": 200_000, "self_play_snapshot_every": 2000,
+            "self_play_pool_size": 1000, "num_policies": 3, "self_play_games": 20, "exploration_loss_coeff": 0.3,
         },
         measure_rock_paper_scissors,
     ),
     "tictactoe": (
         {
-            "env": "sf/TicTacToe-v0", "train_for_env_steps": 1_500_000, "self_play_snapshot_every": 50_000,
-            "num_policies": 3,
+            "env": "sf/TicTacToe-v0", "train_for_env_steps": 3_000_000, "self_play_snapshot_every": 50_000,
+            "num_policies": 4, "frozen_policies": '{"3": "sf_envs.tictactoe:random_player"}',
+            "encoder_mlp_layers": [256, 256], "lr_schedule": "linear",
         },
         measure_tictactoe,
     ),

@@ -1,8 +1,8 @@
 """An inference worker: one forward pass for everything that waits.
 
 In: requests of the groups it serves, published weights. Out: actions, their log-probabilities, values and the version
-that computed them, written in place. It owns a copy of the policy and is woken by requests, or lives in the process of
-the rollout worker whose groups it serves.
+that computed them, written in place. It owns a copy of the policy and is woken by requests. Rollout workers that act
+for themselves have a `sf.inference.small_worker` instead.
 
 Between two forward passes the caches lose most of the data for the next one. So even a simple operation on an array
 takes several microseconds the first time, and the number of different operations counts.
@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sf.config import Config
-from sf.inference.actors import ActingCopy, Answers, SmallActor
+from sf.inference.actors import ActingCopy, Answers
 from sf.inference.bells import InferenceBells
+from sf.inference.network_actor import NetworkActor
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
@@ -75,16 +76,10 @@ class InferenceWorker:
         self.topology, self.bells = topology, bells
         place = policy_id * topology.inference_per_policy + index
         entropy = [context.sampling_seed, policy_id, index, incarnation]
-        self.actor: ActingCopy
-        if topology.workers_act:
-            self.actor = SmallActor(info, config.model, entropy)
-        else:
-            from sf.inference.network_actor import NetworkActor  # with torch
-
-            # Dealt in turn, first to learners; each rank of a machine begins with another one.
-            accelerator = topology.num_policies * topology.num_learners + place + context.rank.local_rank
-            on_gpu = config.run.device == "gpu"
-            self.actor = NetworkActor(info, config, entropy, context.arena, accelerator if on_gpu else None)
+        # Dealt in turn, first to learners; each rank of a machine begins with another one.
+        accelerator = topology.num_policies * topology.num_learners + place + context.rank.local_rank
+        on_gpu = config.run.device == "gpu"
+        self.actor: ActingCopy = NetworkActor(info, config, entropy, context.arena, accelerator if on_gpu else None)
         self.weights, self.version = weights, NOTHING_PUBLISHED
         self.slots, self.requests = context.slots(), context.requests()
         self.groups = [g for w in topology.workers_of_inference(index) for g in topology.groups_of_worker(w)]
@@ -229,9 +224,8 @@ class InferenceWorker:
         """Says so after everything is written, and wakes each rollout worker once, if it can be asleep."""
         for task in tasks:
             self.requests.publish(self._answered, task.group, task.request)
-        if not self.topology.workers_act:
-            for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
-                self.bells.workers[worker].ring()
+        for worker in {self.topology.worker_of_group(task.group) for task in tasks}:
+            self.bells.workers[worker].ring()
         self.record["requests"] += len(tasks)
         self.record["forwards"] += 1
         self.record.lap("scatter")

@@ -46,14 +46,13 @@ EPISODES_OF_A_WORKER, EPISODES_OF_AN_INCARNATION = 1 << 48, 1 << 40
 
 
 class PlanActor:
-    """One role object, a companion of the rollout worker of its process; see `sf.inference.worker.InferenceWorker`."""
+    """One role object, a companion of the rollout worker of its process, like `SmallInference` in training."""
 
     tell: Callable[[Any], None]
 
     def __init__(
         self,
         context: RunContext,
-        policy_id: int,
         index: int,
         config: Config,
         weights: Mailbox,
@@ -69,7 +68,6 @@ class PlanActor:
 
         Args:
             context: of all roles.
-            policy_id: 0, because to the slots all policies of a plan are one.
             index: of the worker.
             config: of the run, resolved.
             weights: of all policies, published by the driver.

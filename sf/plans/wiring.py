@@ -25,7 +25,7 @@ from sf.shared.slots import Slots
 from sf.spaces import EnvInfo
 from sf.storage.experiment import Experiment
 
-ACTOR = {"sf.inference.worker:InferenceWorker": "sf.plans.acting:PlanActor"}
+ACTOR = {"sf.inference.small_worker:SmallInference": "sf.plans.acting:PlanActor"}
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,11 @@ def _with_rollout(config: Config, info: EnvInfo) -> Config:
 
 
 def _with_minibatches(config: Config, info: EnvInfo) -> LearnerConfig:
-    """With the size and the number of minibatches: those of one sampling round, where neither says more."""
-    learner, samples = config.learner, samples_per_round(config, info.num_agents)
+    """With the size and the number of minibatches: those of one sampling round, where neither says more.
+
+    Each of several policies learns from as many transitions as one alone, so that its updates cost what those cost.
+    """
+    learner, samples = config.learner, config.num_shares * samples_per_round(config, info.num_agents)
     if learner.num_batches_per_epoch is None:
         size = learner.batch_size
         number = _number_of_minibatches(config, samples) if size is None else _number_of_size(size, config, samples)
@@ -167,13 +170,12 @@ def suits_acting(config: Config, info: EnvInfo) -> bool:
 
 def _batch_size_problem(config: Config, info: EnvInfo) -> str:
     rollout, learner = config.rollout, config.learner
-    samples = samples_per_round(config, info.num_agents)
-    other = ", or a --num_batches_per_epoch that divides them" if samples.denominator == 1 else ""
+    samples = config.num_shares * samples_per_round(config, info.num_agents)
     return (
-        f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {float(samples):.10g} transitions "
-        f"of a sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
-        f"{info.num_agents} agents x rollout={rollout.steps}, over {config.run.num_policies} policies). So there is "
-        f"no default for batch_size. Give --batch_size{other}."
+        f"num_batches_per_epoch={learner.num_batches_per_epoch} does not divide the {samples} transitions of a "
+        f"sampling round ({rollout.num_workers} workers x {rollout.num_envs_per_worker} environments x "
+        f"{info.num_agents} agents x rollout={rollout.steps}). So there is no default for batch_size. Give "
+        "--batch_size, or a --num_batches_per_epoch that divides them."
     )
 
 

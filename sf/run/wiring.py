@@ -198,13 +198,29 @@ class Wiring:
             },
             "inference",
             place,
-            ({}, {}) if topology.workers_act else self.plugins,  # which would bring torch along
+            self.plugins,
             {Phase.START: START_S, Phase.STEP: FORWARD_S, Phase.WAIT: WAIT_S},
             can_be_replaced=True,
         )
 
+    def small_inference(self, index: int) -> RoleSpec:
+        """The part of a rollout worker that acts for all policies; without plugins, which would bring torch along."""
+        return RoleSpec(
+            f"inference-{index}",
+            "sf.inference.small_worker:SmallInference",
+            {
+                "context": self.context,
+                "index": index,
+                "config": self.config,
+                "weights": self.weights,
+                "bells": InferenceBells(self.rollout_bells[index], self.rollout_bells),
+            },
+            "inference",
+            index,
+        )
+
     def rollout(self, index: int) -> RoleSpec:
-        """One of the rollout workers, with inference workers of its own if it acts for itself."""
+        """One of the rollout workers, with all that it needs if it acts for itself."""
         topology, policies = self.topology, range(self.topology.num_policies)
         inference = [self.inference_bells[p][index % topology.inference_per_policy] for p in policies]
         return RoleSpec(
@@ -227,7 +243,7 @@ class Wiring:
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
             can_be_replaced=True,
-            companions=tuple(self.inference(p, index) for p in policies) if topology.workers_act else (),
+            companions=(self.small_inference(index),) if topology.workers_act else (),
         )
 
     def tensor_worker(self) -> RoleSpec:

@@ -133,5 +133,6 @@ class RoleGroup:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See `Role`."""
-        for role, own in zip((self.role, *self.companions), state["together"], strict=True):
+        # In runs that 0.2.0 has begun there is a state of each policy, and the first one has what is needed.
+        for role, own in zip((self.role, *self.companions), state["together"], strict=False):
             role.load_state(own)

@@ -23,7 +23,7 @@ class Topology:
     num_learners: int = 1
     """Learners of each policy, which share the groups evenly."""
     workers_act: bool = False
-    """Rollout worker i has inference worker i of each policy in its own process."""
+    """Rollout worker i acts for itself, and has the places of inference worker i of each policy."""
 
     @property
     def rows(self) -> int:

@@ -208,11 +208,15 @@ class TestDefaults:
         resolved = resolve(make(run={"serial_mode": True}), env_info(), cores=8).rollout
         assert (resolved.num_workers, resolved.num_envs_per_worker) == (1, 64)
 
-    def test_batch_size_is_the_share_of_one_policy(self) -> None:
-        resolved = resolve(make(run={"num_policies": 2}), env_info(num_agents=2), cores=2)
-        assert (resolved.learner.batch_size, resolved.learner.num_batches_per_epoch) == (256, 8)
-        config = make(run={"num_policies": 2}, learner={"num_batches_per_epoch": 4})
-        assert resolve(config, env_info(num_agents=2), cores=2).learner.batch_size == 512
+    @pytest.mark.parametrize("num_policies", [1, 2, 3])
+    def test_each_policy_learns_from_as_much_as_one_alone(self, num_policies: int) -> None:
+        resolved = resolve(make(run={"num_policies": num_policies}), env_info(num_agents=2), cores=2)
+        assert (resolved.learner.batch_size, resolved.learner.num_batches_per_epoch) == (512, 8)
+        check(resolved, env_info(num_agents=2))
+        config = make(run={"num_policies": num_policies, "async_rl": False}, learner={"num_batches_per_epoch": 4})
+        resolved = resolve(config, env_info(num_agents=2), cores=2)
+        assert resolved.learner.batch_size == 1024
+        check(resolved, env_info(num_agents=2))
 
     @pytest.mark.parametrize(
         ("envs", "settings", "expected"),
@@ -254,12 +258,6 @@ class TestDefaults:
             ConfigError, match=r"num_batches_per_epoch=3 does not divide the 2048 transitions of a sampl"
         ):
             resolve(config, env_info(), cores=4)
-
-    def test_batch_size_that_nothing_divides_has_to_be_given(self) -> None:
-        config = make(run={"num_policies": 3}, rollout={"num_workers": 1, "num_envs_per_worker": 2})
-        with pytest.raises(ConfigError) as caught:
-            resolve(config, env_info(num_agents=2), cores=4)
-        assert str(caught.value).endswith("So there is no default for batch_size. Give --batch_size.")
 
     def test_seed_is_drawn_once_and_kept(self) -> None:
         drawn = resolve(make(), env_info(), cores=2)

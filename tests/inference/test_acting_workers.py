@@ -14,7 +14,7 @@ import torch
 
 from sf.config import Config, check
 from sf.errors import ConfigError, InternalError
-from sf.inference.worker import InferenceWorker
+from sf.inference.small_worker import SmallInference
 from sf.nets.activations import ACTIVATIONS as TORCH_ACTIVATIONS
 from sf.nets.device import to_host
 from sf.nets.distributions import action_distribution
@@ -42,11 +42,12 @@ def make_together(lab: Lab) -> tuple[PublishedWeights, ActorCritic, RoleGroup]:
     together = lab.build("rollout-0")
     assert isinstance(together, RoleGroup)
     (inference,) = together.companions
-    assert isinstance(inference, InferenceWorker)
+    assert isinstance(inference, SmallInference)
+    (weights,) = inference.weights
     torch.manual_seed(0)
     network = ActorCritic(next(spec for spec in lab.specs).arguments["context"].info, lab.config.model)
-    inference.weights.allocate(network.flat.numel())
-    return inference.weights, network, together
+    weights.allocate(network.flat.numel())
+    return weights, network, together
 
 
 def test_nobody_acts_before_the_first_publication(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sf.learner.dataset import Transitions
 from sf.learner.ppo import PPO
 from sf.learner.propagation import Native, Recorded, WrittenOut, propagation_through
 from sf.nets.distributions import DiagonalGaussian
-from sf.nets.fast import native
+from sf.nets.fast import small_networks
 from sf.nets.fast.native import NativeNetwork, native_network
 from sf.policy import ActorCritic, Evaluation
 from sf.spaces import EnvInfo, action_spec, observation_leaves
@@ -168,11 +168,11 @@ def test_what_is_not_a_number_stays_that_in_c(nonlinearity: str) -> None:
 
 def test_without_a_compiler_torch_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    native._functions.cache_clear()
+    small_networks.functions.cache_clear()
     try:
         assert isinstance(propagation_through(make(), PPO_OF_DEFAULTS), WrittenOut)
     finally:
-        native._functions.cache_clear()
+        small_networks.functions.cache_clear()
 
 
 def in_c(policy: ActorCritic) -> NativeNetwork:

@@ -155,7 +155,8 @@ def record_requests(recorded: Recorded) -> None:
     observation, action = recorded.watch("observation", np.zeros(1)), recorded.watch("action", np.zeros(1))
     worker: Any = SimpleNamespace(
         _request=asked._request, _slot=asked._slot, _step=asked._step, _answered=asked._answered[0],
-        requests=asked, topology=SimpleNamespace(num_policies=1, rows=1, workers_act=True), record=Counters(),
+        requests=asked, topology=SimpleNamespace(num_policies=1, rows=1, worker_of_group=lambda group: group),
+        record=Counters(), bells=SimpleNamespace(workers=[Silent()]),
     )  # fmt: skip
 
     def ask(step: int) -> None:
@@ -172,6 +173,13 @@ def record_requests(recorded: Recorded) -> None:
     assert recorded.runs(WRITER, asked.is_answered, 0)
     recorded.runs(WRITER, action.tolist)
     recorded.runs(WRITER, ask, 2)
+
+
+class Silent:
+    """Instead of a doorbell: who waits looks again by itself."""
+
+    def ring(self) -> None:
+        pass
 
 
 class Counters(dict[str, float]):

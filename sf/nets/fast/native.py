@@ -8,49 +8,32 @@ first needed, see `sf.machine.compiled`.
 from __future__ import annotations
 
 import ctypes
-import functools
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sf.config.written_out import is_written_out
-from sf.machine.compiled import NoCompilerError, library
+from sf.machine.compiled import NoCompilerError
 from sf.nets.actor_critic import ActorCritic
 from sf.nets.distributions import DiagonalGaussian, Mixed
+from sf.nets.fast.small_networks import (
+    ACTIVATIONS,
+    ADAPTIVE_GAUSSIAN,
+    CATEGORICAL,
+    GAUSSIAN,
+    MOST_LAYERS,
+    WIDEST,
+    Network,
+    Offsets,
+    functions,
+)  # fmt: skip
 from sf.nets.inputs import Numbers
 from sf.nets.networks import Encoder
 
 log = logging.getLogger(__name__)
-
-SOURCE = Path(__file__).with_name("small_network.c")
-MOST_LAYERS = 8
-WIDEST = 256
-"""Layers that are wider take torch: with two threads its products are as fast, and beginning them costs little."""
-ACTIVATIONS = ("tanh", "relu", "elu")
-CATEGORICAL, GAUSSIAN, ADAPTIVE_GAUSSIAN = range(3)
-
-Offsets = ctypes.c_int64 * MOST_LAYERS
-Pointer = ctypes.c_void_p
-
-
-class Network(ctypes.Structure):
-    """The same fields in the same order as in `small_network.c`."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("num_inputs", "num_layers", "num_params", "num_towers")),
-        ("activation", ctypes.c_int64),
-        ("distribution", ctypes.c_int64),
-        ("sizes", Offsets),
-        ("weights", Offsets * 2),
-        ("biases", Offsets * 2),
-        *((name, ctypes.c_int64) for name in ("policy_weight", "policy_bias", "value_weight", "value_bias", "log_std")),
-        *((name, Pointer) for name in ("parameters", "gradients", "mean", "std")),
-        *((name, ctypes.c_float) for name in ("clip", "initial_log_std", "lowest_log_std", "highest_log_std")),
-    )
 
 
 class NativeNetwork:
@@ -62,7 +45,7 @@ class NativeNetwork:
         Raises:
             NoCompilerError: see `library`.
         """
-        self._library = _functions()
+        self._library = functions()
         self._policy = policy
         self._reader = policy.inputs.readers[0]
         self._network = _described(policy)
@@ -165,23 +148,6 @@ def has_native(policy: ActorCritic) -> bool:
         and max(policy.config.encoder_mlp_layers) <= WIDEST
         and not isinstance(policy.distribution, Mixed)
     )
-
-
-@functools.cache
-def _functions() -> Any:
-    """The compiled file.
-
-    Raises:
-        NoCompilerError: see `library`.
-    """
-    functions = library(SOURCE)
-    count = ctypes.c_int64
-    functions.sf_scratch.argtypes, functions.sf_scratch.restype = [Pointer, count], count
-    functions.sf_outputs.argtypes, functions.sf_outputs.restype = [Pointer, count, *[Pointer] * 4], None
-    functions.sf_through_outputs.argtypes, functions.sf_through_outputs.restype = [Pointer, count, *[Pointer] * 3], None
-    functions.sf_forward.argtypes, functions.sf_forward.restype = [Pointer, count, *[Pointer] * 7], None
-    functions.sf_backward.argtypes, functions.sf_backward.restype = [Pointer, count, *[Pointer] * 7], None
-    return functions
 
 
 def native_network(policy: ActorCritic) -> NativeNetwork | None:

@@ -59,6 +59,16 @@ class SmallNetwork:
         Returns:
             Actions, log-probabilities [B], values [B], and parameters of the distribution [B, n].
         """
+        params, values = self._outputs(observations)
+        actions, log_probs = self._choose(params, noise)
+        return actions, log_probs, values, params
+
+    @np.errstate(all="ignore")
+    def values(self, observations: Array) -> Array:
+        """Values [B] of observations [B, *shape]."""
+        return self._outputs(observations)[1]
+
+    def _outputs(self, observations: Array) -> tuple[Array, Array]:
         inputs = self._read(observations)
         features = self._through(self._layers, inputs)
         params = features.dot(self._to_params)
@@ -71,8 +81,7 @@ class SmallNetwork:
         if mean is not None and std is not None:
             values *= std
             values += mean
-        actions, log_probs = self._choose(params, noise)
-        return actions, log_probs, values, params
+        return params, values
 
     def _through(self, layers: Layers, inputs: Array) -> Array:
         activate = self._activate

@@ -42,6 +42,9 @@ typedef struct {
     float *parameters, *gradients;
     const float *mean, *std;  // of the observations; null where they come prepared
     float clip, initial_log_std, lowest_log_std, highest_log_std;
+    const float *mean_rest;               // of observations in float64: what float32 leaves over of the mean, or null
+    const float *value_mean, *value_std;  // of returns; null where values are those of the environment
+    int64_t is_wide;                      // observations in float64, for acting alone
 } Network;
 
 static inline Vector load(const float *p) { return *(const Loaded *)p; }
@@ -358,11 +361,10 @@ static void back_through_gaussian(const Network *net, int64_t n, const float *pa
     }
 }
 
-// From `raw` observations [n, num_inputs] to parameters of the distribution [n, num_params] and values [n].
-void sf_outputs(const Network *net, int64_t n, const float *raw, float *params, float *values, float *memory) {
+// From prepared inputs in the scratch memory to parameters of the distribution [n, num_params] and values [n].
+static void forward(const Network *net, int64_t n, float *params, float *values, float *memory) {
     Scratch s = parts(net, n, memory);
     const float *p = net->parameters;
-    prepare(net, n, raw, s.inputs);
     for (int64_t t = 0; t < net->num_towers; t++) {
         const float *x = s.inputs;
         float *y = s.towers[t];
@@ -380,6 +382,12 @@ void sf_outputs(const Network *net, int64_t n, const float *raw, float *params, 
         for (int64_t j = 0; j < out; j++) params[i * out + j] += p[net->policy_bias + j];
     linear(n, in, 1, features(net, &s, 1, n), p + net->value_weight, values, s.packed);
     for (int64_t i = 0; i < n; i++) values[i] += p[net->value_bias];
+}
+
+// The same from `raw` observations [n, num_inputs].
+void sf_outputs(const Network *net, int64_t n, const float *raw, float *params, float *values, float *memory) {
+    prepare(net, n, raw, parts(net, n, memory).inputs);
+    forward(net, n, params, values, memory);
 }
 
 // Adds the gradients of all parameters, from the derivatives of a loss for what `sf_outputs` wrote with this memory.
@@ -431,4 +439,112 @@ void sf_backward(const Network *net, int64_t n, const void *actions, const float
     else
         back_through_gaussian(net, n, params, s.kept, d_log_probs, d_entropies, s.next);
     sf_through_outputs(net, n, s.next, d_values, memory);
+}
+
+// ---- acting ------------------------------------------------------------------------------------------------------
+
+// Where trajectories lie; the same fields in the same order as in `sf.nets.fast.native_acting`.
+typedef struct {
+    int64_t num_policies, num_steps, num_rows;
+    const void *observations;  // [slots, steps + 1, rows, num_inputs]
+    void *actions;             // [slots, steps, rows] int64, or [slots, steps, rows, numbers] float32
+    float *log_probs;          // [slots, steps, rows]
+    float *values;             // [slots, steps + 1, rows]
+    int64_t *policy_version;   // [slots, steps, rows]
+    const int64_t *policy_id;  // [slots, steps, rows]
+} Trajectories;
+
+// Prepared observations of the n rows with these indices, or of the first n.
+static void take_inputs(const Network *net, int64_t n, const int64_t *rows, const void *observations, float *inputs) {
+    int64_t size = net->num_inputs;
+    for (int64_t i = 0; i < n; i++, inputs += size) {
+        int64_t first = (rows ? rows[i] : i) * size;
+        for (int64_t j = 0; j < size; j++) {
+            if (net->is_wide) {
+                double wide = ((const double *)observations)[first + j];
+                if (net->mean) wide -= net->mean[j];
+                if (net->mean_rest) wide -= net->mean_rest[j];
+                inputs[j] = (float)wide;
+            } else {
+                inputs[j] = ((const float *)observations)[first + j] - (net->mean ? net->mean[j] : 0.0f);
+            }
+            if (!net->mean) continue;
+            float x = inputs[j] / net->std[j];
+            x = x < -net->clip ? -net->clip : x;
+            inputs[j] = x > net->clip ? net->clip : x;
+        }
+    }
+}
+
+// The choice for which the logarithm of its waiting time `noise`, less its logit, is the least; and its log-probability.
+static int64_t choose_one(const Network *net, const float *logits, const float *noise, float *log_prob) {
+    int64_t chosen = 0;
+    float most = logits[0], sum = 0.0f;
+    for (int64_t j = 1; j < net->num_params; j++) {
+        if (logits[j] - noise[j] > logits[chosen] - noise[chosen]) chosen = j;
+        most = logits[j] > most ? logits[j] : most;
+    }
+    for (int64_t j = 0; j < net->num_params; j++) sum += expf(logits[j] - most);
+    *log_prob = logits[chosen] - most - logf(sum);
+    return chosen;
+}
+
+// Numbers of the normal distribution from those of the standard one, and their log-probability.
+static float choose_numbers(const Network *net, const float *params, const float *noise, float *action) {
+    int64_t size = numbers_of(net);
+    int is_inside;
+    float density = 0.0f;
+    for (int64_t j = 0; j < size; j++) {
+        float log_std = log_std_of(net, params, size, j, &is_inside), std = expf(log_std);
+        action[j] = noise[j] * std + params[j];
+        float distance = (action[j] - params[j]) / std;
+        density += -0.5f * distance * distance - log_std;
+    }
+    return density - size * HALF_LOG_TWO_PI;
+}
+
+// Numbers of memory for `sf_act`.
+int64_t sf_acting_scratch(const Network *net, int64_t num_rows) {
+    return num_rows * (net->num_params + 1) + sf_scratch(net, num_rows);
+}
+
+// Acts in one step of a slot for all policies and writes what they say; values only where the step is the last one.
+//
+// noise [rows, n] has random numbers; `versions` [policies] are those of the networks. `counts` [policies + rows] gets
+// the rows of each policy, and the indices of some rows.
+void sf_act(const Network *networks, const Trajectories *at, const int64_t *versions, int64_t slot, int64_t step,
+            const float *noise, int64_t *counts, float *memory) {
+    int64_t all = at->num_rows, acts = step < at->num_steps, of_values = (slot * (at->num_steps + 1) + step) * all;
+    int64_t of_steps = (slot * at->num_steps + (acts ? step : at->num_steps - 1)) * all;
+    int64_t width = networks->is_wide ? sizeof(double) : sizeof(float);
+    const char *observations = (const char *)at->observations + of_values * networks->num_inputs * width;
+    const int64_t *policy_id = at->policy_id + of_steps;
+    for (int64_t p = 0; p < at->num_policies; p++) {
+        const Network *net = networks + p;
+        int64_t *rows = at->num_policies == 1 ? 0 : counts + at->num_policies, n = rows ? 0 : all;
+        if (rows)
+            for (int64_t i = 0; i < all; i++)
+                if (policy_id[i] == p) rows[n++] = i;
+        counts[p] = n;
+        if (!n) continue;
+        float *params = memory, *values = params + n * net->num_params, *scratch = values + n;
+        take_inputs(net, n, rows, observations, parts(net, n, scratch).inputs);
+        forward(net, n, params, values, scratch);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t row = rows ? rows[i] : i;
+            float value = values[i];
+            at->values[of_values + row] = net->value_std ? value * *net->value_std + *net->value_mean : value;
+            if (!acts) continue;
+            const float *own = params + i * net->num_params;
+            if (net->distribution == CATEGORICAL) {
+                int64_t *action = (int64_t *)at->actions + of_steps + row;
+                *action = choose_one(net, own, noise + row * net->num_params, at->log_probs + of_steps + row);
+            } else {
+                int64_t size = numbers_of(net);
+                float *action = (float *)at->actions + (of_steps + row) * size;
+                at->log_probs[of_steps + row] = choose_numbers(net, own, noise + row * size, action);
+            }
+            at->policy_version[of_steps + row] = versions[p];
+        }
+    }
 }

@@ -21,6 +21,7 @@ from sf.tools.bench.timings import KINDS, Durations, Kind, make_timings
 INSTRUMENTED = {
     "sf.learner.worker:Learner": "sf.tools.bench.timed_learner:TimedLearner",
     "sf.inference.worker:InferenceWorker": "sf.tools.bench.timed_inference:TimedInference",
+    "sf.inference.small_worker:SmallInference": "sf.tools.bench.timed_small_inference:TimedSmallInference",
     "sf.rollout.worker:RolloutWorker": "sf.tools.bench.timings:TimedRollout",
 }
 TITLES: dict[Kind, str] = {"publication": "publication → first use", "request": "request → action"}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from sf.config import Config
 from sf.envs import EnvSource
 from sf.envs.stepping import EnvBatch
 from sf.inference.actors import ActingCopy, Answers
+from sf.inference.small_worker import SmallInference
 from sf.inference.worker import InferenceWorker
 from sf.learner.batch import Batch
 from sf.learner.worker import Learner
@@ -113,8 +114,16 @@ class Bench:
         self.worker, self.update = worker, learner.update
         self.start = {name: tensor.clone() for name, tensor in self.update.state_dict().items()}
         self.slots = Slots(shared.topology, shared.arena)
-        inference.actor.take_weights(learner.network.flat.cpu().numpy())
-        self.player = Player(worker.groups[0].envs, inference.actor, self.slots)
+        weights = learner.network.flat.cpu().numpy()
+        act: Act
+        if isinstance(inference, SmallInference):
+            for policy in range(shared.topology.num_policies):
+                inference.take_weights(policy, weights)
+            act = ActingInPlace(inference, self.slots)
+        else:
+            inference.actor.take_weights(weights)
+            act = ActingElsewhere(inference.actor, self.slots)
+        self.player = Player(worker.groups[0].envs, act, self.slots)
         self.player.play()
         self.batch = self._dataset(learner)
 
@@ -144,38 +153,76 @@ class Bench:
         return batch
 
 
-def one_of_each(specs: Sequence[RoleSpec]) -> tuple[Learner, RolloutWorker, InferenceWorker]:
-    """The first learner, the first rollout worker, and the inference worker that serves it, wherever it lives."""
+def one_of_each(specs: Sequence[RoleSpec]) -> tuple[Learner, RolloutWorker, InferenceWorker | SmallInference]:
+    """The first learner, the first rollout worker, and who acts for it."""
     first = [spec for spec in specs if spec.name in ("learner-0", "inference-0-0", "rollout-0")]
     alone = [replace(spec, companions=()) for spec in first] + [one for spec in first for one in spec.companions]
-    built = {spec.name: spec.build() for spec in alone if spec.name in ("learner-0", "inference-0-0", "rollout-0")}
-    learner, inference, worker = built["learner-0"], built["inference-0-0"], built["rollout-0"]
+    built = {spec.name.partition("-")[0]: spec.build() for spec in alone}
+    learner, inference, worker = built["learner"], built["inference"], built["rollout"]
     assert isinstance(learner, Learner)
-    assert isinstance(inference, InferenceWorker)
+    assert isinstance(inference, (InferenceWorker, SmallInference))
     assert isinstance(worker, RolloutWorker)
     return learner, worker, inference
+
+
+Act = Callable[[int, int], tuple[float, int]]
+"""Acts in a step of a slot; returns CPU seconds, and for how many samples."""
+
+
+class ActingInPlace:
+    """Acts as a rollout worker that acts for itself."""
+
+    def __init__(self, inference: SmallInference, slots: Slots) -> None:
+        self._inference, self._rows = inference, slots.topology.rows
+        slots.policy_id[slots.topology.slots_of_group(0)[0]] = np.arange(self._rows) % slots.topology.num_policies
+
+    def __call__(self, slot: int, step: int) -> tuple[float, int]:
+        """See `Act`."""
+        started = time.process_time()
+        self._inference.act(slot, step, self._inference.draw(self._rows))
+        return time.process_time() - started, self._rows
+
+
+class ActingElsewhere:
+    """Acts as an inference worker that serves several rollout workers."""
+
+    def __init__(self, actor: ActingCopy, slots: Slots) -> None:
+        self._actor, self._slots = actor, slots
+        self._rows, self._batch_rows = slots.topology.rows, inference_batch(slots.topology)
+
+    def __call__(self, slot: int, step: int) -> tuple[float, int]:
+        """See `Act`."""
+        started = time.process_time()
+        chosen = self._act(slot, step, self._batch_rows)
+        seconds = time.process_time() - started
+        if self._batch_rows < self._rows:  # the rest belongs to other policies
+            chosen = self._act(slot, step, self._rows)
+        self._slots.actions[slot, step] = chosen.actions[: self._rows]
+        self._slots.log_probs[slot, step] = chosen.log_probs[: self._rows]
+        self._slots.values[slot, step] = chosen.values[: self._rows]
+        return seconds, self._batch_rows
+
+    def _act(self, slot: int, step: int, count: int) -> Answers:
+        stored, size = self._slots.observations, self._slots.topology.memory_size
+        observations = {name: [_repeated(array[slot, step], count)] for name, array in stored.items()}
+        return self._actor.act(observations, [np.zeros((count, size), np.float32)] if size else [], None)
 
 
 class Player:
     """Plays in the first slot, again and again."""
 
-    def __init__(self, envs: EnvBatch, actor: ActingCopy, slots: Slots):
-        self.envs, self.slots, self.slot = envs, slots, slots.topology.slots_of_group(0)[0]
-        self.actor = actor
-        self.rows, self.batch_rows = slots.topology.rows, inference_batch(slots.topology)
+    def __init__(self, envs: EnvBatch, act: Act, slots: Slots):
+        self.envs, self.act, self.slots, self.slot = envs, act, slots, slots.topology.slots_of_group(0)[0]
         envs.reset(self._observations(0))
 
     def play(self) -> tuple[float, float]:
-        """Fills the slot; returns CPU seconds per sample of the environments and of the forward passes."""
-        env_s = inference_s = 0.0
-        slots, steps = self.slots, range(self.slots.topology.rollout)
+        """Fills the slot; returns CPU seconds per sample of the environments and of acting."""
+        env_s = acting_s = 0.0
+        samples, slots, steps = 0, self.slots, range(self.slots.topology.rollout)
         for t in steps:
-            started = time.process_time()
-            chosen = self._act(t, self.batch_rows)
-            inference_s += time.process_time() - started
-            if self.batch_rows < self.rows:  # the rest belongs to other policies
-                chosen = self._act(t, self.rows)
-            self._keep(t, chosen)
+            seconds, count = self.act(self.slot, t)
+            acting_s += seconds
+            samples += count
             started = time.process_time()
             ended = self.envs.step(slots.actions[self.slot, t], self._observations(t + 1), slots.rewards[self.slot, t])
             slots.terminated[self.slot, t] = slots.truncated[self.slot, t] = False
@@ -186,30 +233,15 @@ class Player:
         slots.values[self.slot, len(steps)] = slots.values[self.slot, len(steps) - 1]
         for array in slots.observations.values():
             array[self.slot, 0] = array[self.slot, len(steps)]
-        return env_s / (len(steps) * self.rows), inference_s / (len(steps) * self.batch_rows)
-
-    def _act(self, t: int, count: int) -> Answers:
-        observations = {name: [_repeated(array, count)] for name, array in self._observations(t).items()}
-        size = self.slots.topology.memory_size
-        return self.actor.act(observations, [np.zeros((count, size), np.float32)] if size else [], None)
-
-    def _keep(self, t: int, chosen: Answers) -> None:
-        at = self.slot, t
-        self.slots.actions[at] = chosen.actions[: self.rows]
-        self.slots.log_probs[at] = chosen.log_probs[: self.rows]
-        self.slots.values[at] = chosen.values[: self.rows]
+        return env_s / (len(steps) * slots.topology.rows), acting_s / samples
 
     def _observations(self, t: int) -> dict[str, Array]:
         return {name: array[self.slot, t] for name, array in self.slots.observations.items()}
 
 
 def inference_batch(topology: Topology) -> int:
-    """Rows of one forward pass when every rollout worker waits for one group and steps the others.
-
-    One that acts for itself waits for all of its groups, since it cannot step others meanwhile.
-    """
-    served = topology.groups_per_worker if topology.workers_act else len(topology.workers_of_inference(0))
-    return max(1, served * topology.rows // topology.num_policies)
+    """Rows of one forward pass when every rollout worker waits for one group and steps the others."""
+    return max(1, len(topology.workers_of_inference(0)) * topology.rows // topology.num_policies)
 
 
 def _repeated(array: Array, count: int) -> Array:

@@ -1,16 +1,14 @@
-"""The inference worker with a clock, see `sf.tools.bench.timings`; without torch where it acts in a rollout worker."""
+"""The inference worker with a clock, see `sf.tools.bench.timings`."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import numpy as np
-
 from sf.inference.worker import InferenceWorker, Task
 from sf.shared.arena import Arena
 from sf.shared.weights import NOTHING_PUBLISHED
-from sf.tools.bench.timings import VERSIONS, Durations
+from sf.tools.bench.timings import VERSIONS, Durations, newest_versions
 
 
 class TimedInference(InferenceWorker):
@@ -26,7 +24,7 @@ class TimedInference(InferenceWorker):
         held = self.version
         has_weights = super()._refresh_weights()
         if self.version != held != NOTHING_PUBLISHED:
-            versions = np.arange(max(held, self.version - VERSIONS) + 1, self.version + 1)
+            versions = newest_versions(held, self.version)
             self.publications.add(self.row, time.monotonic_ns() - self.published[versions % VERSIONS])
         return has_weights
 

@@ -27,6 +27,11 @@ VERSIONS = 2**12
 """Newest versions whose publication is remembered."""
 
 
+def newest_versions(held: int, taken: int) -> Array:
+    """Versions after the one that was held, up to the one that was taken, whose publication is remembered."""
+    return np.arange(max(held, taken - VERSIONS) + 1, taken + 1)
+
+
 def make_timings(topology: Topology) -> Arena:
     """Time stamps and durations of one run, in nanoseconds."""
     workers = topology.num_policies * topology.inference_per_policy

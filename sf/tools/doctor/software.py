@@ -67,15 +67,15 @@ def accelerators() -> Iterator[Finding]:
 
 
 def compiler() -> Iterator[Finding]:
-    """Whether small networks train in C."""
+    """Whether small networks train and act in C."""
     from sf.learner import small_steps
-    from sf.nets.fast import native
+    from sf.nets.fast import small_networks
 
     try:
-        for source in (native.SOURCE, small_steps.SOURCE):
+        for source in (small_networks.SOURCE, small_steps.SOURCE):
             library(source)
     except NoCompilerError as error:
-        advice = "Small networks then train with torch, which takes twice as long: install gcc"
+        advice = "Small networks then train in torch and act in NumPy, which takes twice as long: install gcc"
         yield Finding("compiler", "note", str(error), advice)
         return
     yield Finding("compiler", "ok", "small networks train in C")
