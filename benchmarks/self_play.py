@@ -113,9 +113,9 @@ GAMES: dict[str, tuple[dict[str, Any], Callable[[Path], dict[str, float]]]] = {
     ),
     "tictactoe": (
         {
-            "env": "sf/TicTacToe-v0", "train_for_env_steps": 3_000_000, "self_play_snapshot_every": 50_000,
-            "num_policies": 4, "frozen_policies": '{"3": "sf_envs.tictactoe:random_player"}',
-            "encoder_mlp_layers": [256, 256], "lr_schedule": "linear",
+            "env": "sf/TicTacToe-v0", "train_for_env_steps": 1_000_000, "self_play_snapshot_every": 50_000,
+            "num_policies": 4, "frozen_policies": '{"3": "sf_envs.tictactoe:random_player"}', "updates": "balanced",
+            "encoder_mlp_layers": [128, 128], "exploration_loss_coeff": 0.1, "lr_schedule": "linear",
         },
         measure_tictactoe,
     ),

@@ -200,6 +200,8 @@ class EnvInfo:
     action: ActionSpec
     mask_from_info: bool = False
     """Whether the mask among the observations is the one that the environment reports in its info."""
+    agent_names: tuple[str, ...] = field(default=(), compare=False)
+    """A name of each agent, such as ``adversary_0``, if there are any; no policy depends on them."""
 
     def __post_init__(self) -> None:
         """Refuses what no policy could read.
@@ -242,6 +244,7 @@ class EnvInfo:
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
         data = asdict(self)
+        del data["agent_names"]
         # A list, because files sort the keys of objects and the network reads the leaves in their order.
         data["observations"] = [{"name": name, **leaf} for name, leaf in data["observations"].items()]
         for leaf in data["observations"]:

@@ -35,6 +35,7 @@ class Central:
             EnvError: it has one agent, or neither a state of numbers nor observations of numbers.
         """
         self.env, self.num_agents, self.action_space = env, getattr(env, "num_agents", 1), env.action_space
+        self.agent_names: tuple[str, ...] = getattr(env, "agent_names", ())
         if self.num_agents < 2:
             raise EnvError("central/ adds the state of all agents, but there is one. Leave central/ out.")
         own = env.observation_space

@@ -36,6 +36,7 @@ class SeveralAgents:
         of_agents = [_by_agent(space, spaces) for space in (observations, actions)]
         self.agents: list[Any] = list(of_agents[1])
         self.num_agents, self.has_names = len(self.agents), isinstance(actions, spaces.Dict)
+        self.agent_names = tuple(map(str, self.agents)) if self.has_names else ()
         if type(observations) is not type(actions) or set(of_agents[0]) != set(self.agents) or self.num_agents < 2:
             raise EnvError(
                 f"{env} has the observation space {observations} and the action space {actions}, expected two Tuples "

@@ -22,7 +22,7 @@ class Parallel:
     def __init__(self, env: Any) -> None:
         self.env = env
         self.agents: list[str] = list(env.possible_agents)
-        self.num_agents = len(self.agents)
+        self.num_agents, self.agent_names = len(self.agents), tuple(self.agents)
         self._over: set[str] = set()
         if self.num_agents < 2:
             raise EnvError(f"{env} has the agents {self.agents}, expected at least 2 of them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,10 +34,37 @@ def frozen_problems(config: Config) -> list[str]:
             )
     if found and not problems and len(found) == run.num_policies:
         problems.append(f"frozen_policies={text} freezes every policy, so nothing would learn. Leave one out.")
-    if found and config.learner.num_learners > 1:
+    problems += _problems_of_trained(config, found)
+    if (found or run.policies_to_train is not None) and config.learner.num_learners > 1:
         problems.append(
-            f"frozen_policies={text} with num_learners={config.learner.num_learners}: a frozen policy has one learner, "
+            f"{frozen_flag(config)} with num_learners={config.learner.num_learners}: a frozen policy has one learner, "
             "which only publishes it. Use --num_learners=1."
+        )
+    return problems
+
+
+def frozen_flag(config: Config) -> str:
+    """The flag that freezes policies, with its value, for messages."""
+    run = config.run
+    trained = " ".join(map(str, run.policies_to_train or ()))
+    return f"frozen_policies={run.frozen_policies}" if run.policies_to_train is None else f"policies_to_train={trained}"
+
+
+def _problems_of_trained(config: Config, frozen: Collection[str]) -> list[str]:
+    run = config.run
+    if run.policies_to_train is None:
+        return []
+    if not run.policies_to_train:
+        return ["policies_to_train names no policy, so nothing would learn. Name one."]
+    problems = [
+        f"{frozen_flag(config)} names policy {number}, and num_policies={run.num_policies}. Name those from 0 to "
+        f"{run.num_policies - 1}, or raise --num_policies."
+        for number in run.policies_to_train
+        if not 0 <= number < run.num_policies
+    ]
+    if both := [number for number in run.policies_to_train if str(number) in frozen]:
+        problems.append(
+            f"{frozen_flag(config)} trains policy {both[0]}, and frozen_policies freezes it. Leave one out."
         )
     return problems
 
@@ -48,7 +76,7 @@ def expect_directories(config: Config) -> None:
         ConfigError: a directory is missing.
     """
     run = config.run
-    directories = {number: path for number, path in run.frozen.items() if number not in run.scripted}
+    directories = {number: path for number, path in run.frozen.items() if path and number not in run.scripted}
     problems = [
         f"frozen_policies={run.frozen_policies}: there is no directory {path}. Name that of a run or a checkpoint, or "
         "module:function."

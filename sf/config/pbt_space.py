@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sf.config.algorithm_flags import OF_ALGORITHMS, READ
 from sf.config.fields import numbers, typed_fields
+from sf.config.frozen_policies import frozen_flag
 from sf.config.ranges import Range
 from sf.config.roles import LearnerConfig
 from sf.plugins import ALGORITHMS
@@ -154,8 +155,8 @@ def _combination_problems(config: Config) -> list[str]:
             config.self_play.self_play,
             "policy 0 alone learns there. Leave one of them out",
         ),
-        f"frozen_policies={run.frozen_policies}": (
-            run.frozen_policies != "{}",
+        frozen_flag(config): (
+            bool(run.frozen),
             "a policy that does not learn is neither replaced nor mutated. Leave one of them out",
         ),
         f"num_learners={learner.num_learners}": (

@@ -56,8 +56,11 @@ class RunConfig:
     """Policies trained at once; policy_mapping deals them to the agents at the start of each episode."""
     policy_mapping: str = "random"
     """With several policies: random deals them as evenly as possible, by_agent gives agent i policy i modulo their
-    number, self_play lets policy 0 play one of the others, and module:function is called with agent, episode and random
-    numbers and returns the policy."""
+    number, by_team does so with teams such as red_0 and red_1, self_play lets policy 0 play one of the others, and
+    module:function is called with agent, episode and random numbers and returns the policy."""
+    policies_to_train: tuple[int, ...] | None = None
+    """Numbers of the policies that learn; the others act as they are in the checkpoints of the run, or as they begin.
+    None trains all that are not frozen."""
     frozen_policies: str = "{}"
     """Policies that act and do not learn, as JSON: number of the policy to the directory of a run or a checkpoint,
     or to module:function, which gets an observation and random numbers and returns an action."""
@@ -127,8 +130,11 @@ class RunConfig:
 
     @property
     def frozen(self) -> dict[int, str]:
-        """`frozen_policies` by number."""
-        return {int(number): path for number, path in json.loads(self.frozen_policies).items()}
+        """`frozen_policies` by number, and nothing for others that are not among `policies_to_train`."""
+        named = {int(number): path for number, path in json.loads(self.frozen_policies).items()}
+        trained = self.policies_to_train
+        others = [] if trained is None else [p for p in range(self.num_policies) if p not in trained]
+        return dict.fromkeys(others, "") | named
 
     @property
     def scripted(self) -> dict[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from sf.config.frozen_policies import frozen_flag
 from sf.config.ranges import AT_LEAST_1, UNIT, Range
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ def self_play_problems(config: Config) -> list[str]:
         )
     elif not config.seats:
         problems.append(
-            f"self_play=True with frozen_policies={run.frozen_policies}: no policy is left to play as a snapshot. "
-            "Raise --num_policies, or leave self_play out."
+            f"self_play=True with {frozen_flag(config)}: no policy is left to play as a snapshot. Raise "
+            "--num_policies, or leave one of them out."
         )
     if run.num_policies > 1 and 0 in config.run.frozen:
-        problems.append("self_play=True has policy 0 learn, and frozen_policies names it. Freeze another one.")
+        problems.append(f"self_play=True has policy 0 learn, and {frozen_flag(config)} freezes it. Freeze another one.")
     if config.learner.num_learners > 1:
         problems.append(
             f"self_play=True with num_learners={config.learner.num_learners}: an opponent has one learner, which only "

@@ -149,7 +149,7 @@ class SmallInference:
             self.requests.publish(self._answered[policy], group, request)
 
     def _value_final_observations(self, group: int, slot: int, step: int) -> None:
-        """Of rows whose episode was cut in the step before."""
+        """The rows whose episode was cut in the step before get a value of their last observation."""
         slots, cut = self.slots, self.slots.has_final_observation[group]
         (observations,) = slots.final_observations.values()
         for policy, network in enumerate(self.networks):

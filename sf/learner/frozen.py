@@ -17,7 +17,7 @@ from sf.storage.names import NAME
 
 
 class FrozenLearner(Learner):
-    """Publishes the weights of a checkpoint once and gives every trajectory back. Its version and frames stay 0."""
+    """Publishes weights once and gives every trajectory back. Its version and frames stay as they are."""
 
     def _resume(self) -> int:
         """Goes on with its own checkpoint where a run is resumed, and begins with that of the other run else."""
@@ -28,8 +28,10 @@ class FrozenLearner(Learner):
             Console().line(
                 f"Policy {self.policy_id} stays as this run has it; --frozen_policies counts at its beginning."
             )
+        elif not (named := self.config.run.frozen[self.policy_id]):
+            Console().line(f"Policy {self.policy_id} stays as it begins, at random, and does not learn.")
         else:
-            path = self._take(Path(self.config.run.frozen[self.policy_id]))
+            path = self._take(Path(named))
             Console().line(f"Policy {self.policy_id} is {path}, and does not learn.")
         return frames
 

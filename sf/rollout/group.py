@@ -74,9 +74,7 @@ class Group:
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
         self.policies = np.zeros(topology.rows, np.int64)
-        self.mapping = Mapping(
-            config.mapping, self.num_policies, topology.agents_per_env, config.self_play.self_play_mirror
-        )
+        self.mapping = Mapping(config.mapping, self.num_policies, context.info, config.self_play.self_play_mirror)
         self.scripts: ScriptedAgents | None = None
         if scripted := config.run.scripted:
             self.scripts = ScriptedAgents(scripted, context.info, self.config.action_bounds, self.slots)

@@ -112,7 +112,7 @@ def prepare(config: Config, fork_server: ForkServer | None = None, rank: Rank = 
         _expect_float32()
     for name in resolved.run.scripted.values():
         ScriptedPolicy(name, info, resolved.rollout.action_bounds)
-    Mapping(resolved.mapping, resolved.run.num_policies, info.num_agents)
+    Mapping(resolved.mapping, resolved.run.num_policies, info)
     note = try_plugins(resolved, changed_algorithm_flags(config.learner), info)
     if chosen := chosen_flags(config, resolved):
         measured = [note_on_step_time(look.step_time)] if look.is_timed else []

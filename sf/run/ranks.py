@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from sf.config import Config
+from sf.config.frozen_policies import frozen_flag
 from sf.console import Console
 from sf.errors import ConfigError, ResourceError
 from sf.machine.rank import Rank
@@ -72,7 +73,7 @@ def refuse_with_ranks(config: Config, rank: Rank) -> None:
             "each rank has one learner of each policy; start more ranks",
         ),
         f"replay={config.replay.replay}": (config.replay.replay != "none", "a buffer belongs to one learner"),
-        f"frozen_policies={config.run.frozen_policies}": (
+        frozen_flag(config): (
             bool(config.run.frozen),
             "a frozen policy has one learner, which only publishes it",
         ),

@@ -58,6 +58,20 @@ def test_a_frozen_policy_acts_as_it_was_and_the_other_one_learns(earlier: Path, 
     assert differ(own, variables(tmp_path / "two"))
 
 
+def test_policies_to_train_says_who_learns_and_may_change_when_a_run_goes_on(tmp_path: Path) -> None:
+    settings = SMALL | {"num_policies": 2, "policy_mapping": "by_agent", "experiment": "two"}
+    settings["train_dir"], path = str(tmp_path), tmp_path / "two"
+    sf.train(train_for_env_steps=300, policies_to_train=(1,), **settings)
+    first = [variables(path, number) for number in (0, 1)]
+    versions = [checkpoints.load_newest(path / f"checkpoint_p{number}").version for number in (0, 1)]
+    assert versions[0] == 0 < versions[1]
+    sf.train(train_for_env_steps=600, policies_to_train=(0,), **settings)
+    second = [variables(path, number) for number in (0, 1)]
+    assert differ(first[0], second[0])
+    assert not differ(first[1], second[1])
+    assert checkpoints.load_newest(path / "checkpoint_p1").version == versions[1]
+
+
 def test_the_reward_that_ends_a_run_is_that_of_policies_that_learn(earlier: Path, tmp_path: Path) -> None:
     """The mapping never names the frozen policy, which therefore has no reward."""
     result = sf.train(
@@ -82,6 +96,20 @@ def test_another_network_is_refused(earlier: Path, tmp_path: Path) -> None:
         )  # fmt: skip
     assert "holds another network than the policies of this run" in str(caught.value)
     assert "Use the flags of the model that it was trained with." in str(caught.value)
+
+
+WRONG_TO_TRAIN = {
+    (): "policies_to_train names no policy, so nothing would learn. Name one.",
+    (0, 2): "policies_to_train=0 2 names policy 2, and num_policies=2. Name those from 0 to 1, or raise --num_pol",
+    (1,): "policies_to_train=1 trains policy 1, and frozen_policies freezes it. Leave one out.",
+}
+
+
+@pytest.mark.parametrize("numbers", WRONG_TO_TRAIN)
+def test_policies_to_train_that_are_none_are_refused(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(make_config(num_policies=2, policies_to_train=numbers, frozen_policies='{"1": "a:b"}'))
+    assert WRONG_TO_TRAIN[numbers] in str(caught.value)
 
 
 WRONG = {

@@ -17,7 +17,9 @@ from sf.errors import ConfigError
 from sf.learner.worker import Learner
 from sf.rollout.mapping import Mapping
 from sf.shared.slots import NO_POLICY
+from sf.spaces import EnvInfo, LeafSpec
 from tests.helpers.lab import make_lab, step_until
+from tests.nets.test_actor_critic import discrete
 
 
 @pytest.fixture
@@ -39,12 +41,27 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return calls
 
 
+def agents(number: int, *names: str) -> EnvInfo:
+    return EnvInfo("Any", number, {"obs": LeafSpec((1,), "float32")}, discrete(2), agent_names=names)
+
+
+def test_by_team_deals_by_the_names_of_agents() -> None:
+    random = np.random.default_rng(0)
+    names = "adversary_0", "adversary_1", "agent_0", "agent_1", "leader0"
+    deal = Mapping("by_team", 2, agents(5, *names)).deal
+    assert [deal(episode, random).tolist() for episode in range(2)] == [[0, 0, 1, 1, 0]] * 2
+    assert Mapping("by_team", 3, agents(5, *names)).deal(0, random).tolist() == [0, 0, 1, 1, 2]
+    for wrong, said in ({(): "has no names for its agents", ("red", "blue"): "names its agents red, blue"}).items():
+        with pytest.raises(ConfigError, match=f"policy_mapping=by_team: Any {said}, expected names like red_0, red_1"):
+            Mapping("by_team", 2, agents(2, *wrong))
+
+
 def test_random_deals_evenly_and_by_agent_always_in_the_same_way() -> None:
     random = np.random.default_rng(0)
-    dealt = [tuple(Mapping("random", 2, 4).deal(episode, random).tolist()) for episode in range(50)]
+    dealt = [tuple(Mapping("random", 2, agents(4)).deal(episode, random).tolist()) for episode in range(50)]
     assert {tuple(sorted(one)) for one in dealt} == {(0, 0, 1, 1)}
     assert len(set(dealt)) == 2, "the policies alternate, and either one may come first"
-    by_agent = Mapping("by_agent", 2, 5)
+    by_agent = Mapping("by_agent", 2, agents(5))
     assert [by_agent.deal(episode, random).tolist() for episode in range(3)] == [[0, 1, 0, 1, 0]] * 3
 
 
@@ -76,7 +93,7 @@ def test_by_agent_each_policy_learns_from_its_own_agent(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "alphabetical": "policy_mapping=alphabetical, expected random, by_agent, self_play, or module:function.",
+    "alphabetical": "policy_mapping=alphabetical, expected random, by_agent, by_team, self_play, or module:function.",
     "mappings:none": "policy_mapping=mappings:none cannot be imported: module 'mappings' has no attribute 'none'",
     "no_such_module:f": "policy_mapping=no_such_module:f cannot be imported: No module named 'no_such_module'",
     "mappings:number": "policy_mapping=mappings:number is of type int, expected a function.",
@@ -89,7 +106,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_mapping_is_refused(name: str, chosen: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        Mapping(name, 2, 2)
+        Mapping(name, 2, agents(2))
     assert WRONG[name] in str(caught.value)
 
 

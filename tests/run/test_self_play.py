@@ -18,6 +18,7 @@ from sf.population.self_play import SELF_PLAY
 from sf.rollout.mapping import Mapping
 from tests.environments.moves import MOVES
 from tests.helpers.lab import make_config
+from tests.rollout.test_mapping import agents
 
 GAME = "tests.environments.moves:LargerMove"
 SMALL: dict[str, Any] = {
@@ -40,7 +41,7 @@ def pool_at(path: Path) -> Any:
 class TestMapping:
     @pytest.mark.parametrize("num_agents", [2, 5])
     def test_policy_0_plays_one_side_or_all(self, num_agents: int) -> None:
-        mapping, random = Mapping("self_play", 4, num_agents, mirror=0.25), np.random.default_rng(1)
+        mapping, random = Mapping("self_play", 4, agents(num_agents), mirror=0.25), np.random.default_rng(1)
         dealt = [tuple(mapping.deal(episode, random).tolist()) for episode in range(8000)]
         mirrored = [policies for policies in dealt if set(policies) == {0}]
         assert len(mirrored) / len(dealt) == pytest.approx(0.25, abs=0.02)
@@ -157,7 +158,7 @@ def too_large(observation: Any, random: np.random.Generator) -> int:
 REFUSED: dict[str, dict[str, Any]] = {
     "num_policies=1: policy 0 learns": {"num_policies": 1},
     "no policy is left to play as a snapshot": {"frozen_policies": '{"1": "a:b", "2": "a:b"}'},
-    "policy 0 learn, and frozen_policies names it": {"frozen_policies": '{"0": "a:b"}'},
+    "policy 0 learn, and frozen_policies": {"frozen_policies": '{"0": "a:b"}'},
     "an opponent has one learner": {"num_learners": 2},
     "self_play_pool_size=1 must be": {"self_play_pool_size": 1},
 }

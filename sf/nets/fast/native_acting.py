@@ -22,7 +22,7 @@ from sf.nets.fast.small_networks import (
     WIDEST,
     Network,
     Offsets,
-    Trajectories,
+    TrajectoryMemory,
     functions,
 )  # fmt: skip
 from sf.shared.arena import Array
@@ -63,7 +63,7 @@ class NativeActing:
         networks = (Network * len(weights))(*(_described(info, config, flat) for flat in weights))
         (observations,) = slots.observations.values()
         stored = slots.actions, slots.log_probs, slots.values, slots.policy_version, slots.policy_id
-        trajectories = Trajectories(
+        trajectories = TrajectoryMemory(
             topology.num_policies, topology.rollout, topology.rows,
             *(array.ctypes.data for array in (observations, *stored)),
         )  # fmt: skip

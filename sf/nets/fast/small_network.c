@@ -452,7 +452,7 @@ typedef struct {
     float *values;             // [slots, steps + 1, rows]
     int64_t *policy_version;   // [slots, steps, rows]
     const int64_t *policy_id;  // [slots, steps, rows]
-} Trajectories;
+} TrajectoryMemory;
 
 // Prepared observations of the n rows with these indices, or of the first n.
 static void take_inputs(const Network *net, int64_t n, const int64_t *rows, const void *observations, float *inputs) {
@@ -512,7 +512,7 @@ int64_t sf_acting_scratch(const Network *net, int64_t num_rows) {
 //
 // noise [rows, n] has random numbers; `versions` [policies] are those of the networks. `counts` [policies + rows] gets
 // the rows of each policy, and the indices of some rows.
-void sf_act(const Network *networks, const Trajectories *at, const int64_t *versions, int64_t slot, int64_t step,
+void sf_act(const Network *networks, const TrajectoryMemory *at, const int64_t *versions, int64_t slot, int64_t step,
             const float *noise, int64_t *counts, float *memory) {
     int64_t all = at->num_rows, acts = step < at->num_steps, of_values = (slot * (at->num_steps + 1) + step) * all;
     int64_t of_steps = (slot * at->num_steps + (acts ? step : at->num_steps - 1)) * all;

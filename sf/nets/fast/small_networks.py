@@ -41,7 +41,7 @@ class Network(ctypes.Structure):
     )
 
 
-class Trajectories(ctypes.Structure):
+class TrajectoryMemory(ctypes.Structure):
     """The same fields in the same order as in `small_network.c`."""
 
     _fields_ = (
