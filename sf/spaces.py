@@ -244,7 +244,8 @@ class EnvInfo:
     def to_json(self) -> dict[str, Any]:
         """Numbers, texts and lists only; infinite bounds as text, since JSON has no infinity."""
         data = asdict(self)
-        del data["agent_names"]
+        if not self.agent_names:  # so that checkpoints of 0.2 can be gone on from
+            del data["agent_names"]
         # A list, because files sort the keys of objects and the network reads the leaves in their order.
         data["observations"] = [{"name": name, **leaf} for name, leaf in data["observations"].items()]
         for leaf in data["observations"]:
@@ -283,7 +284,8 @@ class EnvInfo:
             for part in data["action"].get("parts", ())  # checkpoints of 0.1 have none
         )
         action = ActionSpec(columns, bool(data["action"]["is_scalar"]), parts)
-        return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]))
+        names = tuple(map(str, data.get("agent_names", ())))
+        return cls(str(data["env_id"]), int(data["num_agents"]), leaves, action, bool(data["mask_from_info"]), names)
 
 
 def observation_leaves(space: gymnasium.Space[Any]) -> dict[str, LeafSpec]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sf.envs.place import entry_point, place_arguments
 from sf.errors import EnvError
+from sf_envs.padding import Padding
 
 SEVERAL = list, tuple, np.ndarray
 ALL = "__all__"
@@ -27,7 +28,8 @@ class SeveralAgents:
         """Wraps the environment.
 
         Raises:
-            EnvError: its spaces are no Tuples or Dicts of the same agents, at least 2, or differ between agents.
+            EnvError: its spaces are no Tuples or Dicts of the same agents, at least 2, or cannot be filled up, see
+                `Padding`.
         """
         from gymnasium import spaces
 
@@ -43,24 +45,18 @@ class SeveralAgents:
                 "or two Dicts with an entry for each of at least 2 agents. Use it without multiagent/ if it has one "
                 "agent."
             )
-        first = self.agents[0]
-        self.observation_space, self.action_space = of_agents[0][first], of_agents[1][first]
-        for kind, of_kind in zip(("observation", "action"), of_agents, strict=True):
-            for agent in self.agents:
-                if of_kind[agent] != of_kind[first]:
-                    raise EnvError(
-                        f"Agents {first} and {agent} have different {kind} spaces, {of_kind[first]} and "
-                        f"{of_kind[agent]}. Make them alike with a wrapper, for example by padding the smaller one."
-                    )
+        self._padding = Padding(self.agents, *([of_kind[agent] for agent in self.agents] for of_kind in of_agents))
+        self.observation_space, self.action_space = self._padding.observation_space, self._padding.action_space
         self._seen: list[Any] = []
         self._over: set[Any] = set()
 
     def reset(self, **arguments: Any) -> tuple[list[Any], list[Any]]:
         self._over.clear()
         observations, info = self.env.reset(**arguments)
-        return self._observations(observations, "reset"), self._infos(info)
+        return self._filled_up(self._observations(observations, "reset")), self._infos(info)
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+        actions = [self._padding.act(agent, action) for agent, action in enumerate(actions)]
         acting: Any = tuple(actions)
         if self.has_names:
             pairs = zip(self.agents, actions, strict=True)
@@ -70,7 +66,7 @@ class SeveralAgents:
         if self.has_names:
             flags = zip(self.agents, terminated, truncated, strict=True)
             self._over.update(agent for agent, *ends in flags if any(ends))
-        seen = self._observations(observations, "step")
+        seen = self._filled_up(self._observations(observations, "step"))
         return seen, self._for_each(rewards, 0.0), terminated, truncated, self._infos(info)
 
     def render(self) -> Any:
@@ -96,6 +92,9 @@ class SeveralAgents:
         before = self._seen or [None] * self.num_agents
         self._seen = [found.get(agent, last) for agent, last in zip(self.agents, before, strict=True)]
         return self._seen.copy()
+
+    def _filled_up(self, observations: list[Any]) -> list[Any]:
+        return [self._padding.observe(agent, observation) for agent, observation in enumerate(observations)]
 
     def _flags(self, value: Any) -> list[Any]:
         """One per agent; `ALL` is that of every agent which has not ended before."""

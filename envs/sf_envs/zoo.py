@@ -10,13 +10,14 @@ from typing import Any
 from sf.envs.place import place_arguments
 from sf.errors import EnvError
 from sf_envs.members import unknown_member
+from sf_envs.padding import Padding
 
 
 class Parallel:
     """A parallel environment after the multi-agent protocol; agent names become positions.
 
-    All agents need the same spaces and take part from the start. Each ends with its own flags; one that leaves `agents`
-    without a flag counts as truncated.
+    Different spaces are filled up, see `Padding`, and all agents take part from the start. Each ends with its own
+    flags; one that leaves `agents` without a flag counts as truncated.
     """
 
     def __init__(self, env: Any) -> None:
@@ -26,16 +27,9 @@ class Parallel:
         self._over: set[str] = set()
         if self.num_agents < 2:
             raise EnvError(f"{env} has the agents {self.agents}, expected at least 2 of them.")
-        self.observation_space = env.observation_space(self.agents[0])
-        self.action_space = env.action_space(self.agents[0])
-        for agent in self.agents[1:]:
-            for kind, own in (("observation", self.observation_space), ("action", self.action_space)):
-                other = getattr(env, f"{kind}_space")(agent)
-                if other != own:
-                    raise EnvError(
-                        f"The agents {self.agents[0]} and {agent} have different {kind} spaces, {own} and {other}. "
-                        "Make them alike, for example with supersuit.pad_observations_v0 and pad_action_space_v0."
-                    )
+        of_agents = ([kind(agent) for agent in self.agents] for kind in (env.observation_space, env.action_space))
+        self._padding = Padding(self.agents, *of_agents)
+        self.observation_space, self.action_space = self._padding.observation_space, self._padding.action_space
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[list[Any], list[Any]]:
         observations, infos = self.env.reset(seed=seed, options=options)
@@ -46,14 +40,22 @@ class Parallel:
                 "agents must take part from the start; supersuit.black_death_v3 shows zeros to those that do not."
             )
         self._over.clear()
-        return [observations[agent] for agent in self.agents], [infos.get(agent, {}) for agent in self.agents]
+        return self._seen(observations), [infos.get(agent, {}) for agent in self.agents]
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
-        acting = {agent: action for agent, action in zip(self.agents, actions, strict=True) if agent in self.env.agents}
+        acting = {
+            agent: self._padding.act(index, action)
+            for index, (agent, action) in enumerate(zip(self.agents, actions, strict=True))
+            if agent in self.env.agents
+        }
         result = self.env.step(acting)
         rows = [self._row(agent, *result) for agent in self.agents]
         observations, rewards, terminated, truncated, infos = map(list, zip(*rows, strict=True))
-        return observations, rewards, terminated, truncated, infos
+        seen = [self._padding.observe(index, observation) for index, observation in enumerate(observations)]
+        return seen, rewards, terminated, truncated, infos
+
+    def _seen(self, observations: dict[str, Any]) -> list[Any]:
+        return [self._padding.observe(index, observations[agent]) for index, agent in enumerate(self.agents)]
 
     def _row(
         self,
@@ -95,7 +97,8 @@ def make(module: str, sf_worker: int = 0, sf_index: int = 0, **kwargs: Any) -> P
         kwargs: of that function.
 
     Raises:
-        EnvError: there is no such module, it has no parallel environment, or its agents have different spaces.
+        EnvError: there is no such module, it has no parallel environment, or the spaces of its agents cannot
+            be filled up.
         ImportError: pettingzoo is missing.
     """
     import pettingzoo

@@ -39,6 +39,11 @@ class LoadedPolicies:
     titles: list[str]
     """By policy id: path, version and frames."""
 
+    @property
+    def mapping(self) -> str:
+        """The mapping of policies to agents in the training."""
+        return "by_agent" if self.run is None else self.run.policy_mapping
+
 
 def candidate_of_experiment(directory: Path, which: str, greedy: bool) -> Candidate:
     """The policies of an experiment: its latest or best checkpoints, or the one of this name.

@@ -14,6 +14,7 @@ from pathlib import Path
 from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.stepping import Host
+from sf.envs.teams import seating
 from sf.errors import CheckpointError, EnvError, ExportError
 from sf.evaluator.film import Film
 from sf.evaluator.playing import Play
@@ -39,6 +40,8 @@ class Stage:
     host: Host
     is_shared: bool
     """Whether a training in this process has to find the global generators as they were."""
+    mapping: str
+    """The mapping of policies to agents in the training."""
 
 
 class Filming:
@@ -53,7 +56,7 @@ class Filming:
             every: frames of the run between two films.
         """
         policies = list(stage.policies)
-        is_together = stage.info.num_agents >= len(policies)
+        is_together = seating(stage.mapping, stage.info).max() >= len(policies) - 1
         self._stage = replace(stage, policies=policies if is_together else policies[:1])
         self._owner, self._every, self._next = owner, every, every
         self._play: Play | None = None
@@ -82,8 +85,9 @@ class Filming:
             steps = min(stage.source.max_episode_steps or LONGEST_FILM, LONGEST_FILM)
             source = seen_by(replace(stage.source, max_episode_steps=steps), Recorder(self._film, speed=1.0))
             self._play = Play(
-                stage.policies, source, stage.info, 1, stage.seed, stage.action_bounds, 1, stage.host, stage.is_shared
-            )
+                stage.policies, source, stage.info, 1, stage.seed, stage.action_bounds, 1, stage.host, stage.is_shared,
+                stage.mapping,
+            )  # fmt: skip
             self._play.start()
         except (EnvError, ExportError, CheckpointError) as error:
             self._fail(error)

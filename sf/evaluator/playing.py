@@ -16,6 +16,7 @@ from sf.envs.batches import make_env_batch
 from sf.envs.generators import GlobalGenerators
 from sf.envs.scores import Scores
 from sf.envs.stepping import NO_ROWS, Ended, EnvBatch, Host
+from sf.envs.teams import seating
 from sf.envs.vector_stepping import VectorBatch
 from sf.envs.vectorization import UnknownMode, choose_vectorization
 from sf.errors import EnvCrashed
@@ -58,8 +59,8 @@ class Play:
     """Episodes of some policies, step by step; the environments serve for one evaluation after the other.
 
     Each environment plays a number of episodes that is fixed before, because taking the first ones to end anywhere
-    would prefer short episodes. Agent a is played by policy a modulo the number of policies. Where there are more
-    policies than agents, each policy has a block of environments in which it comes first.
+    would prefer short episodes. Agent a is played by policy a modulo the number of policies, or by that of its team.
+    Where there are more policies than seats, each policy has a block of environments in which it comes first.
 
     An emulator may exist once per process. So if making several environments raises, or resetting them for the first
     time, they are closed and one of them plays all episodes. An exception of that one is raised.
@@ -76,6 +77,7 @@ class Play:
         max_envs: int = MAX_ENVS,
         host: Host | None = None,
         is_shared: bool = False,
+        mapping: str = "by_agent",
     ) -> None:
         """Makes the environments.
 
@@ -89,6 +91,7 @@ class Play:
             max_envs: environments that play at once; only one does where a second one cannot live beside it.
             host: the process in which they live; None where no watchdog looks and nothing stops it.
             is_shared: whether others in this process have to find the global generators as they were.
+            mapping: of the run; all but `by_team` give each agent a seat of its own.
 
         Raises:
             EnvError: an environment cannot be made.
@@ -97,6 +100,7 @@ class Play:
         self.policies, self.num_episodes, self.seed = policies, num_episodes, seed
         self._longest = source.max_episode_steps or math.inf
         self._source, self._info, self._host, self._action_bounds = source, info, host, action_bounds
+        self._seats = seating(mapping, info)
         self._open = ExitStack()
         """Closes the environments."""
         self.num_envs, self._was_reset = min(num_episodes, max_envs), False
@@ -114,7 +118,7 @@ class Play:
     def _make(self) -> None:
         """`num_envs` environments for each block, and room for what they show."""
         source, info, num_envs, num_policies = self._source, self._info, self.num_envs, len(self.policies)
-        self._num_blocks = num_policies if info.num_agents < num_policies else 1
+        self._num_blocks = num_policies if self._seats.max() + 1 < num_policies else 1
         num_envs *= self._num_blocks
         rows = num_envs * info.num_agents
         self._observations, self._rewards = _leaves(info, rows), np.zeros(rows, np.float32)
@@ -135,7 +139,7 @@ class Play:
             self._envs = make_env_batch(*arguments)
         self._open.callback(self._envs.close)
         block = np.arange(rows) // info.num_agents // self.num_envs
-        self._policy_ids = (np.arange(rows) % info.num_agents + block) % num_policies
+        self._policy_ids = (np.tile(self._seats, num_envs) + block) % num_policies
         self._rows = [np.flatnonzero(self._policy_ids == policy_id) for policy_id in range(num_policies)]
         pairs = zip(self.policies, self._rows, strict=True)
         self._memories = [policy.get_initial_state(len(own)) for policy, own in pairs]
@@ -207,14 +211,15 @@ def play(
     action_bounds: ActionBounds = "scale",
     look: Callable[[Tally, int], object] = lambda _, __: None,
     is_shared: bool = False,
+    mapping: str = "by_agent",
 ) -> list[Episodes]:
     """The episodes of each policy in one evaluation.
 
     Args:
-        policies, source, info, num_episodes, seed, action_bounds, is_shared: as for `Play`.
+        policies, source, info, num_episodes, seed, action_bounds, is_shared, mapping: as for `Play`.
         look: is given the tally and the steps of each environment after every step.
     """
-    playing = Play(policies, source, info, num_episodes, seed, action_bounds, is_shared=is_shared)
+    playing = Play(policies, source, info, num_episodes, seed, action_bounds, is_shared=is_shared, mapping=mapping)
     steps = 0
     try:
         playing.start()

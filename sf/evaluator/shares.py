@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sf.envs import EnvSource
+from sf.envs.teams import seating
 from sf.evaluator.candidates import Candidate, LoadedPolicies, load_candidate
 from sf.evaluator.playing import MAX_ENVS, Episodes, play
 from sf.evaluator.so_far import SoFar
@@ -67,7 +68,8 @@ def evaluate(
     shares = [num_episodes // num_workers + (i < num_episodes % num_workers) for i in range(num_workers)]
     seeds = [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(num_workers)]
     so_far, plugins, children = SoFar(num_workers, len(loaded.policies)), plugins_to_send(), []
-    wanted = num_episodes * (len(loaded.policies) if info.num_agents < len(loaded.policies) else 1)
+    num_seats = int(seating(loaded.mapping, info).max()) + 1
+    wanted = num_episodes * (len(loaded.policies) if num_seats < len(loaded.policies) else 1)
 
     def told(seconds: float) -> str:
         return so_far.told(source.env_id, wanted, seconds)
@@ -122,4 +124,6 @@ def _play(
     is_shared: bool = False,
 ) -> list[Episodes]:
     look = so_far.writer(worker).look
-    return play(loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look, is_shared)
+    return play(
+        loaded.policies, source, info, num_episodes, seed, loaded.action_bounds, look, is_shared, loaded.mapping
+    )

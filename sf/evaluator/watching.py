@@ -13,6 +13,7 @@ import numpy as np
 
 from sf.envs import EnvSource
 from sf.envs.picture import look_at_first_picture, make_rendering, picture_of
+from sf.envs.teams import seating
 from sf.evaluator.action_names import action_names
 from sf.evaluator.candidates import LoadedPolicies
 from sf.evaluator.film import Film
@@ -63,12 +64,14 @@ def watch(
     watched = seen_by(source, screen, "human" if output is None else "rgb_array")
     info = info_for(loaded.policies, loaded.info, source)
     # In one environment at a time: where there are more policies than agents, one policy after the other.
-    together = info.num_agents >= len(loaded.policies)
+    together = seating(loaded.mapping, info).max() >= len(loaded.policies) - 1
     casts = [loaded.policies] if together else [[policy] for policy in loaded.policies]
     played: list[Episodes] = []
     try:
         for cast in casts:
-            play = Play(cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1)
+            play = Play(
+                cast, watched, info, num_episodes, seed, loaded.action_bounds, max_envs=1, mapping=loaded.mapping
+            )  # fmt: skip
             if isinstance(screen, Recorder) and with_panel:
                 screen.beside = functools.partial(_beside, Panel(info.action), play)
             played += _play(play)

@@ -96,8 +96,10 @@ class Evaluator:
             config.rollout.action_bounds,
             host=host,
             is_shared=config.run.serial_mode and not is_last,
+            mapping=config.mapping,
         )
-        stage = Stage(policies, source, info, seed, config.rollout.action_bounds, host, config.run.serial_mode)
+        bounds, is_serial = config.rollout.action_bounds, config.run.serial_mode
+        stage = Stage(policies, source, info, seed, bounds, host, is_serial, config.mapping)
         films = self.config.film_every_steps and not is_last
         self.filming = Filming(stage, owner, self.config.film_every_steps) if films else None
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]

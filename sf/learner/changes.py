@@ -57,14 +57,14 @@ TOLD = {
 def refused_changes(before: object, now: object, without_effect: Collection[str] = ()) -> list[str]:
     """A line for each difference of two descriptions for which a run cannot go on from a checkpoint.
 
-    Flags without effect on the policy, see `sf.config.effects`, are not compared.
+    Flags without effect on the policy, see `sf.config.effects`, are not compared, and neither are names of agents.
     """
     lines = [
         difference
         for names in REFUSED
         for difference in data_differences(_part(now, names), _with_later(before, names), ".".join(names))
     ]
-    return [line for line in lines if flag_of(line) not in without_effect]
+    return [line for line in lines if flag_of(line) not in {*without_effect, "agent_names"}]
 
 
 def flag_of(line: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from sf.config.self_play import MAPPING as SELF_PLAY
 from sf.envs.scripted import function_named
+from sf.envs.teams import BY_TEAM, seating
 from sf.errors import ConfigError, text_of
 from sf.shared.arena import Array
 from sf.spaces import EnvInfo
@@ -18,8 +18,6 @@ Choose = Callable[[int, int, np.random.Generator], int]
 """Function of a user: index of the agent, number of the episode in its environment, random numbers; the policy."""
 
 FORMS = ", expected random, by_agent, by_team, self_play, or module:function."
-TEAM = re.compile(r"(.+?)_?\d+")
-"""The name of an agent: that of its team, and its number in it, as in PettingZoo."""
 
 
 class Mapping:
@@ -43,11 +41,9 @@ class Mapping:
         Raises:
             ConfigError: there is no such mapping, it does not return a policy, or agents have no names of teams.
         """
-        self.name, self.num_policies, self._agents = name, num_policies, np.arange(info.num_agents)
+        self.name, self.num_policies, self._agents = name, num_policies, seating(name, info)
         self._mirror = mirror
-        if name == "by_team":
-            self._agents = np.array(_teams(info))
-        is_ours = name in ("random", "by_agent", "by_team", SELF_PLAY)
+        is_ours = name in ("random", "by_agent", BY_TEAM, SELF_PLAY)
         self._choose = None if is_ours else function_named(name, "policy_mapping=", FORMS)
         if self._choose is not None:
             self.deal(0, np.random.default_rng(0))  # one that raises does so before the run
@@ -88,23 +84,3 @@ class Mapping:
         if not 0 <= found < self.num_policies:
             raise ConfigError([f"{call} returned {found}, expected a policy from 0 to {self.num_policies - 1}."])
         return int(found)
-
-
-def _teams(info: EnvInfo) -> list[int]:
-    """The number of the team of each agent.
-
-    Raises:
-        ConfigError: the environment does not say to which teams its agents belong.
-    """
-    found = [TEAM.fullmatch(name) for name in info.agent_names]
-    if not found or None in found:
-        named = f"names its agents {', '.join(info.agent_names)}" if info.agent_names else "has no names for its agents"
-        raise ConfigError(
-            [
-                f"policy_mapping=by_team: {info.env_id} {named}, expected names like red_0, red_1 and blue_0. Give it "
-                "agent_names, one for each agent, or use --policy_mapping=by_agent or module:function."
-            ]
-        )
-    names = [match[1] for match in found if match is not None]
-    order = list(dict.fromkeys(names))
-    return [order.index(name) for name in names]

@@ -195,7 +195,9 @@ class TupleOfBits(gymnasium.Env[Any, Any]):
     def __init__(self, flags: bool = False, shared: bool = False, odd: bool = False) -> None:
         self.flags, self.shared = flags, shared
         self.observation_space = spaces.Tuple([spaces.Discrete(2)] * 2)
-        self.action_space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3 if odd else 2)])
+        self.action_space = spaces.Tuple(
+            [spaces.Discrete(2), spaces.Box(0.0, 1.0, (1,)) if odd else spaces.Discrete(2)]
+        )
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

@@ -117,7 +117,6 @@ def test_agents_that_leave_early_end_for_themselves(tmp_path: Path) -> None:
         ("pettingzoo/nothing.like_this", r"There is no PettingZoo module 'nothing\.like_this'\. There are "),
         ("pettingzoo/classic.tictactoe_v3", r"has no parallel_env: its agents take turns"),
         ("pettingzoo/mpe2.simple_v3", r"simple_v3 has the agents \['agent_0'\], expected at least 2 of them"),
-        ("pettingzoo/mpe2.simple_adversary_v3", r"have different observation spaces, .* Make them alike"),
     ],
 )
 def test_unknown_member_of_a_family_is_refused(env_id: str, message: str) -> None:

@@ -343,7 +343,7 @@ def test_several_agents_in_one_gymnasium_environment_become_rows(arguments: dict
         (
             "multiagent/tests.environments.first_contact:TupleOfBits-v0",
             {"odd": True},
-            "Agents 0 and 1 have different action spaces",
+            "The agents 0 and 1 have different action spaces, Discrete(2) and Box(0.0, 1.0, (1,), float32). Vectors of",
         ),
         (
             "multiagent/CartPole-v1",
