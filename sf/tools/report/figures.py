@@ -10,6 +10,7 @@ import numpy as np
 from sf.tools.report.groups import RunGroup, foremost, rescaled, variants
 from sf.tools.report.lag_figures import lag_effects, lag_histogram, lag_over_time, lag_sources
 from sf.tools.report.plots import FROM_0, Plot, band, bars, faint, intervals, line, plot
+from sf.tools.report.populations import family_tree, strength_of_snapshots
 from sf.tools.report.runs import REWARD
 from sf.tools.report.statistics import band_of_runs, estimate, together
 
@@ -23,6 +24,8 @@ BY_TIME = "-by-time"
 LEARNING = {
     "eval/reward": ("Evaluations", "Mean return of --eval_every_steps.", "return"),
     "len/len": ("Length of episodes", "Mean of the last episodes.", "steps"),
+    "self_play/elo": ("Rating in self-play", "Elo, 0 at the beginning.", "rating"),
+    "self_play/score": ("Score against the pool", "Mean over the snapshots; a draw counts a half.", "score"),
     "train/entropy": ("Entropy of the actions", "Falls as the policy becomes sure.", "nats"),
     "train/stddev": ("Deviation of the actions", "Of numbers, before bounds.", "deviation"),
     "train/kl_divergence": ("Divergence", "From the policy that acted, of the last step on a batch.", "nats"),
@@ -67,6 +70,7 @@ def make_figures(groups: Sequence[RunGroup]) -> list[Figure]:
         Figure("lag-sources", "Where lag comes from", sources, lag_sources(best)),
         Figure("lag-effects", "What lag does", effects, lag_effects(best)),
         *learning_figures(best),
+        *population_figures(groups),
         Figure("throughput", "Throughput", "Frames per second.", curves(best, "perf/_fps", "frames per second")),
         Figure("time-shares", "Where the time went", shares, time_shares(best)),
     ]
@@ -118,10 +122,22 @@ def learning_figures(groups: Sequence[RunGroup]) -> list[Figure]:
         *_figures_of(groups, "env/", "Mean of the last episodes."),
         *_figures_of(groups, "user/", "Returned by a callback."),
         *_figures_of(groups, "agents/", "Mean of the last episodes of the agent."),
+        *_figures_of(groups, "pbt/", "The value with which each policy learns."),
         *(
             Figure(tag.replace("/", "-"), title, about, curves(groups, tag, y))
             for tag, (title, about, y) in LEARNING.items()
         ),
+    ]
+
+
+def population_figures(groups: Sequence[RunGroup]) -> list[Figure]:
+    """Runs whose policies meet."""
+    runs = [run for group in groups for run in group.runs]
+    tree = "A lane for each policy, in the colour of its founder. Diamonds: takeovers. Circles: new values of flags."
+    against = "Of policy 0, over all games; a draw counts a half."
+    return [
+        Figure("family-tree", "Family tree", tree, family_tree(runs)),
+        Figure("past-selves", "Score against past selves", against, strength_of_snapshots(runs)),
     ]
 
 

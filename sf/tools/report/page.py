@@ -17,6 +17,7 @@ from sf import __version__
 from sf.errors import UsageError
 from sf.tools.report.figures import BY_TIME, Figure
 from sf.tools.report.groups import RunGroup
+from sf.tools.report.populations import pools
 from sf.tools.report.sections import configuration, faults, reproduction, video
 from sf.tools.report.states import state_bars
 from sf.tools.report.verdict import title_of, verdict
@@ -48,7 +49,7 @@ def make_page(
     plots = [_plot(figure, names) for figure in figures if not figure.name.endswith(BY_TIME)]
     missing = "; ".join(reason for name, reason in REASONS.items() if name not in names)
     told = f'<section class="wide soft">Not shown are {missing}.</section>' if missing else ""
-    cards = [*plots, told, f'<div class="stack">{faults(runs)}{video(runs)}</div>']
+    cards = [*plots, told, f'<div class="stack">{faults(runs)}{video(runs)}</div>', pools(runs)]
     cards += [configuration(groups), reproduction(runs)]
     title, top = html.escape(title_of(groups)), state_bars(runs, now) + verdict(groups)
     data = json.dumps({figure.name: figure.plot for figure in figures}, separators=(",", ":"))
