@@ -16,7 +16,10 @@ from typing import Any
 import sf
 
 SEEDS = 1, 2, 3
-FRAMES = 120_000
+FRAMES = 800_000
+"""Frames of all policies together."""
+TARGET = 475.0
+"""Mean return over 100 episodes at which CartPole counts as solved."""
 SETTINGS: dict[str, Any] = {
     "env": "CartPole-v1", "num_policies": 4, "learning_rate": 1e-6, "num_workers": 1, "num_envs_per_worker": 16,
     "rollout": 32, "updates": "balanced", "train_for_env_steps": FRAMES,
@@ -27,25 +30,31 @@ POPULATION: dict[str, Any] = {
 }  # fmt: skip
 
 
-def best_return(seed: int, flags: dict[str, Any]) -> float:
-    """Mean return over 100 episodes of the best policy at the end of a run."""
+def measure(seed: int, flags: dict[str, Any]) -> dict[str, float | None]:
+    """The largest mean return over 100 episodes of any policy, and the frames of all until one reached the target."""
     with tempfile.TemporaryDirectory() as directory:
         result = sf.train(train_dir=directory, experiment="run", seed=seed, **SETTINGS, **flags)
-        summary = json.loads((result.path / "summary.json").read_text())
-    return float(max(policy["reward"] or 0.0 for policy in summary["policies"]))
+        points = [json.loads(line) for line in (result.path / "metrics.jsonl").read_text().splitlines()]
+    best, until, frames = 0.0, None, dict[int, float]()
+    for point in points:
+        frames[point["policy_id"]] = point["frames"]
+        best = max(best, point.get("reward/reward") or 0.0)
+        if best >= TARGET and until is None:
+            until = sum(frames.values())
+    return {"best": best, "frames": until}
 
 
 def main(path: Path) -> None:
     """Makes the runs that are missing, and prints a table."""
-    done: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    done: dict[str, dict[str, float | None]] = json.loads(path.read_text()) if path.exists() else {}
+    print("| Seed | | best mean return | frames until 475 |\n|---|---|---|---|")
     for seed in SEEDS:
         for name, flags in (("alone", {}), ("population", POPULATION)):
             if (key := f"{name}-{seed}") not in done:
-                done[key] = best_return(seed, flags)
+                done[key] = measure(seed, flags)
                 path.write_text(json.dumps(done, indent=2) + "\n")
-    print("| Seed | alone | population |\n|---|---|---|")
-    for seed in SEEDS:
-        print(f"| {seed} | {done[f'alone-{seed}']:.1f} | {done[f'population-{seed}']:.1f} |")
+            frames = done[key]["frames"]
+            print(f"| {seed} | {name} | {done[key]['best']:.1f} | {'never' if frames is None else f'{frames:,.0f}'} |")
 
 
 if __name__ == "__main__":

@@ -49,9 +49,7 @@ def pools(runs: Sequence[RunFiles]) -> str:
     if not rows:
         return ""
     head = "Run", "Snapshot", "Frames", "Rating", "Won", "Drawn", "Lost", "Score"
-    text = (
-        "<p>Games of policy 0 against its pool. The rating of a snapshot is that of policy 0 at the time.</p>"
-    )
+    text = "<p>Games of policy 0 against its pool. The rating of a snapshot is that of policy 0 at the time.</p>"
     return section("Past selves", text + table(head, rows, range(1, len(head))))
 
 
