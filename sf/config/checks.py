@@ -12,7 +12,7 @@ from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_problems
 from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
-from sf.config.pbt_space import pbt_problems
+from sf.config.pbt_space import env_arguments, pbt_problems
 from sf.config.replaying import replay_problems
 from sf.config.roles import Config
 from sf.config.self_play import agents_problems, self_play_problems
@@ -59,9 +59,15 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + pbt_problems(config)
     )
     if not problems and info is not None:
-        problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
+        problems = (
+            _env_arguments(config, info)
+            + _sizes(config, info)
+            + _shares(config)
+            + _memory(config)
+            + _bounds(config, info)
+        )
         problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
-        problems += _acting(config, info) + key_problems(config.model, info)
+        problems += _env_arguments(config, info) + _acting(config, info) + key_problems(config.model, info)
         problems += agents_problems(config, info.num_agents)
         _images(config, info)
     if problems:
@@ -223,6 +229,15 @@ def _combinations(config: Config) -> list[str]:
             "allows. Use --strict=False, or --bf16=False."
         )
     return problems
+
+
+def _env_arguments(config: Config, info: EnvInfo) -> list[str]:
+    if info.num_agents == 1 or not (names := env_arguments(config)):
+        return []
+    return [
+        f"pbt_space names env.{names[0]}, and {info.env_id} has {info.num_agents} agents, whose policies would want "
+        "different values. Leave it out."
+    ]
 
 
 def _sizes(config: Config, info: EnvInfo) -> list[str]:

@@ -29,6 +29,8 @@ DECAYS = frozenset({"gamma", "gae_lambda", "adam_beta1", "adam_beta2"})
 ALGORITHMS_THAT_CHANGE = ("ppo", "appo")
 FORM = '{"learning_rate": {"min": 1e-5, "max": 1e-2}}'
 SCALES = "log", "linear"
+OF_ENV = "env."
+"""Before the name of an argument of the environment."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,13 @@ class ValueRange:
 def space_of(text: str) -> dict[str, ValueRange]:
     """The space by name of the flag, out of a `pbt_space` without problems."""
     return {name: _span(entry) for name, entry in json.loads(text).items()}
+
+
+def env_arguments(config: Config) -> tuple[str, ...]:
+    """Names of the arguments of the environment that mutate, in the order of the space."""
+    population = config.population
+    names = space_of(population.pbt_space) if population.with_pbt else {}
+    return tuple(name.removeprefix(OF_ENV) for name in names if name.startswith(OF_ENV))
 
 
 def pbt_problems(config: Config) -> list[str]:
@@ -68,17 +77,35 @@ def _space_problems(config: Config) -> list[str]:
         return [f"pbt_space={text!r} is not a JSON object of flags. Write it like --pbt_space='{FORM}'."]
     problems = []
     for name, entry in found.items():
-        problems += _name_problems(name, config.learner) or _entry_problems(name, entry)
+        problems += _name_problems(name, config) or _entry_problems(name, entry)
     return problems
 
 
-def _name_problems(name: str, learner: LearnerConfig) -> list[str]:
-    if name.startswith("env."):
-        return [f"pbt_space names {name}: arguments of the environment cannot change within a run. Leave it out."]
+def _name_problems(name: str, config: Config) -> list[str]:
+    learner = config.learner
+    if name.startswith(OF_ENV):
+        return _env_problems(name, config)
     if name not in CHANGEABLE:
         return [f"pbt_space names {name}, which cannot change within a run. These can: {', '.join(CHANGEABLE)}."]
     missing = _missing(name, learner)
     return [f"pbt_space names {name}, which changes nothing {missing}. Leave it out."] if missing else []
+
+
+def _env_problems(name: str, config: Config) -> list[str]:
+    """An argument begins with the value of `env_kwargs`, and single environments take another one at a reset."""
+    own = name.removeprefix(OF_ENV)
+    vectorization = config.rollout.vectorization
+    if not _is_number(config.run.env_arguments.get(own)):
+        return [
+            f"pbt_space names {name}, and env_kwargs={config.run.env_kwargs} has no number {own} to begin with. Add "
+            f"it: --env_kwargs='{{\"{own}\": 0.5}}'."
+        ]
+    if vectorization not in ("auto", "none"):
+        return [
+            f"pbt_space names {name} with vectorization={vectorization}: environments that step as one share their "
+            "arguments. Use --vectorization=none."
+        ]
+    return []
 
 
 def _missing(name: str, learner: LearnerConfig) -> str:
@@ -115,7 +142,7 @@ def _entry_problems(name: str, entry: object) -> list[str]:
     span = _span(entry)
     if span.min >= span.max:
         return [f"pbt_space: min={span.min:g} of {name} must be below max={span.max:g}. Exchange or change them."]
-    allowed = _range_of(name)
+    allowed = Range(-math.inf) if name.startswith(OF_ENV) else _range_of(name)
     problems = [
         f"pbt_space: {end}={value:g} of {name} must be {allowed}."
         for end, value in (("min", span.min), ("max", span.max))

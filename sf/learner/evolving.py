@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from sf.config import Config
-from sf.config.pbt_space import space_of
+from sf.config.pbt_space import OF_ENV, space_of
 from sf.learner.worker import Learner
 from sf.nets.device import from_host
 from sf.shared.messages import Evolve, Order
@@ -42,7 +42,8 @@ class EvolvingLearner(Learner):
         """
         self._population = population
         super().__init__(policy_id, index, config, owner=owner, **rest)
-        self._evolve(values_of_policy(owner.path, policy_id, space_of(config.population.pbt_space)))
+        own = [name for name in space_of(config.population.pbt_space) if not name.startswith(OF_ENV)]
+        self._evolve(values_of_policy(owner.path, policy_id, own))
         self.rings_always = config.run.serial_mode
         """The director then sees each iteration, so that the same run decides the same."""
 

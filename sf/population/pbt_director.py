@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sf.config import Config, LearnerConfig
-from sf.config.pbt_space import space_of
+from sf.config import Config
+from sf.config.pbt_space import OF_ENV, space_of
 from sf.console import Console
 from sf.population.director import NoDirector
 from sf.population.pbt import Decision, PopulationRules
+from sf.shared.arena import Array
 from sf.shared.messages import CheckpointSaved, Evolve, Order
 from sf.storage.experiment import errors_told
 from sf.storage.population import add_decision, read_population, write_population
@@ -27,19 +28,21 @@ STREAM = 0x9B7
 class PbtDirector(NoDirector):
     """Keeps the population in the directory of the run, where learners find their first values."""
 
-    def __init__(self, config: Config, directory: Path) -> None:
+    def __init__(self, config: Config, directory: Path, env_values: Array | None = None) -> None:
         """Goes on with the population of an earlier start, or begins one; writes it down.
 
         Args:
             config: of the run, resolved.
             directory: of the experiment.
+            env_values: [policies, names] arguments of environments in shared memory, if there are any.
 
         Raises:
             ExperimentError: the file cannot be written.
         """
         flags = config.population
         space = space_of(flags.pbt_space)
-        values = [first_values(config.learner, tuple(space))] * config.run.num_policies
+        values = [first_values(config, tuple(space))] * config.run.num_policies
+        self._env_values = env_values
         seed = np.random.SeedSequence(config.run.seed, spawn_key=(STREAM,)).generate_state(1)[0]
         self.rules, self._directory = PopulationRules(flags, space, values, int(seed)), directory
         if state := read_population(directory):
@@ -58,7 +61,8 @@ class PbtDirector(NoDirector):
             if decision.kind == "replaced":
                 Console().line(sentence(decision))
             if decision.kind != "kept":
-                yield decision.policy_id, Evolve(tuple(decision.after.items()), decision.source)
+                of_learner = {name: value for name, value in decision.after.items() if not name.startswith(OF_ENV)}
+                yield decision.policy_id, Evolve(tuple(of_learner.items()), decision.source)
 
     def checkpoint_saved(self, saved: CheckpointSaved) -> None:
         """Takes no note."""
@@ -75,11 +79,19 @@ class PbtDirector(NoDirector):
             write_population(self._directory, self.rules.to_json())
             for decision in decisions:
                 add_decision(self._directory, line_of(decision))
+        if self._env_values is not None:
+            self._env_values[:] = [
+                [value for name, value in own.items() if name.startswith(OF_ENV)] for own in self.rules.values
+            ]
 
 
-def first_values(learner: LearnerConfig, names: Sequence[str]) -> dict[str, float]:
-    """The values of flags that a run has filled in."""
-    return {name: float(getattr(learner, name)) for name in names}
+def first_values(config: Config, names: Sequence[str]) -> dict[str, float]:
+    """The values of flags that a run has filled in, and of arguments of the environment."""
+    learner, given = config.learner, config.run.env_arguments
+    return {
+        name: float(given[name.removeprefix(OF_ENV)] if name.startswith(OF_ENV) else getattr(learner, name))
+        for name in names
+    }
 
 
 def line_of(decision: Decision) -> dict[str, Any]:

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sf.config import Config
+from sf.config.pbt_space import env_arguments
 from sf.envs.agents_stepping import AgentsBatch
 from sf.envs.history import History
 from sf.envs.scores import Scores
 from sf.envs.single_stepping import SingleAgentBatch
 from sf.envs.stepping import Ended, EnvBatch
 from sf.errors import EnvError
+from sf.rollout.env_arguments import WithArguments, with_arguments
 from sf.rollout.finite import FiniteCheck, named
 from sf.rollout.mapping import Mapping
 from sf.rollout.matches import Matches
 from sf.rollout.scripted import ScriptedAgents
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
+from sf.shared.env_arguments import ENV_ARGUMENTS
 from sf.shared.matches import Match
 from sf.shared.records import Episode, Record
 from sf.shared.slots import NO_POLICY, SlotState
@@ -83,6 +87,14 @@ class Group:
             self.matches = Matches(self.slots, topology.rows, topology.agents_per_env, listeners.on_match)
         self.episodes = [0] * (topology.rows // topology.agents_per_env)
         """Episodes that each environment has begun."""
+        self.with_arguments: list[WithArguments] = []
+        """The environments, where their arguments follow the policies."""
+        if names := env_arguments(config):
+            assert isinstance(envs, SingleAgentBatch)
+            envs.history = None  # a game goes on under values that are gone
+            self.with_arguments = with_arguments(envs.envs, names, context.arena[ENV_ARGUMENTS])
+            for env, one in enumerate(self.with_arguments):
+                one.deal = partial(self._deal, env)
         self.scores = Scores(topology.rows)
         self._take_step = self._first_step
 
@@ -136,10 +148,10 @@ class Group:
         self.slots.has_final_observation[self.index] = False
         self.slots.memory[self.index, self.requests.request[self.index] % 2] = 0
         self.slots.initial_memory[slot] = 0
-        self._draw_policies(range(0, len(self.policies), self.agents_per_env))
         self.record.lap("write")
         self.envs.reset(self._observations(slot, 0))
         self.record.lap("step")
+        self._draw_policies(range(0, len(self.policies), self.agents_per_env))
 
     def _keep_memory(self, slot: int, ended: Array) -> None:
         """The trajectory remembers where it began, so that the learner can go through it again."""
@@ -231,8 +243,14 @@ class Group:
             return
         for first in first_rows:
             env = first // self.agents_per_env
-            self.policies[first : first + self.agents_per_env] = self.mapping.deal(self.episodes[env], self.random)
-            self.episodes[env] += 1
+            dealt = self.with_arguments[env].dealt if self.with_arguments else self._deal(env)
+            self.policies[first : first + self.agents_per_env] = dealt
+
+    def _deal(self, env: int) -> Array:
+        """The policies of the next episode of an environment."""
+        dealt = self.mapping.deal(self.episodes[env], self.random)
+        self.episodes[env] += 1
+        return dealt
 
     def _observations(self, slot: int, t: int) -> dict[str, Array]:
         return {key: array[slot, t] for key, array in self.slots.observations.items()}

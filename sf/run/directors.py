@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from sf.config import Config
+from sf.config.pbt_space import env_arguments
 from sf.population.director import Director, NoDirector
 from sf.population.pbt_director import PbtDirector
 from sf.population.pool import Pool
 from sf.population.self_play import SelfPlay
 from sf.run.wiring import Shared
+from sf.shared.env_arguments import ENV_ARGUMENTS
 from sf.shared.matches import MatchRing
 
 
@@ -25,7 +27,7 @@ def director_of(config: Config, shared: Shared, directory: Path) -> Director:
         ExperimentError: the director cannot write its file.
     """
     if config.population.with_pbt:
-        return PbtDirector(config, directory)
+        return PbtDirector(config, directory, shared.arena[ENV_ARGUMENTS] if env_arguments(config) else None)
     if not config.self_play.self_play:
         return NoDirector()
     workers = range(shared.topology.num_workers)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sf.config import Config, changed_algorithm_flags, check, envs_per_group, note_on_unread_flags, unread_by_ours
 from sf.config.frozen_policies import expect_directories
 from sf.config.observation_groups import encoders_of
+from sf.config.pbt_space import env_arguments
 from sf.console import Console
 from sf.envs import EnvSource, find_env
 from sf.envs.probe import FirstLook
@@ -169,5 +170,7 @@ def _updates(given: Config, resolved: Config, look: FirstLook, rank: Rank) -> st
 
 def vectorized(config: Config, source: EnvSource, info: EnvInfo) -> tuple[Config, EnvSource]:
     """The configuration with the vectorization that fits, and the source of its environments."""
+    if env_arguments(config):
+        config = replace(config, rollout=replace(config.rollout, vectorization="none"))
     vectorization, source = vectorization_of(config, source, info, envs_per_group(config))
     return replace(config, rollout=replace(config.rollout, vectorization=vectorization)), source

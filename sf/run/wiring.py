@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from sf.config import Config
+from sf.config.pbt_space import env_arguments
 from sf.envs import EnvSource
 from sf.inference.bells import InferenceBells
 from sf.machine.cores import Compute, usable_cores
@@ -42,6 +43,7 @@ from sf.shared.arena import Arena, Array, Field
 from sf.shared.context import EvaluatorLinks, FieldsOnDevice, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
+from sf.shared.env_arguments import env_argument_fields
 from sf.shared.exchange import exchange_fields
 from sf.shared.fields import StoredField
 from sf.shared.leaving import Leaving, leaving_fields
@@ -407,6 +409,8 @@ def _arena(
     fields |= exchange_fields(num_policies, topology.num_learners) | leaving_fields()
     if config.self_play.self_play:
         fields |= match_fields(topology.num_workers)
+    if names := env_arguments(config):
+        fields |= env_argument_fields(num_policies, names)
     others = 0
     if not config.run.serial_mode:
         others = ensure_room_for_processes(sizes.num_with_torch, topology.num_workers, sizes.num_further_threads)

@@ -57,7 +57,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"pbt_space": "{}"}, "is not a JSON object of flags"),
     "unknown": ({"pbt_space": spaced(rate=RATE)}, "rate, which cannot change within a run. These can: learning_rate,"),
     "a size": ({"pbt_space": spaced(batch_size=RATE)}, "batch_size, which cannot change within a run"),
-    "environment": ({"pbt_space": spaced(**{"env.wind": RATE})}, "arguments of the environment cannot change"),
+    "environment": ({"pbt_space": spaced(**{"env.wind": RATE})}, "has no number wind to begin with. Add it: --env_kw"),
+    "together": (
+        {"pbt_space": spaced(**{"env.wind": RATE}), "env_kwargs": '{"wind": 1e-3}', "vectorization": "native"},
+        "pbt_space names env.wind with vectorization=native: environments that step as one share their arguments.",
+    ),
     "adaptive": ({"lr_schedule": "kl_adaptive_epoch"}, "learning_rate, which changes nothing with lr_schedule=kl_ad"),
     "no V-trace": ({"pbt_space": spaced(vtrace_rho=RATE)}, "changes nothing without with_vtrace=True. Leave it out."),
     "not read": (
