@@ -20,8 +20,9 @@ class PopulationConfig:
     with_pbt: bool = False
     """Train num_policies policies as a population: the better ones replace the worse ones, and flags mutate."""
     pbt_space: str = DEFAULT_SPACE
-    """Flags of the learner that mutate, and their ranges, as JSON: {"gamma": {"min": 0.9, "max": 0.999}}. With
-    "scale": "linear" first values are drawn evenly, else by their logarithm."""
+    """Flags of the learner that mutate, and arguments of the environment as env.NAME, with their ranges, as JSON:
+    {"gamma": {"min": 0.9, "max": 0.999}}. With "scale": "linear" first values are drawn evenly, else by their
+    logarithm."""
     pbt_period_env_steps: Annotated[int, AT_LEAST_1] = 5_000_000
     """Frames of a policy between two decisions about it."""
     pbt_start_mutation: Annotated[int, AT_LEAST_0] = 20_000_000
