@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sf.api.env_ids import expect_env_id
+from sf.api.functions import name_of_function
 from sf.errors import ExitCode
 from sf.processes.callers import expect_place_for_processes
 
@@ -70,6 +71,7 @@ def train(
     on_episode: Callable[[Episode], object] | None = None,
     on_checkpoint: Callable[[CheckpointSaved], object] | None = None,
     algorithm: Callable[..., Algorithm] | str = "ppo",
+    policy_mapping: Callable[..., int] | str | None = None,
     **flags: Any,
 ) -> TrainResult:
     """Train a policy, as ``sf-train`` does with the same flags; returns when the run is over, also after Ctrl-C.
@@ -83,6 +85,8 @@ def train(
         on_iteration, on_episode, on_checkpoint: called while the run goes on, see `sf.run.callbacks.Callbacks`; one
             that returns True stops the run.
         algorithm: a subclass of `sf.Algorithm`, a `functools.partial` of one, or what ``--algorithm`` says.
+        policy_mapping: a function of agent, episode and random numbers that returns the number of a policy, or what
+            ``--policy_mapping`` says.
         flags: those of ``sf-train`` by name, such as ``train_for_env_steps=200_000``; a dict for `env_kwargs`,
             `algorithm_kwargs` and `encoder_kwargs`.
 
@@ -101,6 +105,8 @@ def train(
 
     expect_env_id(env)
     flags["algorithm"] = name_of_algorithm(algorithm)
+    if policy_mapping is not None:
+        flags["policy_mapping"] = name_of_function(policy_mapping, "policy_mapping")
     callbacks = Callbacks(on_iteration, on_episode, on_checkpoint)
     config = parse_config([f"--env={env}", *(text for name, value in flags.items() for text in as_flags(name, value))])
     check(config)

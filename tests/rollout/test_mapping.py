@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sf
-from sf.errors import ConfigError
+from sf.errors import ConfigError, UsageError
 from sf.learner.worker import Learner
 from sf.rollout.mapping import Mapping
 from sf.shared.slots import NO_POLICY
@@ -90,6 +90,20 @@ def test_by_agent_each_policy_learns_from_its_own_agent(tmp_path: Path) -> None:
     for point in points:
         told[point["policy_id"]] |= {tag.split("/")[1] for tag in point if tag.startswith("agents/")}
     assert told == {0: {"0"}, 1: {"1"}}
+
+
+def turns(agent: int, episode: int, random: np.random.Generator) -> int:
+    return (agent + episode) % 2
+
+
+def test_a_function_itself_is_a_mapping_of_train(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"serial_mode": True, "async_rl": False, "num_policies": 2, "train_for_env_steps": 300}
+    settings |= {"num_workers": 1, "num_envs_per_worker": 2, "rollout": 16, "seed": 1, "train_dir": str(tmp_path)}
+    result = sf.train("sf/TwoAgentEcho-v0", policy_mapping=turns, **settings)
+    config = json.loads((result.path / "config.json").read_text())
+    assert config["run"]["policy_mapping"] == "tests.rollout.test_mapping:turns"
+    with pytest.raises(UsageError, match="cannot be imported by the processes of a run"):
+        sf.train("sf/TwoAgentEcho-v0", policy_mapping=lambda *_: 0, **settings)
 
 
 WRONG = {
