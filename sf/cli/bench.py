@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "roofline": "measure what one sample costs in isolation, and print the limit that follows for all cores",
     "train": "run the real system; print samples/s, percent of that limit, time shares and a verdict",
+    "predict": "run the real system; print what it would do with other --cores and --gpus, and what would limit it",
     "latency": "run the real system; print how long requests and new weights take, as percentiles",
 }
 KEEPS_NOTHING = ("train_dir", "experiment", "restart_behavior")
@@ -33,21 +35,44 @@ def _bench(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         found = f"found {arguments[0]!r}" if arguments else "found nothing"
         raise UsageError(
-            f"The first argument must be roofline, train or latency, {found}. Example: sf-bench roofline "
-            "--env=CartPole-v1"
+            f"The first argument must be {', '.join([*COMMANDS][:-1])} or {[*COMMANDS][-1]}, {found}. Example: "
+            "sf-bench roofline --env=CartPole-v1"
         )
     command, *flags = arguments
+    machine: list[int] = []
+    if command == "predict":
+        flags, machine = _without_machine(flags)
     config = _config(command, flags)
     from sf.output import stdout_goes_to
     from sf.processes.process import set_title
     from sf.tools.bench import measurements
 
     set_title("bench")
-    measurement: Callable[[Config], list[str]] = getattr(measurements, command)
+    measurement: Callable[..., list[str]] = getattr(measurements, command)
     with stdout_goes_to(2):  # so that standard output has the figures alone
-        lines = measurement(config)
+        lines = measurement(config, *machine)
     print("\n".join(lines))
     return ExitCode.FINISHED
+
+
+def _without_machine(flags: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The flags of the run, and the numbers of cores and GPUs of another machine."""
+    parser = argparse.ArgumentParser(prog="sf-bench predict", add_help=False, allow_abbrev=False)
+    parser.add_argument("--cores")
+    parser.add_argument("--gpus", default="0")
+    machine, rest = parser.parse_known_args(flags)
+    if {"-h", "--help"} & {*rest}:
+        return rest, []
+    numbers = []
+    for name, text, least in (("cores", machine.cores, 1), ("gpus", machine.gpus, 0)):
+        if text is None or not text.isdecimal() or int(text) < least:
+            found = "nothing" if text is None else repr(text)
+            raise UsageError(
+                f"sf-bench predict --{name} is the number of {name} of the other machine, at least {least}; found "
+                f"{found}. Example: sf-bench predict --cores=64 --env=CartPole-v1"
+            )
+        numbers.append(int(text))
+    return rest, numbers
 
 
 def _config(command: str, flags: Sequence[str]) -> Config:

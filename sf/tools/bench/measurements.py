@@ -13,9 +13,10 @@ from sf.plugins import plugins_to_send
 from sf.processes.disposable import in_disposable_child
 from sf.run.callbacks import Callbacks
 from sf.run.preparation import Prepared, prepare
-from sf.run.sizes import suits_acting
+from sf.run.sizes import resolve, suits_acting
 from sf.run.supervisor import train_prepared
 from sf.tools.bench.latency import StepStopwatch, percentile_lines
+from sf.tools.bench.predict import Loads, Machine, prediction_lines
 from sf.tools.bench.roofline import Block, cores_of, cost_lines, costs, measure
 from sf.tools.bench.usage import Meter, shares_of, usage_lines
 from sf.tools.bench.verdict import Mode, verdict
@@ -51,6 +52,30 @@ def train(config: Config) -> list[str]:
         f"{usage.samples_per_s / found.limit:.0%} of the limit",
         f"verdict: {verdict(shares)}",
     ]
+
+
+def predict(config: Config, cores: int, gpus: int) -> list[str]:
+    """The speed of a run here, and what it would be on another machine.
+
+    Raises:
+        UsageError: the run has one process, whatever the machine.
+    """
+    if config.run.serial_mode:
+        raise UsageError("sf-bench predict is about several processes. Leave out --serial_mode=True, which has one.")
+    prepared = _prepared(config)
+    window = Window(Meter(prepared.config), config.run)
+    _run(prepared, window)
+    first, last = window.ends()
+    usage, here = last.since(first), prepared.config
+    rows = replace(config.rollout, num_envs_per_worker=here.rollout.num_envs_per_worker, rollout=here.rollout.rollout)
+    there = resolve(replace(config, rollout=rows), prepared.info, cores)
+    acts = there.inference.policy_workers_per_policy or 0
+    assert there.rollout.num_workers is not None
+    machine = Machine(
+        cores, gpus, there.rollout.num_workers, acts * there.run.num_policies, there.learner.num_learners,
+        takes_turns=not config.run.async_rl,
+    )  # fmt: skip
+    return [*prediction_lines(Loads.of(usage, cores_of(here)), usage.samples_per_s, machine)]
 
 
 def latency(config: Config) -> list[str]:
