@@ -22,7 +22,7 @@ SEEDS = 1, 2, 3
 AGENTS = 3
 ENVS = {"ippo": "pettingzoo/mpe2.simple_spread_v3", "mappo": "central/pettingzoo/mpe2.simple_spread_v3"}
 EPISODES = 300
-"""Of an evaluation; each has a return of every agent."""
+"""In an evaluation; each has a return of every agent."""
 
 
 def measure(preset: str, seed: int, env_steps: int) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class SeveralAgents:
     def reset(self, **arguments: Any) -> tuple[list[Any], list[Any]]:
         self._over.clear()
         observations, info = self.env.reset(**arguments)
-        return self._filled_up(self._observations(observations, "reset")), self._infos(info)
+        infos = self._infos(info)
+        return self._filled_up(self._observations(observations, "reset"), infos), infos
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
         actions = [self._padding.act(agent, action) for agent, action in enumerate(actions)]
@@ -66,8 +67,9 @@ class SeveralAgents:
         if self.has_names:
             flags = zip(self.agents, terminated, truncated, strict=True)
             self._over.update(agent for agent, *ends in flags if any(ends))
-        seen = self._filled_up(self._observations(observations, "step"))
-        return seen, self._for_each(rewards, 0.0), terminated, truncated, self._infos(info)
+        infos = self._infos(info)
+        seen = self._filled_up(self._observations(observations, "step"), infos)
+        return seen, self._for_each(rewards, 0.0), terminated, truncated, infos
 
     def render(self) -> Any:
         return self.env.render()
@@ -93,8 +95,9 @@ class SeveralAgents:
         self._seen = [found.get(agent, last) for agent, last in zip(self.agents, before, strict=True)]
         return self._seen.copy()
 
-    def _filled_up(self, observations: list[Any]) -> list[Any]:
-        return [self._padding.observe(agent, observation) for agent, observation in enumerate(observations)]
+    def _filled_up(self, observations: list[Any], infos: list[Any]) -> list[Any]:
+        agents = zip(range(self.num_agents), observations, infos, strict=True)
+        return [self._padding.observe(*agent) for agent in agents]
 
     def _flags(self, value: Any) -> list[Any]:
         """One per agent; `ALL` is that of every agent which has not ended before."""

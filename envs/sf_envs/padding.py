@@ -6,7 +6,7 @@ choices than others an agent has an action mask. Numbers of an action that an ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Padding:
             EnvError: they differ in more than the length of vectors and the number of choices.
         """
         self._names, self._sizes, self._choices = list(names), [0] * len(names), [0] * len(names)
-        self._widths = [0] * len(names)
+        self._widths, self._lengths = [0] * len(names), [0] * len(names)
         self.observation_space = observations[0] if _are_alike(observations) else self._padded(observations)
         self.action_space = actions[0] if _are_alike(actions) else self._common_actions(actions)
         self._masks = self._action_masks()
@@ -40,21 +40,44 @@ class Padding:
             own = self.observation_space
             parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {ROOT_LEAF: own}
             if ACTION_MASK in parts:
-                raise self._refused("action", actions)
+                raise EnvError(
+                    f"The agents have different action spaces, and observations with a mask {ACTION_MASK!r} for one "
+                    "of them. Give all agents the same choices with a wrapper, and mask those that they have not."
+                )
             self.observation_space = spaces.Dict({**parts, ACTION_MASK: spaces.MultiBinary(len(self._masks[0]))})
 
-    def observe(self, agent: int, observation: Any) -> Any:
-        """An observation in the common space; None stays that."""
+    def observe(self, agent: int, observation: Any, info: Any) -> Any:
+        """An observation in the common space; None, and what does not fit the space of the agent, stay as they are.
+
+        Raises:
+            EnvError: an action mask in `info` does not fit the choices of the agent.
+        """
         if observation is None:
             return None
         if size := self._sizes[agent]:
-            padded = np.zeros(size, self._dtype)
-            padded[: len(observation)] = observation
-            observation = padded
+            vector = np.asarray(observation)
+            if vector.shape != (self._lengths[agent],) or vector.dtype != self._dtype:
+                return observation  # which is refused where it is read
+            observation = np.zeros(size, self._dtype)
+            observation[: len(vector)] = vector
         if not self._masks:
             return observation
         parts = dict(observation) if self._has_keys else {ROOT_LEAF: observation}
-        return {**parts, ACTION_MASK: self._masks[agent]}
+        return {**parts, ACTION_MASK: self._mask(agent, info)}
+
+    def _mask(self, agent: int, info: Any) -> Any:
+        """The choices that an agent has, or those that its environment allows now."""
+        allowed = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
+        if allowed is None:
+            return self._masks[agent]
+        if np.shape(allowed) != (self._choices[agent],):
+            raise EnvError(
+                f"info[{ACTION_MASK!r}] of {self._names[agent]} has the shape {list(np.shape(allowed))}, expected one "
+                f"number for each of its {self._choices[agent]} choices."
+            )
+        mask = np.zeros(len(self._masks[agent]), np.int8)
+        mask[: self._choices[agent]] = allowed
+        return mask
 
     def act(self, agent: int, action: Any) -> Any:
         """An action in the space of the agent."""
@@ -66,7 +89,7 @@ class Padding:
         if len({space.dtype for space in observations}) > 1:
             raise self._refused("observation", observations)
         longest = max(space.shape[0] for space in observations)
-        self._dtype = observations[0].dtype
+        self._dtype, self._lengths = observations[0].dtype, [space.shape[0] for space in observations]
         self._sizes = [longest if space.shape[0] < longest else 0 for space in observations]
         low, high = (
             [bound for space in observations for bound in np.pad(getattr(space, name), (0, longest - space.shape[0]))]

@@ -40,7 +40,9 @@ class Parallel:
                 "agents must take part from the start; supersuit.black_death_v3 shows zeros to those that do not."
             )
         self._over.clear()
-        return self._seen(observations), [infos.get(agent, {}) for agent in self.agents]
+        told = [infos.get(agent, {}) for agent in self.agents]
+        seen = enumerate(zip(self.agents, told, strict=True))
+        return [self._padding.observe(index, observations[agent], info) for index, (agent, info) in seen], told
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
         acting = {
@@ -51,11 +53,10 @@ class Parallel:
         result = self.env.step(acting)
         rows = [self._row(agent, *result) for agent in self.agents]
         observations, rewards, terminated, truncated, infos = map(list, zip(*rows, strict=True))
-        seen = [self._padding.observe(index, observation) for index, observation in enumerate(observations)]
+        seen = [
+            self._padding.observe(*agent) for agent in zip(range(self.num_agents), observations, infos, strict=True)
+        ]
         return seen, rewards, terminated, truncated, infos
-
-    def _seen(self, observations: dict[str, Any]) -> list[Any]:
-        return [self._padding.observe(index, observations[agent]) for index, agent in enumerate(self.agents)]
 
     def _row(
         self,

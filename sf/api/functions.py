@@ -25,7 +25,9 @@ def name_of_function(function: Callable[..., Any] | str, flag: str) -> str:
         return function
     name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", "")
     if module == "__main__" and name in top_level_names():
-        return f"{Path(str(sys.modules['__main__'].__file__)).stem}:{name}"
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)  # of python -m
+        return f"{Path(str(main.__file__)).stem if spec is None else spec.name}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return f"{module}:{name}"
     raise UsageError(

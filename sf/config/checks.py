@@ -59,13 +59,7 @@ def check(config: Config, info: EnvInfo | None = None) -> None:
         + pbt_problems(config)
     )
     if not problems and info is not None:
-        problems = (
-            _env_arguments(config, info)
-            + _sizes(config, info)
-            + _shares(config)
-            + _memory(config)
-            + _bounds(config, info)
-        )
+        problems = _sizes(config, info) + _shares(config) + _memory(config) + _bounds(config, info)
         problems += replay_problems(config, info) + _lag_bound(config, info) + action_problems(config, info)
         problems += _env_arguments(config, info) + _acting(config, info) + key_problems(config.model, info)
         problems += agents_problems(config, info.num_agents)

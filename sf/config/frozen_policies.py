@@ -35,7 +35,7 @@ def frozen_problems(config: Config) -> list[str]:
     if found and not problems and len(found) == run.num_policies:
         problems.append(f"frozen_policies={text} freezes every policy, so nothing would learn. Leave one out.")
     problems += _problems_of_trained(config, found)
-    if (found or run.policies_to_train is not None) and config.learner.num_learners > 1:
+    if not problems and run.frozen and config.learner.num_learners > 1:
         problems.append(
             f"{frozen_flag(config)} with num_learners={config.learner.num_learners}: a frozen policy has one learner, "
             "which only publishes it. Use --num_learners=1."
@@ -46,8 +46,9 @@ def frozen_problems(config: Config) -> list[str]:
 def frozen_flag(config: Config) -> str:
     """The flag that freezes policies, with its value, for messages."""
     run = config.run
-    trained = " ".join(map(str, run.policies_to_train or ()))
-    return f"frozen_policies={run.frozen_policies}" if run.policies_to_train is None else f"policies_to_train={trained}"
+    if run.policies_to_train is None or run.frozen_policies != "{}":
+        return f"frozen_policies={run.frozen_policies}"
+    return f"policies_to_train={' '.join(map(str, run.policies_to_train))}"
 
 
 def _problems_of_trained(config: Config, frozen: Collection[str]) -> list[str]:
@@ -56,16 +57,15 @@ def _problems_of_trained(config: Config, frozen: Collection[str]) -> list[str]:
         return []
     if not run.policies_to_train:
         return ["policies_to_train names no policy, so nothing would learn. Name one."]
+    flag = f"policies_to_train={' '.join(map(str, run.policies_to_train))}"
     problems = [
-        f"{frozen_flag(config)} names policy {number}, and num_policies={run.num_policies}. Name those from 0 to "
+        f"{flag} names policy {number}, and num_policies={run.num_policies}. Name those from 0 to "
         f"{run.num_policies - 1}, or raise --num_policies."
         for number in run.policies_to_train
         if not 0 <= number < run.num_policies
     ]
     if both := [number for number in run.policies_to_train if str(number) in frozen]:
-        problems.append(
-            f"{frozen_flag(config)} trains policy {both[0]}, and frozen_policies freezes it. Leave one out."
-        )
+        problems.append(f"{flag} trains policy {both[0]}, and frozen_policies freezes it. Leave one out.")
     return problems
 
 

@@ -36,7 +36,7 @@ def describe(env: Any, env_id: str, num_agents: int | None = None) -> EnvInfo:
             num_agents = int(getattr(env, "num_agents", 1))
         try:
             leaves, action = observation_leaves(env.observation_space), action_spec(env.action_space)
-            names = tuple(str(name) for name in getattr(env, "agent_names", ()))
+            names = tuple(map(str, getattr(env, "agent_names", ()))) if num_agents > 1 else ()
             if names and len(names) != num_agents:
                 raise EnvError(f"agent_names is {names}, expected a name for each of its {num_agents} agents.")
             return EnvInfo(env_id, num_agents, leaves, action, getattr(env, "puts_mask_from_info", False), names)

@@ -86,7 +86,9 @@ class SmallInference:
         waiting = [g for g in self.groups if any(request[g] != own[g] for own in answered)]
         if not waiting or not self._refresh_weights():
             return False
-        for group in waiting:
+        for number, group in enumerate(waiting):
+            if number:
+                self._refresh_weights()  # each forward pass has the newest
             self._serve(group)
         self.record.lap("forward")
         for record in self.records:

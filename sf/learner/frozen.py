@@ -25,9 +25,8 @@ class FrozenLearner(Learner):
         if name := self.config.run.scripted.get(self.policy_id):
             Console().line(f"Policy {self.policy_id} is the function {name}, and does not learn.")
         elif self.saver.has_resumed:
-            Console().line(
-                f"Policy {self.policy_id} stays as this run has it; --frozen_policies counts at its beginning."
-            )
+            counts = "; --frozen_policies counts at its beginning" if self.config.run.frozen[self.policy_id] else ""
+            Console().line(f"Policy {self.policy_id} stays as this run has it{counts}.")
         elif not (named := self.config.run.frozen[self.policy_id]):
             Console().line(f"Policy {self.policy_id} stays as it begins, at random, and does not learn.")
         else:

@@ -60,7 +60,7 @@ RUN = (
         "stats/step_policy stats/wait_policy",
         "s",
         "per forward pass: computing, waiting; where rollout workers act for themselves, they step environments "
-        "meanwhile",
+        "meanwhile, and policy 0 has the time of all policies",
     ),
     TagRow(
         "stats/clipped_rewards",

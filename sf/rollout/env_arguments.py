@@ -1,7 +1,7 @@
 """Environments whose arguments follow the policy that plays in them.
 
 The policy of an episode is dealt when the environment is reset, so that `reset` sees its values as well. An argument is
-an attribute of the environment with the same name, which `step` or `reset` reads.
+an attribute of the environment with the same name, which `step` or `reset` reads. A whole number stays one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,21 @@ class WithArguments:
         Raises:
             EnvError: the environment has no such attribute.
         """
-        self._env, self._names, self._values = env, names, values
+        self._env, self._values = env, values
         self.step, self.close, self.action_space = env.step, env.close, env.action_space
         self.deal: Callable[[], Array]
         """Deals the policies of the next episode, [agents]."""
         self.dealt: Array
         """The policies of this episode."""
-        has = getattr(env, "has_wrapper_attr", lambda name: hasattr(env, name))
-        for name in names:
-            if not has(name):
-                raise EnvError(
-                    f"pbt_space names env.{name}, but the environment has no attribute {name}. Keep the argument under "
-                    "this name, where step or reset reads it."
-                )
+        self._places = [(_layer_with(env, name), name) for name in names]
+        self._are_whole = [type(getattr(layer, name)) is int for layer, name in self._places]
 
     def reset(self, **arguments: Any) -> Any:
         """Begins an episode of another policy."""
         self.dealt = self.deal()
-        for name, value in zip(self._names, self._values[self.dealt[0]].tolist(), strict=True):
-            self._env.set_wrapper_attr(name, value)
+        values = self._values[self.dealt[0]].tolist()
+        for (layer, name), is_whole, value in zip(self._places, self._are_whole, values, strict=True):
+            setattr(layer, name, round(value) if is_whole else value)
         return self._env.reset(**arguments)
 
 
@@ -53,3 +49,20 @@ def with_arguments(envs: list[Any], names: Sequence[str], values: Array) -> list
     """Wraps the environments of a group in place, and returns them."""
     envs[:] = [WithArguments(env, names, values) for env in envs]
     return envs
+
+
+def _layer_with(env: Any, name: str) -> Any:
+    """The wrapper or the environment that has an attribute itself; others may pass on what they are asked for.
+
+    Raises:
+        EnvError: none has it.
+    """
+    layer = env
+    while layer is not None:
+        if name in vars(layer) or hasattr(type(layer), name):
+            return layer
+        layer = vars(layer).get("env")
+    raise EnvError(
+        f"pbt_space names env.{name}, but the environment has no attribute {name}. Keep the argument under this name, "
+        "where step or reset reads it."
+    )

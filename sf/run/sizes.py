@@ -19,6 +19,7 @@ from sf.config import (
 from sf.config.written_out import is_small, is_written_out
 from sf.envs.probe import FirstLook
 from sf.envs.step_time import StepTime
+from sf.envs.teams import seating
 from sf.errors import ConfigError
 from sf.run.groups import (
     MAX_DEFAULT_WORKERS,
@@ -192,7 +193,8 @@ def one_each(config: Config, info: EnvInfo, refusal: str) -> Config:
         f"serial_mode=True with num_workers={rollout.num_workers}": run.serial_mode and (rollout.num_workers or 1) > 1,
         f"film_every_steps={config.evaluation.film_every_steps}": config.evaluation.film_every_steps > 0,
         "serial_mode=True with eval_every_steps": run.serial_mode and evaluates,
-        f"evaluation of num_policies={run.num_policies}": evaluates and run.num_policies > info.num_agents,
+        f"evaluation of num_policies={run.num_policies}": evaluates
+        and run.num_policies > seating(config.mapping, info).max() + 1,
     }
     if asked := [obstacle for obstacle, is_true in obstacles.items() if is_true]:
         raise ConfigError(

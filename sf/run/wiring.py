@@ -2,7 +2,7 @@
 
 rollout-i ── request word + doorbell ──► inference-p-j        j = i mod workers per policy
 rollout-i ◄── answer word + doorbell ─── inference-p-j        actions are written in place
-              without doorbells, if rollout-i acts for itself: then inference-p-i is in its process
+              without doorbells, if rollout-i acts for itself: then inference-i of all policies is in it
 rollout-i ── slot full + doorbell ─────► learner-p            the one of its learners that owns the group
 rollout-i ◄── slot free + doorbell ───── learner-p
 learner-p ◄── gradients, moments ──────► learner-p-k          shared memory + doorbell, if p has several learners
@@ -43,7 +43,7 @@ from sf.shared.arena import Arena, Array, Field
 from sf.shared.context import EvaluatorLinks, FieldsOnDevice, LearnerLinks, RunContext
 from sf.shared.control import CONTROL_BYTES, ControlEnd, connect
 from sf.shared.doorbell import Doorbell
-from sf.shared.env_arguments import env_argument_fields
+from sf.shared.env_arguments import ENV_ARGUMENTS, env_argument_fields
 from sf.shared.exchange import exchange_fields
 from sf.shared.fields import StoredField
 from sf.shared.leaving import Leaving, leaving_fields
@@ -215,7 +215,7 @@ class Wiring:
                 "index": index,
                 "config": self.config,
                 "weights": self.weights,
-                "bells": InferenceBells(self.rollout_bells[index], self.rollout_bells),
+                "bells": InferenceBells(self.rollout_bells[index], ()),
             },
             "inference",
             index,
@@ -417,4 +417,6 @@ def _arena(
     fields |= {"run_state": Field((1,), "int64"), BEGAN_S: Field((1,), "float64", math.nan)}
     arena = Arena(fields, others=others)
     mark_lag_unknown(arena)
+    if names:
+        arena[ENV_ARGUMENTS][:] = [float(config.run.env_arguments[name]) for name in names]
     return arena

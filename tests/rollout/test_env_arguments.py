@@ -12,6 +12,7 @@ import pytest
 
 import sf
 from sf.config import check
+from sf.envs.limit import StepLimit
 from sf.errors import ConfigError, EnvError
 from sf.rollout.env_arguments import with_arguments
 from sf.shared.env_arguments import ENV_ARGUMENTS
@@ -75,11 +76,22 @@ def test_a_population_finds_the_argument_that_pays_and_goes_on_with_it(tmp_path:
 def test_what_has_no_such_argument_is_told(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match=r"no attribute wind\. Keep the argument under this name, where step or reset"):
         with_arguments([Shaped()], ["wind"], np.zeros((2, 1)))
-    wrapped = gymnasium.wrappers.TimeLimit(Shaped(), 3)
+
+
+@pytest.mark.parametrize("wrap", [lambda env: gymnasium.wrappers.TimeLimit(env, 3), lambda env: StepLimit(env, 3)])
+def test_wrappers_pass_the_values_on(wrap: Any) -> None:
+    wrapped = wrap(Shaped())
     (env,) = with_arguments([wrapped], ["bonus"], np.array([[1.0], [6.5]]))
     env.deal = lambda: np.array([1])
     assert env.reset(seed=1)[0].tolist() == [6.5, 6.5]
-    assert wrapped.unwrapped.bonus == 6.5  # type: ignore[attr-defined]
+    assert wrapped.unwrapped.bonus == 6.5
+
+
+def test_whole_numbers_stay_whole() -> None:
+    (env,) = with_arguments([inner := Shaped(3)], ["bonus"], np.array([[4.6]]))
+    env.deal = lambda: np.array([0])
+    env.reset(seed=1)
+    assert (inner.bonus, type(inner.bonus)) == (5, int)
 
 
 def test_several_agents_are_refused() -> None:

@@ -1,4 +1,5 @@
-// Small actor-critics in one call forwards and one backwards, for `sf.nets.fast.native`.
+// Small actor-critics in one call forwards and one backwards, for `sf.nets.fast.native`
+// and `sf.nets.fast.native_acting`.
 //
 // Rows [n] of a minibatch go through one or two towers of linear layers with a nonlinearity, a policy head and a value
 // head. Numbers are float32, matrices lie row after row. A policy keeps all parameters in one vector, and their
@@ -33,7 +34,7 @@ typedef float Loaded __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 enum { TANH, RELU, ELU };
 enum { CATEGORICAL, GAUSSIAN, ADAPTIVE_GAUSSIAN };
 
-// The same fields in the same order as `sf.nets.fast.native.Network`.
+// The same fields in the same order as `sf.nets.fast.small_networks.Network`.
 typedef struct {
     int64_t num_inputs, num_layers, num_params, num_towers, activation, distribution;
     int64_t sizes[MOST_LAYERS];
@@ -443,7 +444,7 @@ void sf_backward(const Network *net, int64_t n, const void *actions, const float
 
 // ---- acting ------------------------------------------------------------------------------------------------------
 
-// Where trajectories lie; the same fields in the same order as in `sf.nets.fast.native_acting`.
+// Where trajectories lie; the same fields in the same order as in `sf.nets.fast.small_networks`.
 typedef struct {
     int64_t num_policies, num_steps, num_rows;
     const void *observations;  // [slots, steps + 1, rows, num_inputs]
@@ -476,7 +477,7 @@ static void take_inputs(const Network *net, int64_t n, const int64_t *rows, cons
     }
 }
 
-// The choice for which the logarithm of its waiting time `noise`, less its logit, is the least; and its log-probability.
+// The choice whose waiting time, with the logarithm `noise`, is the least for its logit; and its log-probability.
 static int64_t choose_one(const Network *net, const float *logits, const float *noise, float *log_prob) {
     int64_t chosen = 0;
     float most = logits[0], sum = 0.0f;

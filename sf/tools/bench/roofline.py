@@ -173,11 +173,12 @@ class ActingInPlace:
     """Acts as a rollout worker that acts for itself."""
 
     def __init__(self, inference: SmallInference, slots: Slots) -> None:
-        self._inference, self._rows = inference, slots.topology.rows
-        slots.policy_id[slots.topology.slots_of_group(0)[0]] = np.arange(self._rows) % slots.topology.num_policies
+        self._inference, self._rows, self._policy_id = inference, slots.topology.rows, slots.policy_id
+        self._policies = np.arange(self._rows) % slots.topology.num_policies
 
     def __call__(self, slot: int, step: int) -> tuple[float, int]:
         """See `Act`."""
+        self._policy_id[slot, step] = self._policies
         started = time.process_time()
         self._inference.act(slot, step, self._inference.draw(self._rows))
         return time.process_time() - started, self._rows

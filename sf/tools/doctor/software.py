@@ -78,4 +78,4 @@ def compiler() -> Iterator[Finding]:
         advice = "Small networks then train in torch and act in NumPy, which takes twice as long: install gcc"
         yield Finding("compiler", "note", str(error), advice)
         return
-    yield Finding("compiler", "ok", "small networks train in C")
+    yield Finding("compiler", "ok", "small networks train and act in C")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def strength_of_snapshots(runs: Sequence[RunFiles]) -> Plot:
                 {
                     "type": "scatter",
                     "mode": "lines+markers",
-                    "name": run.name,
+                    "name": html.escape(run.name),
                     "x": numbers([one["frames"] for one, _ in played]),
                     "y": numbers([score for _, score in played]),
                     "text": texts,
