@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 from sf_envs.counter import Counter
 
 from sf.config import ModelConfig
+from sf.config.sizes import samples_per_iteration
 from sf.envs import EnvSource, find_env, probe, register_env
 from sf.envs.batches import make_env_batch
 from sf.envs.stepping import Host
@@ -178,7 +179,7 @@ def test_a20_steps_of_agents_that_have_ended_are_neither_frames_nor_samples(
     for iterations in range(1, 9):
         step_until(roles, lambda: all(one.record["iterations"] >= iterations for one in learners))  # noqa: B023
         assert [one.frames for one in learners] == [4 * one.record["samples"] for one in actors]
-    steps = 8 * lab.shared.topology.samples_per_round
+    steps = 8 * num_policies * samples_per_iteration(lab.config)
     assert 0.6 * steps < sum(one.record["samples"] for one in actors) < 0.9 * steps, "some are fillers"
 
 

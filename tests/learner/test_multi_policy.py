@@ -43,8 +43,9 @@ def test_two_policies_share_slots_and_train_on_their_own_rows(tmp_path: Path) ->
 
 def test_a_row_keeps_its_policy_for_the_whole_episode(tmp_path: Path) -> None:
     lab = make_lab(
-        tmp_path, "test/TwoAgentEcho", num_policies=2, num_envs_per_worker=8, rollout=24, worker_num_splits=1
-    )
+        tmp_path, "test/TwoAgentEcho", num_policies=2, num_envs_per_worker=8, rollout=24, worker_num_splits=1,
+        batch_size=192, num_batches_per_epoch=1,
+    )  # fmt: skip
     roles = lab.build_all()
     owners: list[np.ndarray] = []
     release = roles[0].source.release

@@ -108,7 +108,7 @@ def test_a24_minibatch_or_dataset_of_old_transitions_only_is_left_out(tmp_path: 
 
 
 def test_policy_that_acted_in_fewer_trajectories_than_there_are_minibatches_takes_fewer_steps(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_policies=2, use_rnn=True, rollout=6, num_batches_per_epoch=6)
+    run = Run(tmp_path, num_policies=2, use_rnn=True, rollout=6, num_batches_per_epoch=6, batch_size=3)
     steps = [number for _ in range(3) for number in run.train()]
     assert min(steps) < max(steps) <= 12
 

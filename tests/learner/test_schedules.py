@@ -31,7 +31,7 @@ def test_c4_linear_annealing(case: Any) -> None:
 @pytest.mark.parametrize("num_policies", [1, 2])
 def test_c4_learner_counts_iterations(tmp_path: Path, num_policies: int) -> None:
     """500,000 steps in iterations of 4 x 128 transitions are 976; what comes after the last is like it."""
-    flags: dict[str, Any] = {"num_envs_per_worker": 4 * num_policies, "rollout": 128, "num_policies": num_policies}
+    flags: dict[str, Any] = {"num_envs_per_worker": 4, "rollout": 128, "num_policies": num_policies}
     total = 500_000 * num_policies
     lab = make_lab(tmp_path, lr_schedule="linear", learning_rate=1e-3, train_for_env_steps=total, **flags)
     learner = lab.build("learner")

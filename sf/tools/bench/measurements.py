@@ -18,7 +18,7 @@ from sf.run.supervisor import train_prepared
 from sf.tools.bench.latency import StepStopwatch, percentile_lines
 from sf.tools.bench.predict import Loads, Machine, prediction_lines
 from sf.tools.bench.roofline import Block, cores_of, cost_lines, costs, measure
-from sf.tools.bench.usage import Meter, shares_of, usage_lines
+from sf.tools.bench.usage import Meter, disturbed, shares_of, usage_lines
 from sf.tools.bench.verdict import Mode, verdict
 from sf.tools.bench.window import Window
 
@@ -75,7 +75,9 @@ def predict(config: Config, cores: int, gpus: int) -> list[str]:
         cores, gpus, there.rollout.num_workers, acts * there.run.num_policies, there.learner.num_learners,
         takes_turns=not config.run.async_rl,
     )  # fmt: skip
-    return [*prediction_lines(Loads.of(usage, cores_of(here)), usage.samples_per_s, machine)]
+    cores_here = cores_of(here)
+    lines = prediction_lines(Loads.of(usage, cores_here), usage.samples_per_s, machine)
+    return [*lines, *disturbed(shares_of(usage, cores_here, _mode(config)))]
 
 
 def latency(config: Config) -> list[str]:

@@ -138,14 +138,19 @@ def usage_lines(usage: Usage, shares: Shares) -> list[str]:
         its_time = shares_text(usage.activities[name]) if name in usage.activities else ""
         table.append(f"{name:<{width}}  {figures}  {its_time}".rstrip())
     rollout = shares.rollout
-    disturbed = [f"Other programs took {shares.others:.0%} of the cores: measure again without them."]
     return [
         *table,
         f"rollout workers: {rollout.inside:.1%} inside env.step, {rollout.framework:.1%} framework, "
         f"{rollout.waiting:.1%} waiting" + (f", {rollout.acting:.1%} acting" if rollout.acting else ""),
         f"cores: {shares.used:.1%} this run, {shares.others:.1%} other programs, {shares.idle:.1%} idle",
-        *(disturbed if shares.others > DISTURBED else []),
+        *disturbed(shares),
     ]
+
+
+def disturbed(shares: Shares) -> list[str]:
+    """A line where other programs took so much that figures say little."""
+    told = f"Other programs took {shares.others:.0%} of the cores: measure again without them."
+    return [told] if shares.others > DISTURBED else []
 
 
 def _since(now: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
