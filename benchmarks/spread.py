@@ -45,7 +45,7 @@ def main() -> None:
     """Makes the runs that are missing, and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--env_steps", type=int, default=1_000_000)
+    parser.add_argument("--env_steps", type=int, default=200_000)
     arguments = parser.parse_args()
     done = json.loads(arguments.results.read_text()) if arguments.results.exists() else {}
     for seed in SEEDS:
