@@ -27,6 +27,7 @@ from tests.helpers.documented import BLOCK, PAGES, Page
 OTHERS = {
     "torchrun": ("--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--standalone", "--max-restarts"),
     "docker": ("--shm-size", "--tmpfs"),
+    "sf-bench predict": ("--cores", "--gpus"),
     "benchmarks": ("--vectorization native --envs-per-group 256", "--candidates", "--statistics"),
     "examples/plans": ("--sample_async",),
     "any": (

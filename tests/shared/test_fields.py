@@ -45,7 +45,7 @@ def first_batch(lab: Lab, roles: list[Any]) -> tuple[Batch, dict[int, int]]:
 
 @pytest.mark.parametrize("num_policies", [1, 2])
 def test_extra_fields_reach_the_batch_time_first(num_policies: int, tmp_path: Path) -> None:
-    """Of several policies a dataset is the share of a sampling round, so that all slots of a group are full at once."""
+    """A dataset is the share of a sampling round, so that all slots of a group are full at once."""
     alone = make_lab(tmp_path / "alone", num_workers=2).config.learner
     flags: dict[str, Any] = {
         "batch_size": (alone.batch_size or 0) * alone.num_minibatches // num_policies,
