@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sf import errors
-from sf.cli.bench import COMMANDS
+from sf.cli.bench import COMMANDS, _without_machine
 from sf.cli.bench import _config as bench_config
 from sf.cli.plan import settings_of
 from sf.cli.train import parse_config
@@ -193,7 +193,8 @@ def test_command_is_understood(command: Command, capsys: pytest.CaptureFixture[s
         check(parse_config(arguments))
     elif program == "sf-bench" and len(arguments) > 1:
         assert arguments[0] in COMMANDS
-        bench_config(arguments[0], arguments[1:])
+        flags = _without_machine(arguments[1:])[0] if arguments[0] == "predict" else arguments[1:]
+        bench_config(arguments[0], flags)
     elif program == "sf-plan":
         settings_of(arguments[1:])
     elif program == "make":

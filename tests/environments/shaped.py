@@ -32,4 +32,4 @@ class Shaped(gymnasium.Env[Any, Any]):
         return np.array([self.at_first, self.bonus], np.float32)
 
 
-gymnasium.register("PaysBonus-v0", entry_point="tests.environments.shaped:Shaped")
+gymnasium.register("Bonus-v0", entry_point="tests.environments.shaped:Shaped")

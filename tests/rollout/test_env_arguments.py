@@ -24,7 +24,7 @@ from tests.nets.test_actor_critic import discrete
 
 SPACE = json.dumps({"env.bonus": {"min": 0.1, "max": 50.0}, "learning_rate": {"min": 1e-5, "max": 1e-2}})
 SETTINGS: dict[str, Any] = {
-    "env": "tests.environments.shaped:PaysBonus-v0", "env_kwargs": '{"bonus": 1.0}', "num_policies": 2, "with_pbt": True,
+    "env": "tests.environments.shaped:Bonus-v0", "env_kwargs": '{"bonus": 1.0}', "num_policies": 2, "with_pbt": True,
     "pbt_space": SPACE, "pbt_period_env_steps": 200, "pbt_start_mutation": 200, "seed": 1, "num_workers": 1,
     "train_for_env_steps": 4000,
 }  # fmt: skip
