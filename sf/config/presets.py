@@ -162,7 +162,7 @@ IPPO: Values = {
     "exploration_loss_coeff": 0.01,
     "normalize_input": True,
     "normalize_returns": True,
-    "value_bootstrap": False,  # the 25 steps of an episode are the whole task; else agents flee from what they know
+    "value_bootstrap": False,  # the 25 steps of an episode are the whole task
 }
 """Independent learners with shared parameters, in the particle worlds of Yu et al. (2022), tables 11 and 13."""
 
