@@ -2,8 +2,8 @@
 
 Three agents cover three landmarks for 25 steps. With `local_ratio=0.5`, the default, an agent gets half of the shared
 reward, minus the distance from each landmark to its nearest agent, and half of its own, minus its collisions. Twice the
-sum over the agents is the sum of the undivided rewards, as the original environment shares it. Papoudakis et al. (2021, "Benchmarking Multi-Agent
-Deep Reinforcement Learning Algorithms in Cooperative Tasks") report it after 20 million steps. The JSON file keeps
+sum over the agents is the sum of the undivided rewards. Papoudakis et al. (2021, "Benchmarking Multi-Agent Deep
+Reinforcement Learning Algorithms in Cooperative Tasks") report returns after 20 million steps. The JSON file keeps
 finished runs, so that the command goes on where it was stopped.
 """
 
