@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sf.envs.place import entry_point, place_arguments
+from sf.envs.presence import IS_ACTIVE
 from sf.errors import EnvError
 from sf_envs.padding import Padding
 
@@ -49,11 +50,17 @@ class SeveralAgents:
         self.observation_space, self.action_space = self._padding.observation_space, self._padding.action_space
         self._seen: list[Any] = []
         self._over: set[Any] = set()
+        """Agents that have ended."""
+        self._to_come: set[Any] = set()
+        """Agents of dicts that no observation has shown since the last reset."""
 
     def reset(self, **arguments: Any) -> tuple[list[Any], list[Any]]:
         self._over.clear()
+        self._seen = []
         observations, info = self.env.reset(**arguments)
+        self._to_come = set(self.agents) - set(observations) if self.has_names else set()
         infos = self._infos(info)
+        infos = [one | {IS_ACTIVE: False} if self.agents[i] in self._to_come else one for i, one in enumerate(infos)]
         return self._filled_up(self._observations(observations, "reset"), infos), infos
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
@@ -61,13 +68,16 @@ class SeveralAgents:
         acting: Any = tuple(actions)
         if self.has_names:
             pairs = zip(self.agents, actions, strict=True)
-            acting = {agent: action for agent, action in pairs if agent not in self._over}
+            acting = {agent: action for agent, action in pairs if agent not in self._over | self._to_come}
         observations, rewards, terminated, truncated, info = self.env.step(acting)
         terminated, truncated = self._flags(terminated), self._flags(truncated)
         if self.has_names:
             flags = zip(self.agents, terminated, truncated, strict=True)
             self._over.update(agent for agent, *ends in flags if any(ends))
         infos = self._infos(info)
+        if self._to_come and (arrivals := self._to_come & set(observations)):
+            infos = [one | {IS_ACTIVE: True} if self.agents[i] in arrivals else one for i, one in enumerate(infos)]
+            self._to_come -= arrivals
         seen = self._filled_up(self._observations(observations, "step"), infos)
         return seen, self._for_each(rewards, 0.0), terminated, truncated, infos
 
@@ -85,7 +95,8 @@ class SeveralAgents:
         """
         if not self.has_names:
             return list(found)
-        missing = [agent for agent in self.agents if agent not in found and agent not in self._over]
+        left_out = self._over | self._to_come
+        missing = [agent for agent in self.agents if agent not in found and agent not in left_out]
         if missing:
             raise EnvError(
                 f"{call} returned observations of {list(found)}, expected one of each agent that has not ended, also "

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from sf.envs.place import place_arguments
+from sf.envs.presence import IS_ACTIVE
 from sf.errors import EnvError
 from sf_envs.members import unknown_member
 from sf_envs.padding import Padding
@@ -16,15 +17,18 @@ from sf_envs.padding import Padding
 class Parallel:
     """A parallel environment after the multi-agent protocol; agent names become positions.
 
-    Different spaces are filled up, see `Padding`, and all agents take part from the start. Each ends with its own
-    flags; one that leaves `agents` without a flag counts as truncated.
+    Different spaces are filled up, see `Padding`. An agent takes part while it is in `agents`: from the start or from
+    a later step on, and again after an end. It ends with its own flags; one that leaves `agents` without a flag counts
+    as truncated.
     """
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.agents: list[str] = list(env.possible_agents)
         self.num_agents, self.agent_names = len(self.agents), tuple(self.agents)
-        self._over: set[str] = set()
+        self._absent: set[str] = set()
+        self._listed: set[str] = set()
+        """Those in `agents` after the last step; one that has ended may be among them."""
         if self.num_agents < 2:
             raise EnvError(f"{env} has the agents {self.agents}, expected at least 2 of them.")
         of_agents = ([kind(agent) for agent in self.agents] for kind in (env.observation_space, env.action_space))
@@ -33,16 +37,12 @@ class Parallel:
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[list[Any], list[Any]]:
         observations, infos = self.env.reset(seed=seed, options=options)
-        missing = [agent for agent in self.agents if agent not in observations]
-        if missing:
-            raise EnvError(
-                f"reset returned no observation for {', '.join(missing)}, expected one for each of {self.agents}. All "
-                "agents must take part from the start; supersuit.black_death_v3 shows zeros to those that do not."
-            )
-        self._over.clear()
-        told = [infos.get(agent, {}) for agent in self.agents]
+        self._listed = self._known_agents()
+        self._absent = set(self.agents) - self._listed
+        self._expect_observations(self._listed, observations, "reset")
+        told = [infos.get(agent, {}) | ({IS_ACTIVE: False} if agent in self._absent else {}) for agent in self.agents]
         seen = enumerate(zip(self.agents, told, strict=True))
-        return [self._padding.observe(index, observations[agent], info) for index, (agent, info) in seen], told
+        return [self._padding.observe(index, observations.get(agent), info) for index, (agent, info) in seen], told
 
     def step(self, actions: list[Any]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
         acting = {
@@ -51,7 +51,13 @@ class Parallel:
             if agent in self.env.agents
         }
         result = self.env.step(acting)
-        rows = [self._row(agent, *result) for agent in self.agents]
+        before, self._listed = self._listed, self._known_agents()
+        arrivals = (self._listed - before) & self._absent
+        self._expect_observations(arrivals, result[0], "step")
+        rows = [
+            self._arrival(agent, *result) if agent in arrivals else self._row(agent, *result) for agent in self.agents
+        ]
+        self._absent -= arrivals
         observations, rewards, terminated, truncated, infos = map(list, zip(*rows, strict=True))
         seen = [
             self._padding.observe(*agent) for agent in zip(range(self.num_agents), observations, infos, strict=True)
@@ -67,8 +73,8 @@ class Parallel:
         truncated: dict[str, Any],
         infos: dict[str, Any],
     ) -> tuple[Any, Any, Any, Any, Any]:
-        """The results for one agent; after its end, see `sf.envs`, only its reward is looked at."""
-        if agent in self._over:
+        """The results for one agent; of one that is not there, see `sf.envs`, only the reward is looked at."""
+        if agent in self._absent:
             return None, rewards.get(agent, 0.0), False, False, {}
         ended, cut = terminated.get(agent, False), truncated.get(agent, False)
         if agent not in self.env.agents and not ended:
@@ -78,8 +84,33 @@ class Parallel:
             why = ", whose value it needs because it was truncated" if what == "last observation" else ""
             raise EnvError(f"step returned no {what} for {agent}{why}. Return one for each agent that has acted.")
         if ended or cut:
-            self._over.add(agent)
+            self._absent.add(agent)
         return observations.get(agent), rewards[agent], ended, cut, infos.get(agent, {})
+
+    def _arrival(self, agent: str, observations: Any, rewards: Any, _: Any, __: Any, infos: Any) -> tuple[Any, ...]:
+        """The results for an agent that takes part from this observation on."""
+        info = {**infos.get(agent, {}), IS_ACTIVE: True}
+        return observations[agent], rewards.get(agent, 0.0), False, False, info
+
+    def _known_agents(self) -> set[str]:
+        """Those in `agents`.
+
+        Raises:
+            EnvError: one of them has no row.
+        """
+        listed = set(self.env.agents)
+        if unknown := sorted(listed - set(self.agents)):
+            raise EnvError(
+                f"agents has {', '.join(unknown)}, which possible_agents has not: {self.agents}. Name every agent that "
+                "may come there."
+            )
+        return listed
+
+    def _expect_observations(self, agents: set[str], observations: dict[str, Any], call: str) -> None:
+        if missing := [agent for agent in self.agents if agent in agents and agent not in observations]:
+            raise EnvError(
+                f"{call} returned no observation for {', '.join(missing)}, expected one for each agent in agents."
+            )
 
     def render(self) -> Any:
         return self.env.render()

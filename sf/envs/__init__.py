@@ -15,9 +15,10 @@ One agent is the special case of the *multi-agent protocol*. An environment with
     step(actions) -> (observations, rewards, terminated, truncated, infos)
 
 where every item is a list with one entry per agent. An agent ends with its own flags, `terminated` or `truncated`. The
-episode goes on until every agent has ended, and then the caller resets. Until then the list keeps an entry for an agent
-that has ended before the others: it is acted for, and its values are ignored. Such an environment comes from
-`register_env` or from a package's table.
+episode goes on until no agent is left, and then the caller resets. Agents may also come later and come back, which
+`is_active` in their infos says, see `sf.envs.presence`. The lists keep an entry for an agent that is not there: its
+action means nothing, and its values are ignored. Such an environment comes from `register_env` or from a package's
+table.
 
 Imports neither torch nor, until an environment is looked up, gymnasium.
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from sf.envs.contract import check_tuple, flag, is_nonzero, number
+from sf.envs.presence import Presence
 from sf.envs.statistics import EPISODE_CONTINUES, METRICS, kept
 from sf.envs.stepping import NO_ROWS, Ended, SteppedSingly
 from sf.errors import EnvError
@@ -19,17 +20,19 @@ from sf.shared.progress import Phase
 class AgentsBatch(SteppedSingly):
     """Environments with several agents; agent a of environment i is row i * num_agents + a.
 
-    The episode of an environment is over when all of its agents have ended. Values for an agent that has ended before
-    the others are not looked at: its row shows a blank observation, and its steps are fillers.
+    The episode of an environment is over when none of its agents is left. Agents may come and go before, see
+    `Presence`. The row of one that is not there shows a blank observation, and its steps are fillers.
     """
 
     def __init__(self, *args: Any):
         """As for `make_env_batch`."""
         super().__init__(*args)
-        self.gone: list[set[int]] = [set() for _ in self.envs]
-        """Agents of each environment that have ended while others go on."""
+        self.presence = [Presence(self.info.num_agents) for _ in self.envs]
+        """By environment."""
         self.late_rewards = 0
-        """Steps in which such agents got other rewards than 0."""
+        """Steps in which agents that were not there got other rewards than 0."""
+        self._is_changed = False
+        """Whether agents have come or gone in the last step."""
 
     def step(self, actions: Array, observations: dict[str, Array], rewards: Array) -> list[Ended]:
         agents, index = self.info.num_agents, -1
@@ -38,47 +41,63 @@ class AgentsBatch(SteppedSingly):
         env_actions = list(self.to_env_actions(actions))
         if self.history is not None:
             self.history.add(actions.reshape(len(self.envs), agents, *actions.shape[1:]))
-        self.fillers = self.next_fillers
+        self.fillers, self._is_changed = self.next_fillers, False
         try:
             for index, env in enumerate(self.envs):
                 if self.stop[0]:
                     raise Stopped
-                first, gone = index * agents, self.gone[index]
+                first, presence = index * agents, self.presence[index]
                 self.progress.enter(Phase.STEP, index)
                 result = env.step(env_actions[first : first + agents])
                 check_tuple(result, "step")
                 seen, reward, terminated, truncated, infos = result
-                self._expect_one_per_agent("rewards", reward)
-                if gone:
-                    reward = self._without_late(index, reward)
-                received.extend([one if isinstance(one, float) else number(one) for one in reward])
-                self._add_metrics(index, infos)
-                terminated = self._flags("terminated", terminated, gone)
-                truncated = self._flags("truncated", truncated, gone)
+                received.extend(self._rewards(index, reward))
+                terminated = self._flags("terminated", terminated, presence)
+                truncated = self._flags("truncated", truncated, presence)
+                self._look_at_infos(index, infos, terminated, truncated)
+                arrivals = self._arrivals(presence, infos) if presence.absent else ()
                 if True in terminated or True in truncated:
-                    seen = self._end(index, seen, terminated, truncated, infos, ended)
-                self.write_seen(observations, index, seen)
+                    seen = self._end(index, seen, terminated, truncated, infos, arrivals, ended)
+                elif arrivals:
+                    presence.come(arrivals)
+                self._is_changed |= bool(arrivals)
+                self._write_present(observations, index, seen)
         except Exception as error:
             self.fail("step", index, error)
-        self.next_fillers = self._rows_of_gone()
+        if self._is_changed:
+            self.next_fillers = self._absent_rows()
+        if len(self.next_fillers):
+            self.write.blank(observations, self.next_fillers)
         self.check_ranges("step", observations)
         self.last_rewards[:] = rewards[:] = received  # numpy warns of large numbers between arrays only
         return ended
 
     def start(self, index: int, seed: int | None, observations: dict[str, Array]) -> None:
-        self.gone[index].clear()
-        self.next_fillers = self._rows_of_gone()
         super().start(index, seed, observations)
+        self.next_fillers = self._absent_rows()
+
+    def reset_one(self, index: int, seed: int | None = None) -> tuple[Any, Any]:
+        result = super().reset_one(index, seed)
+        self.presence[index].begin(result[1])
+        return result
 
     def _end(
-        self, index: int, seen: Any, terminated: list[bool], truncated: list[bool], infos: Any, ended: list[Ended]
+        self,
+        index: int,
+        seen: Any,
+        terminated: list[bool],
+        truncated: list[bool],
+        infos: Any,
+        arrivals: Collection[int],
+        ended: list[Ended],
     ) -> Any:
-        """Records the ends of agents; returns the first observations of the next episode if none of them goes on."""
+        """Records the ends of agents; returns the first observations of the next episode if nobody is left."""
         for name, values in (("observations", seen), ("infos", infos)):
             self._expect_one_per_agent(name, values)
-        gone, num_agents = self.gone[index], self.info.num_agents
-        over = [agent for agent in range(num_agents) if terminated[agent] or truncated[agent]]
-        is_last = len(over) + len(gone) == num_agents
+        self._is_changed = True
+        presence, num_agents = self.presence[index], self.info.num_agents
+        over = [agent for agent in presence.present if terminated[agent] or truncated[agent]]
+        is_last = presence.end(over)
         for agent in over:
             info, row = infos[agent], index * num_agents + agent
             if not isinstance(info, Mapping):
@@ -92,60 +111,91 @@ class AgentsBatch(SteppedSingly):
             if not terminated[agent]:
                 self.keep_final(row, seen[agent])
         if is_last:
-            gone.clear()
             return self.reset_one(index)[0]
-        gone.update(over)
+        presence.come(arrivals)
         return seen
 
     def write_seen(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+        self._write_present(observations, index, seen)
+        for agent in self.presence[index].absent:
+            self.write.blank(observations, index * self.info.num_agents + agent)
+
+    def _write_present(self, observations: dict[str, Array], index: int, seen: Any) -> None:
+        """Writes the rows of the agents of an environment that are there."""
         self._expect_one_per_agent("observations", seen)
-        first, gone = index * self.info.num_agents, self.gone[index]
-        for row, observation in enumerate(seen, first):
-            if gone and row - first in gone:
-                self.write.blank(observations, row)
-            else:
-                self.write(observations, row, observation)
+        first = index * self.info.num_agents
+        for agent in self.presence[index].present:
+            self.write(observations, first + agent, seen[agent])
+
+    def replayed_reset(self, index: int, infos: Any) -> None:
+        self.presence[index].begin(infos)
+        self.next_fillers = self._absent_rows()
 
     def replayed(self, index: int, result: Any) -> None:
-        for flags in result[2:4]:
-            self.gone[index].update(agent for agent, is_over in enumerate(flags) if is_over)
-        self.next_fillers = self._rows_of_gone()
-        self._add_metrics(index, result[4])
+        presence, (_, _, *flags, infos) = self.presence[index], result
+        terminated, truncated = (self._flags("flags", values, presence) for values in flags)
+        self._look_at_infos(index, infos, terminated, truncated)
+        arrivals = self._arrivals(presence, infos)
+        presence.end(agent for agent in presence.present if terminated[agent] or truncated[agent])
+        presence.come(arrivals)
+        self.next_fillers = self._absent_rows()
 
-    def _add_metrics(self, index: int, infos: Any) -> None:
-        """Adds the metrics of agents that take steps; infos that are no list are refused at the end of an episode."""
-        first, gone = index * self.info.num_agents, self.gone[index]
-        for agent, info in enumerate(infos) if isinstance(infos, (list, tuple)) else ():
-            if info.__class__ is dict and METRICS in info and agent not in gone:
+    def _arrivals(self, presence: Presence, infos: Any) -> Collection[int]:
+        self._expect_one_per_agent("infos", infos)
+        return presence.arrivals(infos)
+
+    def _look_at_infos(self, index: int, infos: Any, terminated: list[bool], truncated: list[bool]) -> None:
+        """Adds the metrics of agents that take steps; infos of another form are refused at the end of an episode."""
+        first, presence = index * self.info.num_agents, self.presence[index]
+        is_list = isinstance(infos, (list, tuple)) and len(infos) == self.info.num_agents
+        for agent in presence.present if is_list else ():
+            if not (info := infos[agent]) or info.__class__ is not dict:
+                continue
+            if METRICS in info:
                 self.metrics.add(first + agent, info[METRICS])
+            presence.expect_end(agent, info, terminated[agent] or truncated[agent])
 
     def env_action(self, action: Array) -> Any:
         return list(self.to_env_actions(action))
 
-    def _rows_of_gone(self) -> Array:
-        if not any(self.gone):
+    def _absent_rows(self) -> Array:
+        absent = [presence.absent for presence in self.presence]
+        if not any(absent):
             return NO_ROWS
         agents = self.info.num_agents
-        return np.array([index * agents + agent for index, gone in enumerate(self.gone) for agent in sorted(gone)])
+        return np.array([index * agents + agent for index, own in enumerate(absent) for agent in sorted(own)])
 
-    def _without_late(self, index: int, rewards: Any) -> list[Any]:
-        """The rewards with 0 for agents that have ended before; says so where that loses something."""
-        late = {agent: rewards[agent] for agent in self.gone[index] if is_nonzero(rewards[agent])}
-        self.late_rewards += bool(late)
-        if late and self.late_rewards.bit_count() == 1:  # ever more rarely
+    def _rewards(self, index: int, rewards: Any) -> list[float]:
+        """One per agent, 0 for those that were not there; says so where that loses something."""
+        self._expect_one_per_agent("rewards", rewards)
+        presence = self.presence[index]
+        if not presence.absent:
+            return [one if isinstance(one, float) else number(one) for one in rewards]
+        kept = [0.0] * len(rewards)
+        for agent in presence.present:
+            kept[agent] = number(rewards[agent])
+        if late := {agent: rewards[agent] for agent in presence.absent if is_nonzero(rewards[agent])}:
+            self._tell_of_late(index, late)
+        return kept
+
+    def _tell_of_late(self, index: int, late: Any) -> None:
+        self.late_rewards += 1
+        if self.late_rewards.bit_count() == 1:  # ever more rarely
             self.console.line(
-                f"Warning: {self.info.env_id}, environment {index}, gave agents rewards after their end, {late} "
+                f"Warning: {self.info.env_id}, environment {index}, gave rewards to agents that are not there, {late} "
                 f"(step {self.late_rewards} of this kind in its group). They count for nothing. Let an agent that can "
                 "still earn something end with the others."
             )
-        return [0.0 if agent in self.gone[index] else reward for agent, reward in enumerate(rewards)]
 
-    def _flags(self, name: str, values: Any, gone: set[int]) -> list[bool]:
-        """One per agent; False for those that have ended before."""
+    def _flags(self, name: str, values: Any, presence: Presence) -> list[bool]:
+        """One per agent; False for those that are not there."""
         self._expect_one_per_agent(name, values)
-        if gone:
-            values = [agent not in gone and one for agent, one in enumerate(values)]
-        return [one if one is False else flag(one, name) for one in values]
+        if not presence.absent:
+            return [one if one is False else flag(one, name) for one in values]
+        flags = [False] * len(values)
+        for agent in presence.present:
+            flags[agent] = flag(values[agent], name)
+        return flags
 
     def _expect_one_per_agent(self, name: str, values: Any) -> None:
         if not isinstance(values, (list, tuple, np.ndarray)):

@@ -296,6 +296,8 @@ def number(reward: Any, subject: str = "it") -> float:
 
 def is_nonzero(reward: Any) -> bool:
     """Whether it is a number other than 0."""
+    if reward.__class__ is float:
+        return bool(reward != 0.0)
     array = any_array(reward)
     return array.size == 1 and array.dtype.kind in "fiub" and array.item() != 0
 

@@ -26,6 +26,7 @@ from sf.envs.contract import (
     without_mask,
 )
 from sf.envs.digits import Digits
+from sf.envs.presence import Presence
 from sf.envs.source import EnvSource, is_gymnasium, with_mask
 from sf.envs.step_time import StepTime, Stopwatch
 from sf.envs.wrappers import note_on_statistics
@@ -189,8 +190,7 @@ class _Player:
         self.random, self.bounds = np.random.default_rng(SEED), Bounds(env.observation_space)
         self.digits = Digits(info)
         self.observations: list[Any] = []
-        self.gone: set[int] = set()
-        """Agents that have ended before the others."""
+        self.presence = Presence(info.num_agents, info.env_id)
         self.progress.enter(Phase.RESET)
         _, self.reset_s = _timed(lambda: self._begin_episode(_reset(env, info, seed=SEED)))
         self.watch = Stopwatch()
@@ -198,23 +198,30 @@ class _Player:
     def step(self) -> None:
         """One step, and a reset where the episode is over."""
         env, info = self.env, self.info
-        seen = [None if agent in self.gone else one for agent, one in enumerate(self.observations)]
+        absent = self.presence.absent
+        seen = [None if agent in absent else one for agent, one in enumerate(self.observations)]
         stored = np.stack([random_action(info, observation, self.random) for observation in seen])
         actions = action_converter(env.action_space, "scale")(stored)
         self.progress.enter(Phase.STEP)
         with blamed_on(info.env_id, "step"), self.watch.step():
             result = env.step(actions[0] if info.num_agents == 1 else list(actions))
-        step = check_step(result, info, self.gone)
+        step = check_step(result, info, absent)
         _refuse_ignored_mask(step.infos, info, "step")
-        self.observations = step.observations
+        arrivals = self.presence.arrivals(result[4])
+        self.observations = [
+            result[0][agent] if agent in arrivals else one for agent, one in enumerate(step.observations)
+        ]
         ended = {agent for agent in range(info.num_agents) if step.terminated[agent]}
         cut = {agent for agent in range(info.num_agents) if step.truncated[agent]} - ended
-        problem = self._look(ignored=self.gone | ended, final=cut)
+        for agent, one in enumerate(step.infos if info.num_agents > 1 else ()):
+            self.presence.expect_end(agent, one, agent in ended | cut)
+        problem = self._look(ignored=(absent | ended) - arrivals, final=cut)
         for found in (problem, *(nonfinite_reward(reward, info) for reward in step.rewards)):
             if found and not self.drop_nonfinite:
                 raise EnvError(f"{found} {FINITE_OR_DROPPED}")
-        self.gone |= ended | cut
-        if len(self.gone) == info.num_agents or problem:
+        is_over = self.presence.end(ended | cut)
+        self.presence.come(arrivals)
+        if is_over or problem:
             self.progress.enter(Phase.RESET)
             with self.watch.reset():
                 result = _reset(env, info)
@@ -222,8 +229,8 @@ class _Player:
 
     def _begin_episode(self, result: tuple[Any, Any]) -> None:
         self.observations = check_reset(result, self.info)
-        self.gone.clear()
-        if problem := self._look():
+        self.presence.begin(result[1])
+        if problem := self._look(ignored=self.presence.absent):
             raise EnvError(f"{problem} It is the first one of an episode. Correct or clip it in the environment.")
 
     def _look(self, ignored: Set[int] = frozenset(), final: Set[int] = frozenset()) -> str:

@@ -36,8 +36,8 @@ class Scores:
         self.console = Console()
         self._metrics = EpisodeMetrics(self.console)
         self.steps = 0
-        self.returns, self.started_at = np.zeros(rows), [0] * rows
-        self.reported_at = [0] * rows
+        self.returns, self.started_at = np.zeros(rows), np.zeros(rows, np.int64)
+        self.reported_at = np.zeros(rows, np.int64)
         """Step of each row in which the last end with info["episode"] came."""
         self.has_unreported = [False] * rows
         """Whether an end of the row since then had no info["episode"]."""
@@ -54,9 +54,8 @@ class Scores:
 
     def skip(self, rows: Array) -> None:
         """The last step was none of these rows."""
-        for row in rows.tolist():
-            self.started_at[row] += 1
-            self.reported_at[row] += 1
+        self.started_at[rows] += 1
+        self.reported_at[rows] += 1
 
     def forget(self, rows: range) -> None:
         """New episodes begin in these rows, and the rewards before count for none."""
@@ -66,13 +65,14 @@ class Scores:
 
     def state(self) -> dict[str, Any]:
         """In plain JSON types."""
-        names = ("steps", "started_at", "reported_at", "has_unreported", "unit", "spans")
-        return {"returns": self.returns.tolist()} | {name: getattr(self, name) for name in names}
+        names = ("steps", "has_unreported", "unit", "spans")
+        arrays = {name: getattr(self, name).tolist() for name in ("returns", "started_at", "reported_at")}
+        return arrays | {name: getattr(self, name) for name in names}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         self.steps, self.unit, self.spans = state["steps"], state["unit"], state["spans"]
-        self.started_at, self.reported_at = list(state["started_at"]), list(state["reported_at"])
+        self.started_at, self.reported_at = (np.array(state[name]) for name in ("started_at", "reported_at"))
         self.returns, self.has_unreported = np.array(state["returns"]), list(state["has_unreported"])
 
     def end(self, end: Ended) -> tuple[float, int, float, dict[str, float]] | None:
@@ -84,7 +84,7 @@ class Scores:
         if end.info.get(EPISODE_CONTINUES):
             return None
         row = end.row
-        reward, length = float(self.returns[row]), self.steps - self.started_at[row]
+        reward, length = float(self.returns[row]), self.steps - int(self.started_at[row])
         self.returns[row], self.started_at[row] = 0, self.steps
         episode = end.info.get(EPISODE)
         if isinstance(episode, Mapping) and {"r", "l"} <= episode.keys():

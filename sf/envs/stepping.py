@@ -64,7 +64,7 @@ class EnvBatch(Protocol):
     """Some environments that advance together; `observations` are [rows, ...] arrays to write into."""
 
     fillers: Array
-    """Rows whose last step was no transition: it only reset, see `VectorBatch`, or the agent had ended before."""
+    """Rows whose last step was no transition: it only reset, see `VectorBatch`, or the agent was not there."""
     last_rewards: Array
     """[rows] float64, those of the last step as the environments gave them."""
 
@@ -200,7 +200,8 @@ class SteppedSingly:
         self.history = history
         for index, env in enumerate(self.envs):
             try:
-                seen = env.reset(seed=history.seed(index))[0]
+                seen, infos = env.reset(seed=history.seed(index))
+                self.replayed_reset(index, infos)
                 for action in history.actions(index):
                     result = env.step(self.env_action(action))
                     self.replayed(index, result)
@@ -208,6 +209,9 @@ class SteppedSingly:
                 self.write_seen(observations, index, seen)
             except Exception as error:
                 self.fail("replay", index, error)
+
+    def replayed_reset(self, index: int, infos: Any) -> None:
+        """Takes note of a reset that an environment has repeated."""
 
     def replayed(self, index: int, result: Any) -> None:
         """Takes note of a step that an environment has repeated."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -102,14 +101,16 @@ def returns_of_sides(played: Sequence[Episodes]) -> Array:
     Args:
         played: the episodes of each side, each of them with those of all of its agents.
     """
-    return np.array([_means(episodes) for episodes in played]).T
+    sides = [_means(episodes) for episodes in played]
+    games = sorted(set().union(*sides))
+    return np.array([[side.get(game, 0.0) for side in sides] for game in games])
 
 
-def _means(episodes: Episodes) -> list[float]:
-    """Mean return of the agents of one side in each episode, in the order of environments and of their episodes."""
-    numbers: Counter[tuple[int, int]] = Counter()
-    returns: dict[tuple[int, int], list[float]] = {}
-    for env, agent, reward in zip(episodes.envs, episodes.agents, episodes.rewards, strict=True):
-        returns.setdefault((env, numbers[env, agent]), []).append(reward)
-        numbers[env, agent] += 1
-    return [float(np.mean(returns[key])) for key in sorted(returns)]
+def _means(episodes: Episodes) -> dict[tuple[int, int], float]:
+    """Mean return of the agents of one side in each game, with its environment; one may have several lives in it."""
+    returns: dict[tuple[int, int], dict[int, float]] = {}
+    columns = episodes.envs, episodes.games, episodes.agents, episodes.rewards
+    for env, game, agent, reward in zip(*columns, strict=True):
+        of_agents = returns.setdefault((env, game), {})
+        of_agents[agent] = of_agents.get(agent, 0.0) + reward
+    return {game: float(np.mean(list(of_agents.values()))) for game, of_agents in returns.items()}

@@ -45,6 +45,8 @@ class Episodes:
     """The agent of its environment that each of them belongs to."""
     envs: list[int] = field(default_factory=list)
     """The environment that each of them was played in, counted in its process."""
+    games: list[int] = field(default_factory=list)
+    """The episode of that environment: agents may end, and come back, before it does."""
 
     def mean(self, score: str) -> float:
         """Mean of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
@@ -257,6 +259,8 @@ class Tally:
         self._policy_ids, self._rows_per_env = policy_ids, len(policy_ids) // (num_envs * num_blocks)
         share = [num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)]
         self._remaining = np.array(share * num_blocks)
+        self._games = np.zeros_like(self._remaining)
+        """Episodes of each environment that are over."""
         self._num_wanted = int(self._remaining.sum())
         self._scores = Scores(len(policy_ids))
 
@@ -285,10 +289,12 @@ class Tally:
             episodes.metrics.append(score[3])
             episodes.agents.append(end.row % self._rows_per_env)
             episodes.envs.append(env)
+            episodes.games.append(int(self._games[env]))
             episodes.num_cut += end.truncated and not end.terminated and score[1] >= self._longest
             if end.is_last:
                 over.add(env)
         self._remaining[sorted(over)] -= 1
+        self._games[sorted(over)] += 1
 
 
 def _leaves(info: EnvInfo, rows: int) -> dict[str, Array]:

@@ -94,6 +94,7 @@ def evaluate(
             all_episodes.metrics += episodes.metrics
             all_episodes.agents += episodes.agents
             all_episodes.envs += episodes.envs
+            all_episodes.games += episodes.games
     return together
 
 

@@ -56,7 +56,7 @@ class NumpyActor:
 
     def __call__(self, slot: int, step: int, noise: Array) -> Array:
         """See `SmallActor`."""
-        if len(self._networks) == 1:
+        if self._slots.topology.every_row_acts:
             self._act(0, slice(None), slot, step, noise)
             return self._counts
         acting = self._slots.policy_id[slot, min(step, self._last)]

@@ -152,11 +152,11 @@ class InferenceWorker:
 
     def _task(self, group: int) -> Task:
         request, slot, t = self.requests.observe(self._request, group), self._slot[group], self._step[group]
-        if self.topology.num_policies == 1:
+        if self.topology.every_row_acts:
             return Task(group, request, slot, t, ALL, self.topology.rows)
         # The last observation belongs to the policy that acted before it.
         rows = np.flatnonzero(self.slots.policy_id[slot, min(t, self.topology.rollout - 1)] == self.policy_id)
-        return Task(group, request, slot, t, rows, len(rows))
+        return Task(group, request, slot, t, rows if len(rows) < self.topology.rows else ALL, len(rows))
 
     def _finals(self, tasks: list[Task]) -> list[Task]:
         """Rows whose episode was cut in the step before and whose final observation this policy must value."""

@@ -38,6 +38,7 @@ from sf.plans.worker_side import WorkerSide, applied
 from sf.shared.arena import Array
 from sf.shared.context import RunContext
 from sf.shared.records import inference_record
+from sf.shared.slots import NO_POLICY
 from sf.shared.weights import NOTHING_PUBLISHED
 
 ALL = slice(None)
@@ -221,6 +222,8 @@ class PlanActor:
     def _act(self, group: int, slot: int, t: int) -> None:
         """Actions, states and extra columns of all rows, each by the policy of its agent."""
         slots, agents = self.slots, self.groups[group]
+        if self.topology.agents_per_env > 1:
+            agents.expect_those(slots.policy_id[slot, t] != NO_POLICY)
         observations = slots.observations[self.leaf][slot, t]
         for number in range(len(self.names)):
             rows = agents.rows_of(number) if len(self.names) > 1 else ALL

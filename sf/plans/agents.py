@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sf.errors import EnvError
 from sf.plans.columns import POLICY
 from sf.shared.arena import Array
 from sf.shared.topology import Topology
@@ -49,6 +50,24 @@ class GroupOfAgents:
         self._policy_of = policy_of
         self._begin_parts(np.arange(len(self._steps)))
         self._begin_episodes()
+
+    def expect_those(self, is_there: Array) -> None:
+        """Refuse agents that come within an episode: all of them begin, and none comes back, in the batches of a plan.
+
+        Args:
+            is_there: [rows] bool, of the next step.
+
+        Raises:
+            EnvError: others are there than those that have not ended.
+        """
+        if (is_there == self._is_over).any():
+            row = int(np.flatnonzero(is_there == self._is_over)[0])
+            env, agent = divmod(row, self._agents_per_env)
+            what = "takes part again after its end" if is_there[row] else "is not there when an episode begins"
+            raise EnvError(
+                f"Agent {agent} of environment {env} {what}. The agents of a plan begin their episodes together; train "
+                "this environment with sf-train."
+            )
 
     def rows_of(self, policy: int) -> Array:
         """[n] the rows in which a policy acts."""

@@ -127,6 +127,8 @@ class Group:
         self.slots.is_new[slot] = True if ended is None else ended | self._has_no_owner()
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
+        if self.agents_per_env > 1:
+            self.slots.blank(slot)
         self.slot, self.t = slot, 0
         if ended is None:
             self._begin(slot)
@@ -194,18 +196,24 @@ class Group:
 
     def _ask(self, slot: int, after: int = 1) -> None:
         self.finite.check_observations(slot, self.t)
-        if len(self.envs.next_fillers) or self.has_fillers:
-            self._announce_fillers()
-        if self.num_policies > 1 and self.t < self.rollout:
-            self.slots.policy_id[slot, self.t] = self.policies
+        if self.t < self.rollout:
+            self._say_who_acts(slot, self.envs.next_fillers)
         self.requests.ask(self.index, slot, self.t, after)
         self.on_request()
 
-    def _announce_fillers(self) -> None:
-        """Inference computes actions for these rows as well, which are no samples."""
-        rows = self.envs.next_fillers
-        self.has_fillers = len(rows) > 0
-        self.slots.fillers[self.index] = np.bincount(self.policies[rows], minlength=self.num_policies)
+    def _say_who_acts(self, slot: int, fillers: Array) -> None:
+        """The policy of each row, and none for an agent that is not there.
+
+        Other fillers are a step long only. Inference computes actions for them as well, which are no samples.
+        """
+        if self.num_policies > 1:
+            self.slots.policy_id[slot, self.t] = self.policies
+        if self.agents_per_env > 1:
+            if len(fillers):
+                self.slots.policy_id[slot, self.t, fillers] = NO_POLICY
+        elif len(fillers) or self.has_fillers:
+            self.has_fillers = len(fillers) > 0
+            self.slots.fillers[self.index] = np.bincount(self.policies[fillers], minlength=self.num_policies)
 
     def _finish_slot(self) -> None:
         assert self.slot is not None

@@ -52,7 +52,7 @@ class Axes(enum.Enum):
 
 
 class Writer(enum.Enum):
-    """The role that writes a field; the other roles only read it."""
+    """The role that writes a field; the other roles only read it. With several agents all begin as zeros."""
 
     ROLLOUT = "rollout worker"
     INFERENCE = "inference worker"

@@ -212,6 +212,7 @@ class Slots:
         self.fields = {name: field.stored for name, field in arena.fields.items() if isinstance(field, SlotArray)}
         """The table: `slot_fields` and the extra fields of the run."""
         self._stored = {name: arena[name] for name in self.fields}
+        self._acted = [self._stored[name] for name, field in self.fields.items() if field.writer is Writer.INFERENCE]
         self.observations = below(OBSERVATIONS, self._stored)
         self.final_observations = below(FINAL_OBSERVATIONS, arena.arrays)
         for name in Slots.__annotations__:
@@ -220,6 +221,11 @@ class Slots:
     def __getitem__(self, name: str) -> Array:
         """The array of a stored field, [slots, ...]."""
         return self._stored[name]
+
+    def blank(self, slot: int) -> None:
+        """Zeros in all that inference is going to write, for the steps of rows in which nobody acts."""
+        for array in self._acted:
+            array[slot] = 0
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""

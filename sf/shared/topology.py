@@ -31,6 +31,11 @@ class Topology:
         return self.envs_per_group * self.agents_per_env
 
     @property
+    def every_row_acts(self) -> bool:
+        """Whether the only policy acts in every row of every step; else for the rows that have its id."""
+        return self.num_policies == self.agents_per_env == 1
+
+    @property
     def num_groups(self) -> int:
         return self.num_workers * self.groups_per_worker
 

@@ -103,7 +103,7 @@ class TestCounting:
         for rows in ([], [0], [], []):
             tally.add(np.ones(1, np.float32), [end(row) for row in rows])
         assert (tally.episodes, tally.is_complete) == (
-            [Episodes([2.0], [2], metrics=[{}], agents=[0], envs=[0])],
+            [Episodes([2.0], [2], metrics=[{}], agents=[0], envs=[0], games=[0])],
             False,
         )
 

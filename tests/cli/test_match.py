@@ -116,9 +116,19 @@ class TestCounting:
 
     def test_sides_are_compared_episode_by_episode(self) -> None:
         """Agents 0 and 2 against 1 and 3, in two environments; episodes and agents end in any order."""
-        first = Episodes([1, 5, 3, 7, 2, 4], [1] * 6, agents=[0, 0, 2, 2, 0, 2], envs=[0, 1, 0, 1, 0, 0])
-        second = Episodes([8, 9, 0, 1, 6, 6], [1] * 6, agents=[3, 1, 3, 1, 1, 3], envs=[1, 1, 0, 0, 0, 0])
+        first = Episodes(
+            [1, 5, 3, 7, 2, 4], [1] * 6, agents=[0, 0, 2, 2, 0, 2], envs=[0, 1, 0, 1, 0, 0], games=[0, 0, 0, 0, 1, 1]
+        )
+        second = Episodes(
+            [8, 9, 0, 1, 6, 6], [1] * 6, agents=[3, 1, 3, 1, 1, 3], envs=[1, 1, 0, 0, 0, 0], games=[0, 0, 0, 0, 1, 1]
+        )
         assert returns_of_sides([first, second]).tolist() == [[2, 0.5], [3, 6], [6, 8.5]]
+
+    def test_the_lives_of_an_agent_in_an_episode_count_together(self) -> None:
+        """Agent 0 comes back, agent 1 has not come at all in the second episode."""
+        first = Episodes([1, 2, 5], [1] * 3, agents=[0, 0, 0], envs=[0] * 3, games=[0, 0, 1])
+        second = Episodes([4], [1], agents=[1], envs=[0], games=[0])
+        assert returns_of_sides([first, second]).tolist() == [[3, 4], [5, 0]]
 
     def test_the_seed_decides_and_further_players_change_nothing_between_others(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

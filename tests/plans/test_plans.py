@@ -15,7 +15,7 @@ from examples.plans.dqn import DQN
 from examples.plans.ppo import PPO
 from examples.plans.ppo_and_dqn import PPOAndDQN
 from examples.plans.rock_paper_scissors import LSTMPlayer, Player
-from sf.errors import CheckpointError, ConfigError, SfError, UsageError
+from sf.errors import CheckpointError, ConfigError, EnvError, SfError, UsageError
 from sf.plans import (
     ApplyGradients,
     AsyncGradients,
@@ -395,6 +395,15 @@ def test_plan_without_a_report_and_operators_that_return_nothing_are_named() -> 
         cls = build_trainer("Bare", default_policy=CountingPolicy, execution_plan=plan)
         with pytest.raises(SfError, match=message), cls(settings) as trainer:
             trainer.train()
+
+
+def test_agents_that_come_within_an_episode_are_refused() -> None:
+    env = "tests.environments.coming:test/Comers"
+    with (
+        WorkerSet(CountingPolicy, {"env": env}) as workers,
+        pytest.raises(EnvError, match="Agent 1 of environment 0 is"),
+    ):
+        workers.local_worker().sample()
 
 
 def test_policies_that_do_not_exist_are_named() -> None:

@@ -64,7 +64,7 @@ class NativeActing:
         (observations,) = slots.observations.values()
         stored = slots.actions, slots.log_probs, slots.values, slots.policy_version, slots.policy_id
         trajectories = TrajectoryMemory(
-            topology.num_policies, topology.rollout, topology.rows,
+            topology.num_policies, topology.every_row_acts, topology.rollout, topology.rows,
             *(array.ctypes.data for array in (observations, *stored)),
         )  # fmt: skip
         memory = np.empty(library.sf_acting_scratch(ctypes.addressof(networks), topology.rows), np.float32)

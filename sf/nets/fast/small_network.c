@@ -446,7 +446,8 @@ void sf_backward(const Network *net, int64_t n, const void *actions, const float
 
 // Where trajectories lie; the same fields in the same order as in `sf.nets.fast.small_networks`.
 typedef struct {
-    int64_t num_policies, num_steps, num_rows;
+    int64_t num_policies, every_row_acts;  // the latter 0 where a policy acts for the rows with its id
+    int64_t num_steps, num_rows;
     const void *observations;  // [slots, steps + 1, rows, num_inputs]
     void *actions;             // [slots, steps, rows] int64, or [slots, steps, rows, numbers] float32
     float *log_probs;          // [slots, steps, rows]
@@ -522,7 +523,7 @@ void sf_act(const Network *networks, const TrajectoryMemory *at, const int64_t *
     const int64_t *policy_id = at->policy_id + of_steps;
     for (int64_t p = 0; p < at->num_policies; p++) {
         const Network *net = networks + p;
-        int64_t *rows = at->num_policies == 1 ? 0 : counts + at->num_policies, n = rows ? 0 : all;
+        int64_t *rows = at->every_row_acts ? 0 : counts + at->num_policies, n = rows ? 0 : all;
         if (rows)
             for (int64_t i = 0; i < all; i++)
                 if (policy_id[i] == p) rows[n++] = i;

@@ -45,7 +45,7 @@ class TrajectoryMemory(ctypes.Structure):
     """The same fields in the same order as in `small_network.c`."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("num_policies", "num_steps", "num_rows")),
+        *((name, ctypes.c_int64) for name in ("num_policies", "every_row_acts", "num_steps", "num_rows")),
         *((name, Pointer) for name in ("observations", "actions", "log_probs", "values")),
         *((name, Pointer) for name in ("policy_version", "policy_id")),
     )
