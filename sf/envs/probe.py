@@ -6,12 +6,13 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sf.envs.actions import action_converter
+from sf.envs.arguments import layer_with
 from sf.envs.blame import blamed_on
 from sf.envs.bounds import Bounds
 from sf.envs.contract import (
@@ -80,6 +81,7 @@ def probe_and_time(
     drop_nonfinite: bool = False,
     tries_second: bool = False,
     progress: Progress | None = None,
+    arguments: Iterable[str] = (),
 ) -> FirstLook:
     """The same, and how long a step takes.
 
@@ -90,11 +92,14 @@ def probe_and_time(
         drop_nonfinite: return values of a step may be non-finite; after such an observation a new episode begins.
         tries_second: make and reset a second one as well, if single ones are what the run would have.
         progress: says which call of the environment goes on; None where nothing watches it.
+        arguments: attributes that it must have.
     """
     progress = progress or unwatched()
     importlib.import_module("gymnasium")  # which takes no time of an environment
     progress.enter(Phase.INIT)
     env, made_in_s = _timed(source.make)
+    for name in arguments:
+        layer_with(env, name)
     progress.enter(Phase.RESET)
     info, result = _with_agents(env, source.env_id)
     if info.num_agents == 1 and (_has_mask(result[1]) or _tells_mask(env)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sf.errors import EnvError
+from sf.envs.arguments import layer_with
 from sf.shared.arena import Array
 
 
@@ -33,7 +33,7 @@ class WithArguments:
         """Deals the policies of the next episode, [agents]."""
         self.dealt: Array
         """The policies of this episode."""
-        self._places = [(_layer_with(env, name), name) for name in names]
+        self._places = [(layer_with(env, name), name) for name in names]
         self._are_whole = [type(getattr(layer, name)) is int for layer, name in self._places]
 
     def reset(self, **arguments: Any) -> Any:
@@ -50,19 +50,3 @@ def with_arguments(envs: list[Any], names: Sequence[str], values: Array) -> list
     envs[:] = [WithArguments(env, names, values) for env in envs]
     return envs
 
-
-def _layer_with(env: Any, name: str) -> Any:
-    """The wrapper or the environment that has an attribute itself; others may pass on what they are asked for.
-
-    Raises:
-        EnvError: none has it.
-    """
-    layer = env
-    while layer is not None:
-        if name in vars(layer) or hasattr(type(layer), name):
-            return layer
-        layer = vars(layer).get("env")
-    raise EnvError(
-        f"pbt_space names env.{name}, but the environment has no attribute {name}. Keep the argument under this name, "
-        "where step or reset reads it."
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from sf.config import Config
+from sf.config.pbt_space import env_arguments
 from sf.envs import EnvSource, probe_and_time
 from sf.envs.probe import NUM_STEPS, FirstLook, crash_note
 from sf.envs.registry import own_name
@@ -65,7 +66,8 @@ def first_look(config: Config, source: EnvSource, arena: Arena | None = None) ->
 
     tries_second = config.rollout.num_envs_per_worker != 1 or config.run.serial_mode
     progress = unwatched() if arena is None else _LookProgress(arena[PROGRESS], arena[STEPS])
-    look = probe_and_time(source, seconds, config.faults.on_nonfinite == "drop", tries_second, progress)
+    drops = config.faults.on_nonfinite == "drop"
+    look = probe_and_time(source, seconds, drops, tries_second, progress, env_arguments(config))
     many = _many_as_one(config, source, look.info)
     look = look._replace(is_timed=is_timed, in_tensors=many is not None and source.in_tensors)
     return look if many is None else _with_many(look, many, config, progress)

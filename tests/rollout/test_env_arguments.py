@@ -12,9 +12,11 @@ import pytest
 
 import sf
 from sf.config import check
+from sf.envs import find_env
 from sf.envs.limit import StepLimit
 from sf.errors import ConfigError, EnvError
 from sf.rollout.env_arguments import with_arguments
+from sf.run.first_look import first_look
 from sf.shared.env_arguments import ENV_ARGUMENTS
 from sf.spaces import EnvInfo, LeafSpec
 from sf.storage.population import read_decisions, read_population
@@ -74,8 +76,12 @@ def test_a_population_finds_the_argument_that_pays_and_goes_on_with_it(tmp_path:
 
 
 def test_what_has_no_such_argument_is_told(tmp_path: Path) -> None:
-    with pytest.raises(EnvError, match=r"no attribute wind\. Keep the argument under this name, where step or reset"):
+    told = r"no attribute wind\. Keep the argument under this name, where step or reset"
+    with pytest.raises(EnvError, match=told):
         with_arguments([Shaped()], ["wind"], np.zeros((2, 1)))
+    config = make_config(**SETTINGS | {"pbt_space": SPACE.replace("bonus", "wind")})
+    with pytest.raises(EnvError, match=told):  # before a process starts
+        first_look(config, find_env(SETTINGS["env"], {"bonus": 1.0}))
 
 
 @pytest.mark.parametrize("wrap", [lambda env: gymnasium.wrappers.TimeLimit(env, 3), lambda env: StepLimit(env, 3)])
