@@ -60,7 +60,7 @@ test-more: $(EXTRAS_STAMP)
 
 # Simulators of other packages that step many copies at once, half a gigabyte with JAX.
 test-simulators: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[jax,jumanji,playground,vmas]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[craftax,jax,jumanji,playground,vmas]"
 	$(BIN)/pytest tests/envs/test_simulators.py $(PYTEST_ARGS)
 
 # Learning runs, some minutes each.

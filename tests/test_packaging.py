@@ -19,7 +19,7 @@ DEPENDENCIES = {
     "tyro", "rich", "safetensors", "setproctitle", "psutil", "tomli",
 }  # fmt: skip
 EXTRAS = {
-    "atari", "box2d", "dev", "docs", "envpool", "hub", "jax", "jumanji", "minigrid", "mujoco", "mutants",
+    "atari", "box2d", "craftax", "dev", "docs", "envpool", "hub", "jax", "jumanji", "minigrid", "mujoco", "mutants",
     "notebook", "onnx", "pettingzoo", "playground", "ray", "report", "results", "slurm", "sweep", "trackio",
     "video", "vizdoom", "vmas", "wandb",
 }  # fmt: skip

@@ -34,6 +34,7 @@ TENSOR_ENVIRONMENTS = {
     "sf/Carts-v0": "sf_envs.simulators:carts",
     "gymnax/*": "sf_envs.simulators:gymnax",
     "brax/*": "sf_envs.simulators:brax",
+    "craftax/*": "sf_envs.simulators:craftax",
     "jumanji/*": "sf_envs.simulators:jumanji",
     "playground/*": "sf_envs.simulators:playground",
     "vmas/*": "sf_envs.simulators:vmas",

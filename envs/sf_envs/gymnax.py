@@ -17,7 +17,7 @@ from gymnax.registration import registered_envs
 
 from sf.errors import EnvError
 from sf_envs.jax_simulator import JaxSimulator
-from sf_envs.members import unknown_member
+from sf_envs.members import parameters, unknown_member
 
 UNLIMITED = 2**30
 """Steps that no episode reaches."""
@@ -41,10 +41,7 @@ def make(name: str, num_envs: int, max_episode_steps: int | None, **settings: An
     if max_episode_steps is not None:
         own = settings.get("max_steps_in_episode", params.max_steps_in_episode)
         settings["max_steps_in_episode"] = min(max_episode_steps, own)
-    known = sorted(vars(params))
-    if wrong := sorted(settings.keys() - set(known)):
-        raise EnvError(f"gymnax/{name} has no parameter {wrong[0]!r}, expected one of {', '.join(known)}.")
-    return JaxSimulator(_Functions(env, params.replace(**settings)), num_envs, f"gymnax/{name}")
+    return JaxSimulator(_Functions(env, parameters(f"gymnax/{name}", params, settings)), num_envs, f"gymnax/{name}")
 
 
 class _Functions:

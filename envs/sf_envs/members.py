@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sf.errors import EnvError
 
@@ -29,3 +30,15 @@ def unknown_member(family: str, kind: str, name: str, known: Iterable[str]) -> E
         return EnvError(f"There is no {kind} {name!r}. Did you mean {' or '.join(f'{family}/{id}' for id in near)}?")
     some = ", ".join(f"{family}/{id}" for id in list(by_lower.values())[:3])
     return EnvError(f"There is no {kind} {name!r}. There are {len(by_lower)}, such as {some}.")
+
+
+def parameters(env_id: str, own: Any, settings: Mapping[str, Any]) -> Any:
+    """The parameters of an environment of JAX, some of them replaced.
+
+    Raises:
+        EnvError: it has no parameter of that name.
+    """
+    known = sorted(vars(own))
+    if wrong := sorted(settings.keys() - set(known)):
+        raise EnvError(f"{env_id} has no parameter {wrong[0]!r}, expected one of {', '.join(known)}.")
+    return own.replace(**settings)

@@ -26,6 +26,13 @@ def brax(name: str, num_envs: int, max_episode_steps: int = 1000, **settings: An
     return make(name, num_envs, max_episode_steps, **settings)
 
 
+def craftax(name: str, num_envs: int, max_episode_steps: int | None = None, **settings: Any) -> Any:
+    """Copies of a game of Craftax, see `sf_envs.craftax`."""
+    from sf_envs.craftax import make
+
+    return make(name, num_envs, max_episode_steps, **settings)
+
+
 def jumanji(name: str, num_envs: int, max_episode_steps: int | None = None, **settings: Any) -> Any:
     """Copies of an environment of Jumanji, see `sf_envs.jumanji`."""
     from sf_envs.jumanji import make

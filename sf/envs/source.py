@@ -21,6 +21,7 @@ EXTRAS = {
     "box2d": ("gymnasium.envs.box2d",),
     "envpool": ("envpool/",),
     "jax": ("gymnax/", "brax/"),
+    "craftax": ("craftax/",),
     "jumanji": ("jumanji/",),
     "minigrid": ("minigrid/",),
     "mujoco": ("gymnasium.envs.mujoco", "mujoco/"),

@@ -49,4 +49,3 @@ def with_arguments(envs: list[Any], names: Sequence[str], values: Array) -> list
     """Wraps the environments of a group in place, and returns them."""
     envs[:] = [WithArguments(env, names, values) for env in envs]
     return envs
-

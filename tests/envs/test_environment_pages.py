@@ -30,7 +30,7 @@ def test_every_family_and_environment_has_its_place() -> None:
 
 
 def test_every_extra_has_its_command() -> None:
-    shared = {extra: "tensors" for extra in ("jax", "jumanji", "playground", "vmas")}
+    shared = {extra: "tensors" for extra in ("craftax", "jax", "jumanji", "playground", "vmas")}
     for extra in EXTRAS:
         assert f'pip install "sf-rl[{extra}]"' in (PAGES / f"{shared.get(extra, extra)}.md").read_text()
 

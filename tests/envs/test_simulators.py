@@ -74,6 +74,7 @@ ENVIRONMENTS = [
         ("gymnax/Breakout-MinAtar", "gymnax"),
         ("brax/inverted_pendulum", "brax"),
         ("vmas/balance", "vmas"),
+        ("craftax/Craftax-Classic-Symbolic-v1", "craftax"),
         ("jumanji/Game2048-v1", "jumanji"),
         ("playground/CartpoleBalance", "mujoco_playground"),
     )
