@@ -32,7 +32,7 @@ from sf.shared.records import evaluation_record, inference_record, learner_recor
 from sf.shared.role import RoleSpec
 
 STOP_GRACE_S = 20.0
-"""Time for a learner to finish its iteration and save, and for environments to close, before they are killed."""
+"""Time to end before a process is killed, beside that of a learner for its iteration and its last checkpoint."""
 KILL_GRACE_S = 5.0
 """Time for the kernel to confirm a kill; a process in uninterruptible sleep is named and left to it."""
 LAST_KILL_GRACE_S = 3.0
@@ -287,15 +287,15 @@ class Processes:
         self.shared.run_state[0] = STOPPING
         for doorbell in self.shared.doorbells:
             doorbell.ring()
-        began_s, has_told = time.monotonic(), False
+        began_s, told = time.monotonic(), ""
         deadline = began_s + STOP_GRACE_S
         while (alive := self._alive()) and not signals.is_urgent:
-            if saving := self._saving():
+            if unfinished := self._unfinished():
                 deadline = time.monotonic() + STOP_GRACE_S
-                if not has_told and deadline > began_s + 2 * STOP_GRACE_S:
-                    has_told = True
+                if unfinished != told and deadline > began_s + 2 * STOP_GRACE_S:
+                    told = unfinished
                     how = "Another Ctrl-C" if signals.times_asked else "Two Ctrl-C"
-                    self.console.line(f"{saving[0]} writes its last checkpoint. {how} would break it off.")
+                    self.console.line(f"{unfinished}. {how} would break it off.")
             if time.monotonic() >= deadline:
                 break
             waitables = [*(one.pidfd for one in alive), signals.fileno()]
@@ -337,10 +337,23 @@ class Processes:
         killed = [*self.killed, *(child.name for child in self.children if was_killed(child))]
         return not any(name.startswith(prefix) for name in killed)
 
-    def _saving(self) -> list[Child]:
-        """Those that write a checkpoint, which is never broken off."""
-        living = [one for one in self.places if one.child is not None and not one.child.has_ended()]
-        return [one.child for one in living if one.child and phase_of(one.watch.word[0])[0] is Phase.SAVE]
+    def _unfinished(self) -> str:
+        """The work that is not broken off however long it takes, as a sentence without its full stop; "" for none.
+
+        A learner that has trained may take as long for an optimizer step as during the run. Where one of them hangs,
+        the others may be waiting for it.
+        """
+        living = [(one, one.child) for one in self.places if one.child is not None and not one.child.has_ended()]
+        for place, child in living:
+            if phase_of(place.watch.word[0])[0] is Phase.SAVE:
+                return f"{child} writes its last checkpoint"
+        trained = [(one, child) for one, child in living if one.spec.kind == "learner"]
+        trained = [(one, child) for one, child in trained if self._work_of(one.spec) > one.work_before]
+        now = time.monotonic()
+        if any([place.watch.look(now) for place, _ in trained]):  # at each of them
+            return ""
+        steps = [child for place, child in trained if phase_of(place.watch.word[0])[0] is Phase.STEP]
+        return f"{steps[0]} finishes its iteration and saves then" if steps else ""
 
     def _alive(self) -> list[Child]:
         return [child for child in self.children if not child.has_ended()]

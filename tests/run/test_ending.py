@@ -106,6 +106,53 @@ class Endless(nn.Module):
         return features
 
 
+class Slow(nn.Module):
+    """An encoder that acts at once and takes a twentieth of a second for 64 rows; it notes when it has done that often.
+
+    The learner has made optimizer steps by then.
+    """
+
+    def __init__(self, shapes: Any, config: Any, note: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+        self.note, self.times = Path(note), 0
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        if len(inputs["obs"]) >= 64:
+            time.sleep(0.05)
+            self.times += 1
+            if self.times == 10:
+                self.note.touch()
+        features: Tensor = self.layer(inputs["obs"])
+        return features
+
+
+def interrupt_once_it_is_there(note: Path) -> None:
+    deadline = time.monotonic() + 50
+    while not note.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_fault_e1_iteration_may_take_longer_than_the_time_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A tenth of a second here, of which an iteration of 40 optimizer steps takes a multiple."""
+    monkeypatch.setattr(children, "STOP_GRACE_S", 0.1)
+    note = tmp_path / "note"
+    config = make_config(
+        train_dir=str(tmp_path), encoder=f"{__name__}:{Slow.__name__}", encoder_kwargs=json.dumps({"note": str(note)}),
+        train_for_seconds=60, num_epochs=40, batch_size=64, num_batches_per_epoch=1, num_envs_per_worker=2,
+        worker_num_splits=1, rollout=32,
+    )  # fmt: skip
+    threading.Thread(target=interrupt_once_it_is_there, args=(note,), daemon=True).start()
+    assert train(replace(config, run=replace(config.run, serial_mode=False))).code == 130
+    (saved,) = (Path(config.run.experiment_dir) / "checkpoint_p0").glob("checkpoint_*")
+    assert saved.name.startswith("checkpoint_000000040_")
+    told = r"learner-0 \(pid \d+\) finishes its iteration and saves then\. Another Ctrl-C would break it off\."
+    assert re.search(told, capfd.readouterr().out, re.I)
+
+
 def sleepers() -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if "time.sleep(1000)" in command_of(one)]
 

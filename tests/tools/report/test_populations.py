@@ -26,7 +26,7 @@ def test_pool_of_self_play_is_a_plot_and_a_table(tmp_path: Path) -> None:
     snapshots = [snapshot(0, 6, 2, 2), snapshot(3, 0, 0, 0), snapshot(5, 1, 0, 3), *damaged]
     (path / POOL).write_text(json.dumps({"pool": {"snapshots": snapshots}}))
     (trace,) = strength_of_snapshots(runs)["data"]
-    assert (trace["x"], trace["y"]) == ([0, 5000], [0.7, 0.25]), "without the one that nobody has played against"
+    assert (trace["x"], trace["y"]) == ([0, 5000], [0.7, 0.25]), "the snapshot without a game is left out"
     found = pools(runs)
     for cells in (("0", "0", "0", "6", "2", "2", "0.7"), ("5", "5,000", "62", "1", "0", "3", "0.25")):
         assert "".join(f'<td class="number">{cell}</td>' for cell in cells) in found
