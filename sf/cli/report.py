@@ -92,8 +92,12 @@ class Written(NamedTuple):
 
 
 def _follow(names: Sequence[str], config: ReportConfig) -> None:
-    from sf.tools.report.following import EVERY_S, follow
+    from sf.storage.experiment import errors_told
+    from sf.tools.report.following import EVERY_S, follow, wait_for_curves
 
+    train_dir = Path(config.train_dir)
+    with errors_told(train_dir.absolute()):
+        wait_for_curves([place for name in names for place in (Path(name), train_dir / name)])
     first = _write(names, config, EVERY_S)
     _show(first.page, config)
     if first.lives:

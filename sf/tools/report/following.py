@@ -4,11 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from sf.errors import ExperimentError
+from sf.storage.experiment import MARKER, listed
+from sf.storage.runs import state_of
+from sf.tools.report.runs import read_run
 
 EVERY_S = 10
 """Seconds between two pages, and after which a browser loads them. Reading a long run takes about one."""
+
+
+LOOK_S = 1.0
+"""Seconds between two looks for the first curves."""
+
+
+def wait_for_curves(places: Sequence[Path], wait: Callable[[float], object] = time.sleep) -> None:
+    """Waits as long as runs go on that have no curves yet.
+
+    Args:
+        places: directories that may be those of runs.
+        wait: for so many seconds.
+    """
+    has_told = False
+    while waiting := [place for place in places if _will_have_curves(place)]:
+        if not has_told:
+            has_told = True
+            print(f"The first curves of {listed([place.name for place in waiting])} are waited for.", flush=True)
+        wait(LOOK_S)
+
+
+def _will_have_curves(place: Path) -> bool:
+    if not (place / MARKER).is_file() or state_of(place, True, {}) != "running":
+        return False
+    try:
+        read_run(place)
+    except ExperimentError:
+        return True
+    return False
 
 
 def follow(lives: bool, write: Callable[[int | None], bool], wait: Callable[[float], object] = time.sleep) -> None:

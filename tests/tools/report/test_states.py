@@ -15,7 +15,7 @@ import pytest
 from sf.cli.report import main
 from sf.errors import ExitCode
 from sf.storage.experiment import Experiment
-from sf.tools.report.following import EVERY_S, follow
+from sf.tools.report.following import EVERY_S, LOOK_S, follow, wait_for_curves
 from sf.tools.report.groups import make_groups
 from sf.tools.report.runs import read_run
 from sf.tools.report.states import state_bars
@@ -106,6 +106,28 @@ def test_a_run_that_has_ended_needs_no_following(tmp_path: Path, capsys: pytest.
     assert not list((tmp_path / "run").glob(".report*"))
     assert main(["run", f"--train_dir={tmp_path}", "--follow", "--png=x"]) == ExitCode.USAGE
     assert "--png writes plots once, and --follow a page again and again." in capsys.readouterr().err
+
+
+def test_a_run_that_has_just_begun_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = write_run(tmp_path / "begun", ended=False) / "metrics.jsonl"
+    text, waited = metrics.read_text(), list[float]()
+    metrics.unlink()
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            metrics.write_text(text)
+
+    begun = Experiment(str(tmp_path), "begun", "resume")
+    try:
+        wait_for_curves([tmp_path / "nothing", tmp_path / "begun"], wait)
+        assert waited == [LOOK_S] * 2
+        assert capsys.readouterr().out == "The first curves of begun are waited for.\n"
+    finally:
+        begun.close()
+    metrics.unlink()
+    wait_for_curves([tmp_path / "begun"], wait)
+    assert len(waited) == 2, "a run that has ended gets no curves any more"
 
 
 @pytest.mark.more
