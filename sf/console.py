@@ -66,9 +66,10 @@ def output_may_be_lost() -> Iterator[None]:
 
 
 def _write(text: str) -> None:
-    # On a terminal the line takes the place of the main process's bar, which is drawn again below it.
+    # The line takes the place of the main process's bar, which is drawn again below it. A dumb terminal has no bar.
     stream = unbounded(sys.stdout)
-    stream.write(ERASE_LINE + text if stream.isatty() else text)
+    may_have_bar = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    stream.write(ERASE_LINE + text if may_have_bar else text)
     stream.flush()
 
 

@@ -295,6 +295,7 @@ def test_a_terminal_that_knows_no_commands_gets_none(tmp_path: Path) -> None:
     raw = read_terminal(master)
     assert process.wait() == 0
     assert "████" not in raw
+    assert "\x1b" not in raw
     assert raw.count("Fps is") == 3
     assert raw.count("There are lines instead of a dashboard, because the terminal cannot move its cursor") == 1
 
