@@ -6,6 +6,7 @@ the command line come before those of the file.
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,12 +74,17 @@ def _flags_of(path: Path, given: set[str]) -> Iterator[str]:
             raise UsageError(f"{path} has all flags, so --preset changes none of them. Leave one of the two out.")
         values = {name: value for name, value in values.items() if name not in OF_ONE_RUN}
     if unknown := [name for name in values if name.replace("-", "_") not in known]:
-        told = "; ".join(f"{name!r}. {foreign(name)}".rstrip(". ") for name in unknown)
-        raise UsageError(f"{path} has an unknown flag: {told}. See --help all.")
+        told = " ".join(f"{name!r}. {foreign(name) or _nearest(name, known)}".rstrip() for name in unknown)
+        raise UsageError(f"{path} has an unknown flag: {told} See --help all.")
     for name, value in values.items():
         flag = name.replace("-", "_")
         if flag not in given:
             yield from as_flags(flag, value)
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -258,7 +258,8 @@ class Monitor:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
         asked = wanted_s / max(last.time_s - first.time_s, 1e-9)
         verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores(), self._replays)
-        self._console.plain(f"Time shares:\n{time_share_table(seconds)}\n{verdict}")
+        if table := time_share_table(seconds):
+            self._console.plain(f"Time shares:\n{table}\n{verdict}")
         self._console.plain(ledger.line())
         frames = {policy: counters.frames for policy, counters in enumerate(last.policies)}
         if not (last.has_learned or self._has_nothing_left):

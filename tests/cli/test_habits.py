@@ -181,6 +181,8 @@ def test_a_file_that_was_written_starts_the_same(
     ("text", "name", "told"),
     [
         ("gamma = 0.9\nlr = 1", "a.toml", "has an unknown flag: 'lr'. It is called --learning_rate here"),
+        ("rolout = 32", "a.toml", r"has an unknown flag: 'rolout'\. Did you mean rollout\? See --help all\."),
+        ("zzz = 1", "a.toml", r"has an unknown flag: 'zzz'\. See --help all\."),
         ("gamma 0.9", "a.toml", "is no TOML"),
         ("[1]", "a.json", "must hold names and values, found list"),
         ('{"gamma": "high"}', "a.json", "--gamma=high must be a number"),
