@@ -22,7 +22,7 @@ from sf.evaluator.watching import Recorder, seen_by
 from sf.policy import Policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage.experiment import Owner
-from sf.storage.names import FILMS
+from sf.storage.names import FILMS, next_film
 
 LONGEST_FILM = 3000
 """Steps of an episode; a longer one is cut, in a film alone."""
@@ -58,7 +58,7 @@ class Filming:
         policies = list(stage.policies)
         is_together = seating(stage.mapping, stage.info).max() >= len(policies) - 1
         self._stage = replace(stage, policies=policies if is_together else policies[:1])
-        self._owner, self._every, self._next = owner, every, every
+        self._owner, self._every, self._next = owner, every, next_film(owner.path, every)
         self._play: Play | None = None
         self._film: Film
         self._path: Path

@@ -100,8 +100,8 @@ class Evaluator:
         )
         bounds, is_serial = config.rollout.action_bounds, config.run.serial_mode
         stage = Stage(policies, source, info, seed, bounds, host, is_serial, config.mapping)
-        films = self.config.film_every_steps and not is_last
-        self.filming = Filming(stage, owner, self.config.film_every_steps) if films else None
+        every = self.config.film_every_steps
+        self.filming = Filming(stage, owner, every) if every else None
         self.learners = [learner_record(context.arena, policy_id) for policy_id in range(topology.num_policies)]
         self.versions = [NOTHING_PUBLISHED] * topology.num_policies
         self.frames = [0] * topology.num_policies
@@ -128,6 +128,12 @@ class Evaluator:
         self.next_frames = 0
         if self._begin():
             while self.is_playing:
+                self._play()
+
+    def film_at_once(self) -> None:
+        """One film of the newest weights without a rest, if one is due."""
+        if self._begin_film():
+            while self.is_busy:
                 self._play()
 
     def wait(self, timeout_s: float) -> None:

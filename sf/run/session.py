@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 from sf.config import Config
 from sf.console import Console
@@ -35,6 +36,7 @@ from sf.shared.messages import (
 from sf.shared.progress import Phase, phase_of
 from sf.shared.records import Episode, EpisodeRing
 from sf.shared.weights import NOTHING_PUBLISHED
+from sf.storage.names import next_film
 
 POLL_S = 0.1
 """How often the records are read; nothing on the way of a sample waits for it."""
@@ -159,6 +161,11 @@ class Session:
         if self.started_s == math.inf or self.config.evaluation.eval_every_steps == 0:
             return False
         return any(policy.iterations for policy in policies) and [one.version for one in policies] != self.evaluated
+
+    def lacks_film(self, run: Path) -> bool:
+        """Whether a film of the last policy is due in the directory of the run."""
+        every, last = self.config.evaluation.film_every_steps, self.snapshot(time.monotonic())
+        return every > 0 and last.has_learned and last.frames >= next_film(run, every)
 
     def take(self, messages: Iterable[object]) -> None:
         """Shows and remembers what others have to say."""

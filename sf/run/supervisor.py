@@ -22,7 +22,7 @@ from sf.config import Config, check, trajectories_per_dataset
 from sf.config.effects import without_effect
 from sf.console import Console, forget_unlogged, logged, speak_for, spoke_s
 from sf.errors import CheckpointError, ExitCode, InternalError, LearnerLost, SfError
-from sf.evaluator.last import evaluate_last
+from sf.evaluator.last import evaluate_last, film_last
 from sf.machine.limits import as_refusal, refusals_told
 from sf.machine.origin import Origin, origin_of
 from sf.machine.rank import rank_of
@@ -211,8 +211,13 @@ def run(
         else:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:
-        if error is None and roles.ended_well("learner") and not signals.received and session.lacks_evaluation():
-            session.take(evaluate_last(next(spec for spec in specs if spec.kind == "eval"), signals))
+        evaluators = [spec for spec in specs if spec.kind == "eval"] if error is None else []
+        if roles.ended_well("learner"):
+            for spec in evaluators:
+                if not signals.received and session.lacks_evaluation():
+                    session.take(evaluate_last(spec, signals))
+                if not signals.received and session.lacks_film(experiment.path):
+                    film_last(spec, signals)
         session.read_last()
         if error is None:
             session.expect_peers()

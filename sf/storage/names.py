@@ -21,6 +21,12 @@ def newest_in(directory: Path) -> Path | None:
     return max(found)[2] if found else None
 
 
+def next_film(run: Path, every: int) -> int:
+    """Frames at which a run that films an episode every so many frames makes its next film."""
+    made = [int(path.stem) for path in run.glob(f"{FILMS}/*.mp4") if path.stem.isdecimal()]
+    return (max(made, default=0) // every + 1) * every
+
+
 def frames_of(path: Path) -> int:
     """The frames that a checkpoint has in its name."""
     return int(path.name.rpartition("_")[2])

@@ -13,9 +13,13 @@ import torch
 from sf.config import Config, EvalConfig, RunConfig, check
 from sf.envs import find_env, register_env
 from sf.errors import ConfigError, EnvError
+from sf.evaluator.last import film_last
 from sf.evaluator.worker import Evaluator
+from sf.processes.signals import noted_signals
 from sf.run.films import expect_films
 from sf.run.sizes import one_each
+from sf.shared.role import RoleSpec
+from sf.storage.names import next_film
 from sf.tools.report.runs import read_run
 from sf.tools.report.sections import video
 from sf.tools.tracking.points import Points
@@ -135,6 +139,39 @@ def test_a_film_that_is_not_complete_at_the_end_is_not_left(tmp_path: Path, caps
     close(roles, evaluator)
     assert list(films.iterdir()) == []
     assert re.search(r"The film \d{12}\.mp4 was not completed\.", capsys.readouterr().out)
+
+
+def test_the_next_film_follows_from_those_that_are_there(tmp_path: Path) -> None:
+    assert next_film(tmp_path, 100) == 100
+    films = tmp_path / "films"
+    films.mkdir()
+    for name in ("000000000120.mp4", "000000000399.mp4", ".incoming.mp4", "mine.mp4", "000000000900.gif"):
+        (films / name).touch()
+    assert next_film(tmp_path, 100) == 400
+    (films / "000000000400.mp4").touch()
+    assert next_film(tmp_path, 100) == 500
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("mode", ["--serial_mode=False", "--serial_mode=True"])
+def test_a_short_run_films_its_last_policy(tmp_path: Path, mode: str) -> None:
+    """An evaluator that rests most of the time has no film ready by then."""
+    flags = f"--env={FILMED}", NAME, mode, "--num_workers=1", "--num_envs_per_worker=4", "--rollout=16"
+    films = "--eval_every_steps=1000000", "--eval_episodes=2", "--film_every_steps=2000", "--eval_share=0.001"
+    finished = run(tmp_path, *flags, *films, "--train_for_env_steps=4000")
+    assert finished.code == 0, finished.err
+    assert "Filming the last policy, for 60 s at most; a signal skips it." in finished.out
+    (film,) = (tmp_path / EXPERIMENT / "films").iterdir()
+    assert int(film.stem) >= 4000
+    assert frames_in(film) == 5, "the first observation and four steps"
+
+
+def test_a_film_of_the_last_policy_that_fails_leaves_the_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = RoleSpec("eval-0", "tests.helpers.broken_encoder:Evaluator", {}, "eval", 0)
+    with noted_signals(second_one_exits=False) as signals:
+        film_last(broken, signals)
+    told = "The last policy was not filmed: The film of the last policy failed with NameError"
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.more
