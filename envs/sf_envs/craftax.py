@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 from craftax.craftax_env import make_craftax_env_from_name
@@ -52,8 +53,8 @@ class Game:
         self._env, self._params = env, params
         self._unlimited = params.replace(max_timesteps=UNLIMITED)
         box = env.observation_space(params)
-        self.observation_space = spaces.Box(0.0, 1.0, box.shape, np.float32)
-        self.action_space = spaces.Discrete(int(env.action_space(params).n), dtype=np.int32)
+        self.observation_space: gymnasium.Space[Any] = spaces.Box(0.0, 1.0, box.shape, np.float32)
+        self.action_space: gymnasium.Space[Any] = spaces.Discrete(int(env.action_space(params).n), dtype=np.int32)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         """A new world."""
