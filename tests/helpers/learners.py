@@ -59,11 +59,12 @@ def together(makers: Makers, function: Any, *arguments: list[Any]) -> list[Any]:
 
 
 def called(function: Any, join: list[Callable[[], Peers]], arguments: Sequence[list[Any]]) -> list[Any]:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch._dynamo", "sf.learner.update"])  # else each learner loads torch
     ends, processes = [], []
     for maker, own in zip(join, arguments, strict=True):
         end, child_end = context.Pipe(duplex=False)
-        process = context.Process(target=call, args=(function, maker, own, child_end))
+        process = context.Process(target=call, args=(function, maker, pickle.dumps(own), child_end))
         process.start()
         child_end.close()
         ends.append(end)
@@ -77,8 +78,8 @@ def called(function: Any, join: list[Callable[[], Peers]], arguments: Sequence[l
             process.join()
 
 
-def call(function: Any, join: Callable[[], Peers], own: list[Any], end: Connection) -> None:
+def call(function: Any, join: Callable[[], Peers], own: bytes, end: Connection) -> None:
     torch.set_num_threads(1)
-    answer = function(join(), *own)
+    answer = function(join(), *pickle.loads(own))
     # Not `send`, which shares the memory of tensors with a process that may be gone by then.
     end.send_bytes(pickle.dumps(answer))
