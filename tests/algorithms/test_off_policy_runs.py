@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from sf.errors import ExitCode
+from sf.cli.train import parse_config
+from sf.config import check
+from sf.envs import find_env, probe
+from sf.errors import ConfigError, ExitCode
+from sf.plugins import ALGORITHMS
+from sf.run.sizes import resolve
 from tests.helpers.commands import EXPERIMENT, run, summary_of
 
 SMALL = ("--encoder_mlp_layers", "16", "16", "--num_envs_per_worker=4", "--rollout=8")
@@ -120,9 +126,30 @@ def test_its_policy_is_evaluated_without_the_algorithm(tmp_path: Path) -> None:
         (("--env=CartPole-v1", "--algorithm=appo", "--replay=staleness"), "algorithm=appo learns from each batch"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_anything_starts(
-    flags: tuple[str, ...], sentence: str, tmp_path: Path
-) -> None:
+def test_what_does_not_go_together_is_refused(flags: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        _prepared(flags)
+
+
+def _prepared(flags: tuple[str, ...]) -> None:
+    """The checks of a run, in their order."""
+    config = parse_config((*flags, "--train_for_env_steps=5000"))
+    check(config)
+    ALGORITHMS.check(config.learner.algorithm)
+    info = probe(find_env(config.run.env, config.run.env_arguments, config.run.max_episode_steps))
+    check(resolve(config, info, cores=2), info)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--env=CartPole-v1", "--algorithm=sac"), "algorithm=sac needs actions that are numbers"),
+        (("--env=CartPole-v1", "--algorithm=dqn", "--use_rnn=True"), "use_rnn=True with algorithm=dqn"),
+        (("--env=CartPole-v1", "--algorithm=ddqn"), "registered: appo, discrete_sac, dqn, ppg, pqn, rnd, sac, td3"),
+    ],
+    ids=["by the environment", "by the flags", "by the name"],
+)
+def test_a_run_is_refused_before_anything_starts(flags: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     done = run(tmp_path, *flags, "--train_for_env_steps=5000")
     assert done.code == ExitCode.USAGE, done.out
     assert sentence in done.err

@@ -18,7 +18,7 @@ from sf.config import RunConfig
 from sf.monitor import dashboard as dashboard_module
 from sf.monitor import dashboard_parts
 from sf.monitor.curve_text import curve_text
-from sf.monitor.dashboard import MOST_POINTS, Dashboard
+from sf.monitor.dashboard import Dashboard
 from sf.monitor.screens import LEAST_COLUMNS, LEAST_LINES, why_not_drawn
 from sf.monitor.snapshot import Lag
 from sf.monitor.time_left import time_left
@@ -214,13 +214,15 @@ def test_the_verdict_knows_that_no_core_is_free(terminal: Terminal, monkeypatch:
     assert "a core more would give up to 50 %." in shown
 
 
-def test_the_curve_of_a_long_run_keeps_its_ends(terminal: Terminal) -> None:
+def test_the_curve_of_a_long_run_keeps_its_ends(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 50
+    monkeypatch.setattr(dashboard_module, "MOST_POINTS", most)
     dashboard = Dashboard(RunConfig(env="Toy-v0"), terminal.stream)
-    for second in range(3 * MOST_POINTS):
+    for second in range(3 * most):
         dashboard.update(view(second, frames=second, rewards={0: float(second)}))
     points = dashboard._rewards
-    assert MOST_POINTS / 2 <= len(points) <= MOST_POINTS
-    assert (points[0], points[-1]) == ((0, 0.0), (3 * MOST_POINTS - 1, 3.0 * MOST_POINTS - 1))
+    assert most / 2 <= len(points) <= most
+    assert (points[0], points[-1]) == ((0, 0.0), (3 * most - 1, 3.0 * most - 1))
     assert points == sorted(points)
 
 

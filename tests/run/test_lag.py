@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -322,6 +324,14 @@ BASE: dict[str, Any] = {
 }  # fmt: skip
 
 
+@functools.cache
+def lag_of_base(learner_is_slow: bool, num_batches_per_epoch: int) -> float:
+    """Several rows compare with the same run."""
+    with tempfile.TemporaryDirectory() as path:
+        base = BASE | {"num_batches_per_epoch": num_batches_per_epoch}
+        return mean_lag(make_lab(Path(path), **base), learner_is_slow)
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "direction", "learner_is_slow"),
     [
@@ -339,7 +349,7 @@ def test_a9_direction_of_each_flag(
 ) -> None:
     """The order of turns is fixed, so the comparison is exact."""
     base = BASE | ({"num_batches_per_epoch": 4} if flag == "async_rl" else {})
-    before = mean_lag(make_lab(tmp_path / "before", **base), learner_is_slow)
+    before = lag_of_base(learner_is_slow, base["num_batches_per_epoch"])
     after = mean_lag(make_lab(tmp_path / "after", **(base | {flag: value})), learner_is_slow)
     assert (after - before) * direction > 0, (before, after)
 
