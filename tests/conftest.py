@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from sf.run import sizes
 from tests.helpers.monitored import Run, Start
+from tests.helpers.starter import close_starter
 
 settings.register_profile("sf", deadline=None)  # a machine that stands still for a moment has shown nothing
 settings.load_profile("sf")
@@ -27,6 +28,13 @@ def oracles() -> dict[str, Any]:
     """Inputs and expected outputs by contract row."""
     data: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())
     return data
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_of_the_starter() -> Iterator[None]:
+    """Ends the process that forks commands, if there is one."""
+    yield
+    close_starter()
 
 
 @pytest.fixture(autouse=True)

@@ -17,13 +17,13 @@ from typing import Any
 
 import psutil
 
+from tests.helpers.starter import LAUNCH, ForkedCommand, forked, needs_new_python
+
 TIMEOUT_S = 120.0
 ROOT = str(Path(__file__).parents[2])
 """Where the modules of the tests are, whose environments a command may use."""
 EXPERIMENT = Path("train_dir/default_experiment")
 """Directory of a run that is given no other, from where it was started."""
-LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
-"""As a user does, also where nohup, or a shell without jobs, has started the tests; what ends the tests ends it too."""
 MARK = "SF_TEST_RUN"
 LEDGER = re.compile(r"Slots: (\d+) allocated = (\d+) learned \+ (\d+) discarded(?: \(.*\))? \+ (\d+) free")
 
@@ -86,7 +86,7 @@ class Finished:
 class Running:
     """A command that runs; its output goes to files."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedCommand
     out_file: Path
     err_file: Path
     started: float = field(default_factory=time.monotonic)
@@ -163,14 +163,54 @@ class Running:
 @contextlib.contextmanager
 def started(path: Path, *command_line: str, python_path: str = ROOT, mark: str = "") -> Iterator[Running]:
     """Starts a program; kills its session at the end of the block whatever happened, and checks for shared memory."""
+    environment = os.environ | {"PYTHONPATH": python_path} | ({MARK: mark} if mark else {})
+
+    def start(out: int, err: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*LAUNCH, *command_line],
+            stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path, env=environment,
+        )  # fmt: skip
+
+    with _watched(path, start, mark) as command:
+        yield command
+
+
+@contextlib.contextmanager
+def running(
+    path: Path,
+    *arguments: str,
+    module: str = "sf.cli.train",
+    python_path: str = ROOT,
+    in_new_python: bool = False,
+) -> Iterator[Running]:
+    """Starts a command of sf, see `started`; a training has the name that the tests look for if it is given none.
+
+    A command that loads torch is a fork of a Python that has loaded it, see `tests.helpers.starter`. A training with
+    several processes leaves that to its children.
+    """
+    names = [word for word in arguments if word.startswith("--experiment=")]
+    if module == "sf.cli.train" and not names and "--help" not in arguments:
+        arguments = (*arguments, NAME)
+    if len(names) > 1:
+        arguments = tuple(word for word in arguments if word != NAME)
+    environment = os.environ | {"PYTHONPATH": python_path}
+    loads_torch = module != "sf.cli.train" or {"--serial_mode", "--serial_mode=True"} & {*arguments}
+    if in_new_python or not loads_torch or needs_new_python(environment):
+        with started(path, sys.executable, "-m", module, *arguments, python_path=python_path) as command:
+            yield command
+    else:
+        with _watched(path, lambda out, err: forked(module, arguments, path, environment, out, err)) as command:
+            yield command
+
+
+@contextlib.contextmanager
+def _watched(
+    path: Path, start: Callable[[int, int], subprocess.Popen[bytes] | ForkedCommand], mark: str = ""
+) -> Iterator[Running]:
     shared_before = shared_memory()
     out, err = path / "out.txt", path / "err.txt"
     with out.open("wb") as out_file, err.open("wb") as err_file:
-        process = subprocess.Popen(
-            [*LAUNCH, *command_line],
-            stdout=out_file, stderr=err_file, stdin=subprocess.DEVNULL, start_new_session=True, cwd=path,
-            env=os.environ | {"PYTHONPATH": python_path} | ({MARK: mark} if mark else {}),
-        )  # fmt: skip
+        process = start(out_file.fileno(), err_file.fileno())
     command = Running(process, out, err, mark=mark)
     try:
         yield command
@@ -180,18 +220,6 @@ def started(path: Path, *command_line: str, python_path: str = ROOT, mark: str =
                 member.send_signal(signal.SIGKILL)
         process.wait()
     expect_no_shared_memory_but(shared_before)
-
-
-def running(
-    path: Path, *arguments: str, module: str = "sf.cli.train", python_path: str = ROOT
-) -> contextlib.AbstractContextManager[Running]:
-    """Starts a command of sf, see `started`; a training has the name that the tests look for if it is given none."""
-    names = [word for word in arguments if word.startswith("--experiment=")]
-    if module == "sf.cli.train" and not names and "--help" not in arguments:
-        arguments = (*arguments, NAME)
-    if len(names) > 1:
-        arguments = tuple(word for word in arguments if word != NAME)
-    return started(path, sys.executable, "-m", module, *arguments, python_path=python_path)
 
 
 def run(

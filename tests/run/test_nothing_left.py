@@ -30,7 +30,6 @@ from sf.run.supervisor import train
 from tests.environments.fault import SLEEPERS
 from tests.helpers.commands import (
     CARTPOLE,
-    LAUNCH,
     ROOT,
     Running,
     command_of,
@@ -45,6 +44,7 @@ from tests.helpers.commands import (
     watchdogs,
 )
 from tests.helpers.lab import make_config
+from tests.helpers.starter import LAUNCH
 
 
 def kill_after_its_watchdog(command: Running) -> None:

@@ -1,0 +1,262 @@
+"""A Python that has loaded torch and forks the commands of the tests, so that each of them need not load it again.
+
+A new Python takes two to four seconds of a core until it has loaded torch. Here that is done once by each process that
+runs tests. A command is the same in all else: it has arguments, directory, environment, streams and session of its own,
+and ends as Python ends. Its children are started by `sf`, as ever.
+
+What a command that is already loaded cannot show gets a new Python: see `needs_new_python`. With SF_TEST_NEW_PYTHON=1
+in the environment every command gets one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing import process
+from pathlib import Path
+from typing import Any
+
+from setproctitle import setproctitle
+
+ROOT = str(Path(__file__).parents[2])
+LAUNCH = ("env", "--default-signal=HUP,INT", "setpriv", "--pdeathsig", "KILL")
+"""As a user does, also where nohup, or a shell without jobs, has started the tests; what ends the tests ends it too."""
+LOADED_BEFORE = (
+    "numpy", "torch", "torch._dynamo", "gymnasium.envs.classic_control", "gymnasium.vector", "cloudpickle", "psutil",
+    "rich.progress", "safetensors.torch", "signal_slot.signal_slot", "tensorboardX", "tyro", "multiprocessing.spawn",
+    "sf.cli.arguments", "sf.cli.command", "sf.config.presets", "sf.evaluator.last", "sf.inference.network_actor",
+    "sf.inference.worker", "sf.learner.worker", "sf.plans", "sf.rollout.worker", "sf.run.supervisor",
+)  # fmt: skip
+"""Packages of others, and below them modules of `sf`, that most commands load. None is a command itself."""
+READ_AT_THE_START = (
+    "PYTHON",
+    "LD_",
+    "GLIBC_",
+    "MALLOC_",
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "CUDA_",
+    "TORCH_",
+    "LC_",
+    "LANG",
+)
+"""Beginnings of variables that Python or a library reads once."""
+ONE_THREAD = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""What `one_thread_each` of `sf.machine.limits` sets before libraries are loaded."""
+MAIN = "import runpy; from tests.helpers.starter import next_module; runpy._run_module_as_main(next_module())"
+REQUEST_BYTES = 2**17
+PR_SET_PDEATHSIG = 1
+
+
+class ForkedCommand:
+    """A command that the starter has forked, with the methods of a `subprocess.Popen` that tests use."""
+
+    def __init__(self, status: int) -> None:
+        """Waits for the process; `status` is a pipe with its number, then with its exit status."""
+        self._status = status
+        self.returncode: int | None = None
+        found = os.read(status, 4)
+        assert len(found) == 4, "the starter of commands has ended"
+        (self.pid,) = struct.unpack("i", found)
+
+    def poll(self) -> int | None:
+        """The exit code as `subprocess` has it, None of one that runs."""
+        return self._look(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not come.
+        """
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return code
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._status, selectors.EVENT_READ)
+                if not selector.select(timeout):
+                    return None
+            found = os.read(self._status, 4)
+            assert len(found) == 4, "the starter of commands has ended"
+            os.close(self._status)
+            (self.returncode,) = struct.unpack("i", found)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Does nothing to one that has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Starter:
+    """The process that forks, as the process that runs tests sees it."""
+
+    def __init__(self) -> None:
+        """Starts it; it takes requests at once and answers when it has loaded all."""
+        self.environment = dict(os.environ)
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # The name that a process shows takes the place of its arguments, so these must be long enough.
+            line = [*LAUNCH, sys.executable, "-c", MAIN, str(theirs.fileno()), "-" * 4000]
+            self._process = subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT,
+                env=self.environment | {"PYTHONPATH": ROOT}, start_new_session=True,
+            )  # fmt: skip
+
+    def start(
+        self, module: str, arguments: Sequence[str], path: Path, environment: Mapping[str, str], out: int, err: int
+    ) -> ForkedCommand:
+        """Has it fork a process that does what ``python -m module arguments`` does."""
+        request = {"module": module, "arguments": arguments, "path": str(path), "environment": dict(environment)}
+        message = json.dumps(request).encode()
+        assert len(message) < REQUEST_BYTES
+        status, theirs = os.pipe()
+        try:
+            socket.send_fds(self._socket, [message], [out, err, theirs])
+        finally:
+            os.close(theirs)
+        return ForkedCommand(status)
+
+    def close(self) -> None:
+        """Commands that run are killed with it."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+_starters: dict[int, Starter] = {}
+"""By the process that has started it: a fork of it has none."""
+
+
+def needs_new_python(environment: Mapping[str, str]) -> bool:
+    """Whether a command with this environment would find something else in a Python that has been started before."""
+    if os.environ.get("SF_TEST_NEW_PYTHON") or threading.current_thread() is not threading.main_thread():
+        return True
+    folders = environment["PYTHONPATH"].split(os.pathsep)
+    if any(Path(folder, "sitecustomize.py").exists() for folder in folders):
+        return True
+    own = os.environ if os.getpid() not in _starters else _starters[os.getpid()].environment
+    names = {name for name in {*own, *environment} if name.startswith(READ_AT_THE_START)} - {"PYTHONPATH"}
+    return any(own.get(name) != environment.get(name) for name in names)
+
+
+def forked(
+    module: str, arguments: Sequence[str], path: Path, environment: Mapping[str, str], out: int, err: int
+) -> ForkedCommand:
+    """A fork of the starter, which is started if there is none."""
+    own = os.getpid()
+    if own not in _starters:
+        _starters[own] = Starter()
+    return _starters[own].start(module, arguments, path, environment, out, err)
+
+
+def close_starter() -> None:
+    """At the end of the tests."""
+    if starter := _starters.pop(os.getpid(), None):
+        starter.close()
+
+
+def next_module() -> str:
+    """Serves requests, in the starter; returns in each fork, with the module that it is to run."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    base = sys.path[2:]  # without the working directory and the root of the tests
+    _load()
+    running: dict[int, tuple[int, int]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not connection:
+                    _reap(selector, key.fd, *running.pop(key.fd))
+                    continue
+                message, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES, 3)
+                if not message:
+                    os._exit(0)
+                out, err, status = descriptors
+                pid = os.fork()
+                if pid == 0:
+                    for descriptor in (
+                        connection.detach(),
+                        status,
+                        *running,
+                        *(other for _, other in running.values()),
+                    ):
+                        os.close(descriptor)
+                    return _become(json.loads(message), base, out, err)
+                os.close(out)
+                os.close(err)
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(status, struct.pack("i", pid))
+                pidfd = os.pidfd_open(pid)
+                running[pidfd] = pid, status
+                selector.register(pidfd, selectors.EVENT_READ)
+
+
+def _load() -> None:
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in ONE_THREAD.items() if "OMP_NUM_THREADS" not in before})
+    os.environ["SPT_NOENV"] = "1"  # as `sf` does: the title takes no more than the arguments
+    setproctitle("starter-of-tests")  # no name of `sf`, whose processes tests look for
+    for name in LOADED_BEFORE:
+        importlib.import_module(name)
+    os.environ.clear()
+    os.environ.update(before)
+    gc.collect()
+    gc.freeze()  # what the collector does not look at stays one copy for all
+
+
+def _reap(selector: selectors.BaseSelector, pidfd: int, pid: int, status: int) -> None:
+    _, found = os.waitpid(pid, 0)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, struct.pack("i", os.waitstatus_to_exitcode(found)))
+    selector.unregister(pidfd)
+    os.close(pidfd)
+    os.close(status)
+
+
+def _become(request: dict[str, Any], base: list[str], out: int, err: int) -> str:
+    """Makes this fork what a new Python would be; returns the module."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for descriptor, standard in ((out, 1), (err, 2)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(request["path"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    process.ORIGINAL_DIR = request["path"]  # type: ignore[attr-defined]  # where children of `multiprocessing` begin
+    sys.path[:] = [request["path"], *request["environment"]["PYTHONPATH"].split(os.pathsep), *base]
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    sys.modules["numpy"].random.seed()  # else all forks would draw the same numbers
+    module: str = request["module"]
+    sys.argv = ["-m", *request["arguments"]]
+    sys.orig_argv = [sys.executable, "-m", module, *request["arguments"]]
+    setproctitle(shlex.join(sys.orig_argv))
+    return module
