@@ -9,18 +9,10 @@ from sf.config.algorithm_flags import (
     unread_by_ours,
 )
 from sf.config.checks import check
+from sf.config.learner import LearnerConfig
+from sf.config.model import ModelConfig
 from sf.config.population import PopulationConfig
-from sf.config.roles import (
-    Config,
-    EvalConfig,
-    FaultConfig,
-    InferenceConfig,
-    LearnerConfig,
-    ModelConfig,
-    ReplayConfig,
-    RolloutConfig,
-    RunConfig,
-)
+from sf.config.roles import EvalConfig, FaultConfig, InferenceConfig, ReplayConfig, RolloutConfig, RunConfig
 from sf.config.self_play import SelfPlayConfig
 from sf.config.sizes import (
     envs_per_group,
@@ -32,6 +24,7 @@ from sf.config.sizes import (
     sync_ratio,
     trajectories_per_dataset,
 )
+from sf.config.whole import Config
 
 __all__ = [
     "OF_ALGORITHMS",

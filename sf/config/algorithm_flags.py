@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from sf.config.algorithms import values_of
-from sf.config.roles import LearnerConfig
+from sf.config.learner import LearnerConfig
 from sf.plugins import ALGORITHMS
 
 OF_ALGORITHMS = (

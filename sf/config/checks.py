@@ -14,7 +14,6 @@ from sf.config.observation_groups import group_problems, key_problems
 from sf.config.off_policy import action_problems, off_policy_problems
 from sf.config.pbt_space import env_arguments, pbt_problems
 from sf.config.replaying import replay_problems
-from sf.config.roles import Config
 from sf.config.self_play import agents_problems, self_play_problems
 from sf.config.sizes import (
     least_lag_bound,
@@ -24,6 +23,7 @@ from sf.config.sizes import (
     sync_ratio,
     trajectories_per_dataset,
 )
+from sf.config.whole import Config
 from sf.errors import ConfigError
 from sf.machine.processor import has_bfloat16
 from sf.plugins import ALGORITHMS, ENCODERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sf.config.roles import ModelConfig
+from sf.config.model import ModelConfig
 
 if TYPE_CHECKING:
     from sf.spaces import EnvInfo

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sf.config.model import ModelConfig
 from sf.config.observation_groups import has_only_our_encoders
-from sf.config.roles import ModelConfig
 from sf.spaces import ACTION_MASK, EnvInfo
 
 OF_RECURRENCE = "rnn_type", "rnn_size", "rnn_num_layers"

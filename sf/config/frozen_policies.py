@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sf.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sf.config.roles import Config
+    from sf.config.whole import Config
 
 EXAMPLE = """--frozen_policies='{"1": "train_dir/other_run"}'"""
 

@@ -9,8 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 from sf.config.presets import PRESETS, preset_for, with_preset
-from sf.config.roles import Config, RunConfig
+from sf.config.roles import RunConfig
 from sf.config.storage import dump
+from sf.config.whole import Config
 
 OPEN = None, "auto"
 """Values of flags that a run may fill in."""

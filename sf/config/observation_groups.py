@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sf.config.roles import ModelConfig
+from sf.config.model import ModelConfig
 from sf.plugins import ENCODERS
 
 if TYPE_CHECKING:
-    from sf.config.roles import Config
+    from sf.config.whole import Config
     from sf.spaces import EnvInfo, LeafSpec
 
 ACTION_MASK = "action_mask"

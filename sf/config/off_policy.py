@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from sf.config.algorithms import VALUES, is_off_policy, values_of
-from sf.config.roles import Config
+from sf.config.whole import Config
 from sf.plugins import ALGORITHMS
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from sf.config.algorithm_flags import OF_ALGORITHMS, READ
 from sf.config.fields import numbers, typed_fields
 from sf.config.frozen_policies import frozen_flag
+from sf.config.learner import LearnerConfig
 from sf.config.ranges import Range
-from sf.config.roles import LearnerConfig
 from sf.plugins import ALGORITHMS
 
 if TYPE_CHECKING:
-    from sf.config.roles import Config
+    from sf.config.whole import Config
 
 CHANGEABLE = (
     "learning_rate", "exploration_loss_coeff", "value_loss_coeff", "kl_loss_coeff", "gamma", "gae_lambda",

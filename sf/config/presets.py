@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from sf.config.algorithms import Values, values_of
-from sf.config.roles import Config
+from sf.config.whole import Config
 
 PAPER: Values = {
     "async_rl": False,

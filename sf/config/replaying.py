@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from sf.config.roles import Config
 from sf.config.sizes import (
     least_lag_bound,
     rows_per_group,
     samples_per_iteration,
     trajectories_per_dataset,
 )
+from sf.config.whole import Config
 from sf.machine.memory import available_memory
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from sf.config.frozen_policies import frozen_flag
 from sf.config.ranges import AT_LEAST_1, UNIT, Range
 
 if TYPE_CHECKING:
-    from sf.config.roles import Config
+    from sf.config.whole import Config
 
 MAPPING = "self_play"
 """The mapping of a run with self-play that names no other one."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from sf.config.roles import Config, LearnerConfig, ReplayConfig
+from sf.config.learner import LearnerConfig
+from sf.config.roles import ReplayConfig
+from sf.config.whole import Config
 
 
 def samples_per_round(config: Config, num_agents: int) -> Fraction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from sf.config.roles import ModelConfig
+from sf.config.model import ModelConfig
 from sf.plugins import ENCODERS
 from sf.spaces import ACTION_MASK, EnvInfo, image_layout
 
