@@ -174,6 +174,26 @@ def _combinations(config: Config) -> list[str]:
             f"inference worker of a policy, so some would serve none. Use --policy_workers_per_policy={workers} or "
             f"less, or --num_workers={inference} or more."
         )
+    if config.run.serial_mode and learner.num_learners > 1:
+        problems.append(
+            f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
+            "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
+        )
+    if config.run.bf16 and config.run.device == "cpu" and not has_bfloat16():
+        problems.append(
+            "bf16=True with device=cpu: this processor has no instructions for bfloat16 (avx512_bf16 or amx_bf16), so "
+            "that it would take longer. Use --device=gpu, or --bf16=False."
+        )
+    if config.run.bf16 and learner.strict:
+        problems.append(
+            "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "
+            "allows. Use --strict=False, or --bf16=False."
+        )
+    return [*problems, *_combinations_of_learning(config)]
+
+
+def _combinations_of_learning(config: Config) -> list[str]:
+    learner, problems = config.learner, []
     if learner.lr_adaptive_min > learner.lr_adaptive_max:
         problems.append(
             f"lr_adaptive_min={learner.lr_adaptive_min} is above lr_adaptive_max={learner.lr_adaptive_max}. "
@@ -192,16 +212,6 @@ def _combinations(config: Config) -> list[str]:
             f"{names}: what shrinks in the course of a run needs its end. Give --train_for_env_steps or "
             "--train_for_seconds, or leave the schedule out."
         )
-    if config.run.serial_mode and learner.num_learners > 1:
-        problems.append(
-            f"num_learners={learner.num_learners} with serial_mode=True: learners of a policy wait for each other, so "
-            "each needs a process of its own. Use --serial_mode=False, or --num_learners=1."
-        )
-    if config.run.bf16 and config.run.device == "cpu" and not has_bfloat16():
-        problems.append(
-            "bf16=True with device=cpu: this processor has no instructions for bfloat16 (avx512_bf16 or amx_bf16), so "
-            "that it would take longer. Use --device=gpu, or --bf16=False."
-        )
     if 0 < learner.ppo_dual_clip <= 1:
         problems.append(
             f"ppo_dual_clip={learner.ppo_dual_clip} would limit the loss of unchanged actions. Use more than 1, "
@@ -216,11 +226,6 @@ def _combinations(config: Config) -> list[str]:
         problems.append(
             f"objective={learner.objective} with with_vtrace=True would correct for stale data twice. Leave one of "
             "them out."
-        )
-    if config.run.bf16 and learner.strict:
-        problems.append(
-            "strict=True with bf16=True: in bfloat16 the ratios of an unchanged policy are off by more than strict "
-            "allows. Use --strict=False, or --bf16=False."
         )
     return problems
 

@@ -60,6 +60,13 @@ def seed_of_policy(seed: int, policy_id: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(policy_id,)).generate_state(1)[0])
 
 
+def _prepare_torch(seed: int, num_threads: int) -> None:
+    torch.set_default_dtype(torch.float32)  # a module of the user's may have chosen another one
+    torch.manual_seed(seed)
+    torch.set_num_threads(num_threads)
+    keep_freed_memory()
+
+
 class Learner:
     """A learner of a policy, one of several or the only one. `step` runs one training iteration if there is a batch."""
 
@@ -107,10 +114,7 @@ class Learner:
         )
         """The session decides after each iteration then, so that a run does what it did before."""
         self.frames_per_iteration = samples_per_iteration(config) * self.frames_per_step * context.rank.world_size
-        torch.set_default_dtype(torch.float32)  # a module of the user's may have chosen another one
-        torch.manual_seed(seed_of_policy(context.seed, policy_id))
-        torch.set_num_threads(compute.num_threads)
-        keep_freed_memory()
+        _prepare_torch(seed_of_policy(context.seed, policy_id), compute.num_threads)
         self.device = use_device(compute.accelerator, arena)
         self.network = ActorCritic(info, config.model, self.device, config.run.bf16)
         self.collect_policy = CollectPolicy(self.network, emit_log_probability=True)

@@ -170,16 +170,7 @@ def run(
     """
     roles = SerialRoles(shared) if config.run.serial_mode else Processes(shared, config.faults, fork_server)
     rest = _for_the_rest(config, seconds_before)
-    topology = shared.topology
-    held = Fraction(topology.num_slots * topology.rows, trajectories_per_dataset(rest))
-    monitor = Monitor(
-        rest,
-        experiment.path,
-        topology.agents_per_env,
-        None if shared.rank.is_first else WarningsOnly(),
-        expected_lag(rest, topology.agents_per_env, held),
-        origin,
-    )
+    monitor = _monitor(rest, shared, experiment, origin)
     session = Session(
         rest, shared, monitor, callbacks or Callbacks(), roles.take_messages, director_of(rest, shared, experiment.path)
     )
@@ -211,13 +202,8 @@ def run(
         else:
             error = InternalError("The run did not end in order: " + "; ".join(problems))
     try:
-        evaluators = [spec for spec in specs if spec.kind == "eval"] if error is None else []
-        if roles.ended_well("learner"):
-            for spec in evaluators:
-                if not signals.received and session.lacks_evaluation():
-                    session.take(evaluate_last(spec, signals))
-                if not signals.received and session.lacks_film(experiment.path):
-                    film_last(spec, signals)
+        if error is None and roles.ended_well("learner"):
+            _look_at_last_policy(specs, session, signals, experiment)
         session.read_last()
         if error is None:
             session.expect_peers()
@@ -232,6 +218,29 @@ def run(
     if error is not None:
         raise error
     return Outcome(code, why)
+
+
+def _monitor(config: Config, shared: Shared, experiment: Experiment, origin: Origin | None) -> Monitor:
+    topology = shared.topology
+    held = Fraction(topology.num_slots * topology.rows, trajectories_per_dataset(config))
+    return Monitor(
+        config,
+        experiment.path,
+        topology.agents_per_env,
+        None if shared.rank.is_first else WarningsOnly(),
+        expected_lag(config, topology.agents_per_env, held),
+        origin,
+    )
+
+
+def _look_at_last_policy(specs: Sequence[RoleSpec], session: Session, signals: Signals, experiment: Experiment) -> None:
+    """What the evaluator has not done before the end: an evaluation and a film, unless a signal has come."""
+    for spec in specs:
+        if spec.kind == "eval" and not signals.received:
+            if session.lacks_evaluation():
+                session.take(evaluate_last(spec, signals))
+            if not signals.received and session.lacks_film(experiment.path):
+                film_last(spec, signals)
 
 
 def _collect_leftovers(experiment: Experiment) -> None:
