@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from sf.envs import find_env
+from sf.envs.presence import Presence
 from sf.errors import EnvError
 
 Array = npt.NDArray[Any]
@@ -25,7 +26,7 @@ class Central:
 
     `obs` is what the agent observes by itself; entries of a Dict keep their keys instead. `state` is the state of the
     environment, [S], of its method `state()`, as PettingZoo has it. Without one it is the observations of all agents
-    side by side, zeros for those that have ended. `agent` tells the agents apart, [num_agents].
+    side by side, zeros for those that are not there. `agent` tells the agents apart, [num_agents].
     """
 
     def __init__(self, env: Any) -> None:
@@ -45,7 +46,8 @@ class Central:
             raise EnvError(f"central/ adds the key {taken[0]!r}, which observations have already. Leave central/ out.")
         self._asked = _with_state(env)
         self._blank: Array = np.zeros(0, np.float32)
-        """In the place of an agent that has ended."""
+        """In the place of an agent that is not there."""
+        self._presence = Presence(self.num_agents)
         if self._asked is not None:
             state = _space(self._asked)
         elif isinstance(own, spaces.Box):
@@ -63,13 +65,19 @@ class Central:
     def reset(self, **arguments: Any) -> tuple[list[Any], list[Any]]:
         """The first observations."""
         observations, infos = self.env.reset(**arguments)
-        return self._seen(observations), infos
+        self._presence.begin(infos)
+        return self._seen(observations, self._presence.absent), infos
 
     def step(self, actions: list[Any]) -> tuple[list[Any], Any, Any, Any, Any]:
         """One step of all agents."""
         observations, *results = self.env.step(actions)
         rewards, terminated, truncated, infos = results
-        return self._seen(observations), rewards, terminated, truncated, infos
+        presence = self._presence
+        arrivals = presence.arrivals(infos) if presence.absent else set()
+        hidden = presence.absent - arrivals
+        presence.end(agent for agent in presence.present if terminated[agent] or truncated[agent])
+        presence.come(arrivals)
+        return self._seen(observations, hidden), rewards, terminated, truncated, infos
 
     def render(self) -> Any:
         """What the environment draws."""
@@ -79,8 +87,9 @@ class Central:
         """Closes the environment."""
         self.env.close()
 
-    def _seen(self, observations: list[Any]) -> list[Any]:
-        state = self._state(observations)
+    def _seen(self, observations: list[Any], hidden: set[int]) -> list[Any]:
+        """What each agent observes; `hidden` are not there, nor have they ended just now."""
+        state = self._state([None if agent in hidden else own for agent, own in enumerate(observations)])
         return [
             None if own is None else {**(own if self._has_keys else {OWN: own}), STATE: state, AGENT: self._ids[agent]}
             for agent, own in enumerate(observations)

@@ -71,15 +71,22 @@ class SeveralAgents:
             acting = {agent: action for agent, action in pairs if agent not in self._over | self._to_come}
         observations, rewards, terminated, truncated, info = self.env.step(acting)
         terminated, truncated = self._flags(terminated), self._flags(truncated)
-        if self.has_names:
-            flags = zip(self.agents, terminated, truncated, strict=True)
-            self._over.update(agent for agent, *ends in flags if any(ends))
         infos = self._infos(info)
+        if self.has_names:
+            self._note_ends(terminated, truncated, infos)
         if self._to_come and (arrivals := self._to_come & set(observations)):
             infos = [one | {IS_ACTIVE: True} if self.agents[i] in arrivals else one for i, one in enumerate(infos)]
             self._to_come -= arrivals
         seen = self._filled_up(self._observations(observations, "step"), infos)
         return seen, self._for_each(rewards, 0.0), terminated, truncated, infos
+
+    def _note_ends(self, terminated: list[Any], truncated: list[Any], infos: list[Any]) -> None:
+        """Of agents that have come; one that has ended before may come back."""
+        told = zip(self.agents, infos, strict=True)
+        back = {agent for agent, one in told if agent in self._over and one and one.get(IS_ACTIVE)}
+        flags = zip(self.agents, terminated, truncated, strict=True)
+        self._over |= {agent for agent, *ends in flags if any(ends) and agent not in self._to_come}
+        self._over -= back
 
     def render(self) -> Any:
         return self.env.render()

@@ -40,7 +40,12 @@ class Parallel:
         self._listed = self._known_agents()
         self._absent = set(self.agents) - self._listed
         self._expect_observations(self._listed, observations, "reset")
-        told = [infos.get(agent, {}) | ({IS_ACTIVE: False} if agent in self._absent else {}) for agent in self.agents]
+        if not self._listed:
+            raise EnvError(f"agents is empty after reset, expected at least one of {self.agents}.")
+        told = [
+            {**(infos.get(agent) or {}), IS_ACTIVE: False} if agent in self._absent else infos.get(agent, {})
+            for agent in self.agents
+        ]
         seen = enumerate(zip(self.agents, told, strict=True))
         return [self._padding.observe(index, observations.get(agent), info) for index, (agent, info) in seen], told
 
@@ -87,10 +92,13 @@ class Parallel:
             self._absent.add(agent)
         return observations.get(agent), rewards[agent], ended, cut, infos.get(agent, {})
 
-    def _arrival(self, agent: str, observations: Any, rewards: Any, _: Any, __: Any, infos: Any) -> tuple[Any, ...]:
+    def _arrival(
+        self, agent: str, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
+    ) -> tuple[Any, ...]:
         """The results for an agent that takes part from this observation on."""
-        info = {**infos.get(agent, {}), IS_ACTIVE: True}
-        return observations[agent], rewards.get(agent, 0.0), False, False, info
+        info = {**(infos.get(agent) or {}), IS_ACTIVE: True}
+        ends = terminated.get(agent, False), truncated.get(agent, False)
+        return observations[agent], rewards.get(agent, 0.0), *ends, info
 
     def _known_agents(self) -> set[str]:
         """Those in `agents`.

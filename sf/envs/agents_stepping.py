@@ -31,6 +31,8 @@ class AgentsBatch(SteppedSingly):
         """By environment."""
         self.late_rewards = 0
         """Steps in which agents that were not there got other rewards than 0."""
+        self.lost_arrivals = 0
+        """Steps in which agents came when the last of the others ended."""
         self._is_changed = False
         """Whether agents have come or gone in the last step."""
 
@@ -55,7 +57,7 @@ class AgentsBatch(SteppedSingly):
                 terminated = self._flags("terminated", terminated, presence)
                 truncated = self._flags("truncated", truncated, presence)
                 self._look_at_infos(index, infos, terminated, truncated)
-                arrivals = self._arrivals(presence, infos) if presence.absent else ()
+                arrivals = self._arrivals(index, result) if presence.absent else ()
                 if True in terminated or True in truncated:
                     seen = self._end(index, seen, terminated, truncated, infos, arrivals, ended)
                 elif arrivals:
@@ -91,7 +93,7 @@ class AgentsBatch(SteppedSingly):
         arrivals: Collection[int],
         ended: list[Ended],
     ) -> Any:
-        """Records the ends of agents; returns the first observations of the next episode if nobody is left."""
+        """Records the ends of agents; returns the first observations of the next episode if none is left."""
         for name, values in (("observations", seen), ("infos", infos)):
             self._expect_one_per_agent(name, values)
         self._is_changed = True
@@ -111,6 +113,8 @@ class AgentsBatch(SteppedSingly):
             if not terminated[agent]:
                 self.keep_final(row, seen[agent])
         if is_last:
+            if arrivals:
+                self._tell_of_lost(index, arrivals)
             return self.reset_one(index)[0]
         presence.come(arrivals)
         return seen
@@ -135,21 +139,29 @@ class AgentsBatch(SteppedSingly):
         presence, (_, _, *flags, infos) = self.presence[index], result
         terminated, truncated = (self._flags("flags", values, presence) for values in flags)
         self._look_at_infos(index, infos, terminated, truncated)
-        arrivals = self._arrivals(presence, infos)
-        presence.end(agent for agent in presence.present if terminated[agent] or truncated[agent])
+        arrivals = self._arrivals(index, result)
+        over = [agent for agent in presence.present if terminated[agent] or truncated[agent]]
+        self.metrics.forget([index * self.info.num_agents + agent for agent in over])
+        presence.end(over)
         presence.come(arrivals)
         self.next_fillers = self._absent_rows()
 
-    def _arrivals(self, presence: Presence, infos: Any) -> Collection[int]:
+    def _arrivals(self, index: int, result: Any) -> Collection[int]:
+        """The agents of an environment that its step has brought."""
+        *_, terminated, truncated, infos = result
         self._expect_one_per_agent("infos", infos)
-        return presence.arrivals(infos)
+        presence = self.presence[index]
+        arrivals = presence.arrivals(infos)
+        for agent in arrivals:
+            presence.expect_begun(agent, terminated[agent], truncated[agent])
+        return arrivals
 
     def _look_at_infos(self, index: int, infos: Any, terminated: list[bool], truncated: list[bool]) -> None:
         """Adds the metrics of agents that take steps; infos of another form are refused at the end of an episode."""
         first, presence = index * self.info.num_agents, self.presence[index]
         is_list = isinstance(infos, (list, tuple)) and len(infos) == self.info.num_agents
         for agent in presence.present if is_list else ():
-            if not (info := infos[agent]) or info.__class__ is not dict:
+            if not (info := infos[agent]) or not (info.__class__ is dict or isinstance(info, Mapping)):
                 continue
             if METRICS in info:
                 self.metrics.add(first + agent, info[METRICS])
@@ -184,7 +196,16 @@ class AgentsBatch(SteppedSingly):
             self.console.line(
                 f"Warning: {self.info.env_id}, environment {index}, gave rewards to agents that are not there, {late} "
                 f"(step {self.late_rewards} of this kind in its group). They count for nothing. Let an agent that can "
-                "still earn something end with the others."
+                "still earn something end later."
+            )
+
+    def _tell_of_lost(self, index: int, arrivals: Collection[int]) -> None:
+        self.lost_arrivals += 1
+        if self.lost_arrivals.bit_count() == 1:  # ever more rarely
+            self.console.line(
+                f"Warning: {self.info.env_id}, environment {index}, has the agents {sorted(arrivals)} come in the step "
+                f"in which the last of the others end (step {self.lost_arrivals} of this kind in its group). The "
+                "episode is over there, without them. Let them come a step earlier."
             )
 
     def _flags(self, name: str, values: Any, presence: Presence) -> list[bool]:

@@ -247,7 +247,7 @@ def check_tuple(result: Any, call: str, subject: str = "it") -> None:
         )
 
 
-def flag(value: Any, name: str, subject: str = "it") -> bool:
+def flag(value: Any, name: str, subject: str = "it", call: str = "step") -> bool:
     """True or False, from a bool of Python or numpy, or one of the integers 0 and 1.
 
     Raises:
@@ -258,7 +258,7 @@ def flag(value: Any, name: str, subject: str = "it") -> bool:
     array = any_array(value)
     if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
         return bool(array)
-    raise EnvError(f"{subject} returned {name}={value!r} from step, expected True or False.")
+    raise EnvError(f"{subject} returned {name}={value!r} from {call}, expected True or False.")
 
 
 def vector_flags(values: Any, name: str, num_envs: int, subject: str) -> Array:
@@ -319,7 +319,7 @@ def check_step(result: Any, info: EnvInfo, gone: Collection[int] = ()) -> Step:
     Args:
         result: the return value of `step`.
         info: of the environment.
-        gone: agents that have ended before; their values read as None, 0 and False.
+        gone: agents that are not there; their values read as None, 0 and False.
     """
     subject = info.env_id
     check_tuple(result, "step", subject)

@@ -213,6 +213,8 @@ class _Player:
         step = check_step(result, info, absent)
         _refuse_ignored_mask(step.infos, info, "step")
         arrivals = self.presence.arrivals(result[4])
+        for agent in arrivals:
+            self.presence.expect_begun(agent, result[2][agent], result[3][agent])
         self.observations = [
             result[0][agent] if agent in arrivals else one for agent, one in enumerate(step.observations)
         ]

@@ -22,7 +22,7 @@ from sf.evaluator.watching import Recorder, seen_by
 from sf.policy import Policy
 from sf.spaces import ActionBounds, EnvInfo
 from sf.storage.experiment import Owner
-from sf.storage.names import FILMS, next_film
+from sf.storage.names import FILMS, INCOMING_FILM, next_film
 
 LONGEST_FILM = 3000
 """Steps of an episode; a longer one is cut, in a film alone."""
@@ -80,7 +80,7 @@ class Filming:
         self._path = directory / f"{frames:012d}.mp4"
         try:
             self._owner.expect_unchanged()
-            self._film = Film(directory / ".incoming.mp4")
+            self._film = Film(directory / INCOMING_FILM)
             stage = self._stage
             steps = min(stage.source.max_episode_steps or LONGEST_FILM, LONGEST_FILM)
             source = seen_by(replace(stage.source, max_episode_steps=steps), Recorder(self._film, speed=1.0))
@@ -117,7 +117,9 @@ class Filming:
         self._film.close()
         self._owner.expect_unchanged()
         self._film.path.replace(self._path)
-        reward, length = play.tally.episodes[0].rewards[0], play.tally.episodes[0].lengths[0]
+        # Agents of a policy may not have come.
+        told = next(episodes for episodes in play.tally.episodes if episodes.rewards)
+        reward, length = told.rewards[0], told.lengths[0]
         Console().line(f"Filmed an episode of {length} steps with a return of {reward:.3f}: {self._path}")
         self._play = None
         play.close()

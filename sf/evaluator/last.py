@@ -17,6 +17,7 @@ from sf.machine.kernel import is_linux
 from sf.processes.disposable import DisposableChild, in_disposable_child
 from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
+from sf.storage.names import FILMS, INCOMING_FILM
 
 if TYPE_CHECKING:
     from sf.evaluator.worker import Evaluator
@@ -38,6 +39,7 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
 def film_last(spec: RoleSpec, signals: Signals) -> None:
     """A film of the last policy, under the same conditions."""
     _in_time(_FILM, spec, signals)
+    (spec.arguments["owner"].path / FILMS / INCOMING_FILM).unlink(missing_ok=True)  # of a child that was killed
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def _play(spec: RoleSpec) -> list[Any]:
 
 def _film(spec: RoleSpec) -> list[Any]:
     """In a process of its own."""
-    evaluator = _evaluator(spec)
+    config = spec.arguments["config"]
+    config = replace(config, evaluation=replace(config.evaluation, eval_episodes=1))  # no environments beside that one
+    evaluator = _evaluator(replace(spec, arguments=spec.arguments | {"config": config}))
     evaluator.film_at_once()
     evaluator.close()
     return []

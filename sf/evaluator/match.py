@@ -89,6 +89,8 @@ def play_match(
                 played = play(sides, source, info, share, own_seed, action_bounds, progress.look)
                 progress.add(share)
                 returns = returns_of_sides(played)
+                if missing := share - len(returns):
+                    tell(f"{missing} of {share} games count for nothing, because no agent of one side has come.")
                 wins[first, second] += np.count_nonzero(returns[:, 0] > returns[:, 1])
                 wins[second, first] += np.count_nonzero(returns[:, 0] < returns[:, 1])
                 draws[[first, second], [second, first]] += np.count_nonzero(returns[:, 0] == returns[:, 1])
@@ -96,14 +98,14 @@ def play_match(
 
 
 def returns_of_sides(played: Sequence[Episodes]) -> Array:
-    """Mean return of the agents of each side, [episodes, sides].
+    """Mean return of the agents of each side, [episodes, sides], of the games in which all sides have had agents.
 
     Args:
         played: the episodes of each side, each of them with those of all of its agents.
     """
     sides = [_means(episodes) for episodes in played]
-    games = sorted(set().union(*sides))
-    return np.array([[side.get(game, 0.0) for side in sides] for game in games])
+    games = sorted(set(sides[0]).intersection(*sides))
+    return np.array([[side[game] for side in sides] for game in games]).reshape(-1, len(sides))
 
 
 def _means(episodes: Episodes) -> dict[tuple[int, int], float]:

@@ -51,7 +51,7 @@ class Episodes:
     def mean(self, score: str) -> float:
         """Mean of the returns for ``reward``, of the metric NAME for ``env/NAME``; nan if no episode has it."""
         if score == "reward":
-            return float(np.mean(self.rewards))
+            return float(np.mean(self.rewards)) if self.rewards else math.nan
         name = score.removeprefix("env/")
         values = [metrics[name] for metrics in self.metrics if name in metrics]
         return float(np.mean(values)) if values else math.nan

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sf.console import rounded
+from sf.errors import EnvError
 from sf.evaluator.playing import Episodes
 from sf.shared.arena import Array
 
@@ -52,7 +53,16 @@ class Metric(NamedTuple):
 
 
 def summarize(episodes: Episodes) -> ReturnSummary:
-    """Needs at least one episode."""
+    """The summary of these episodes.
+
+    Raises:
+        EnvError: there is none.
+    """
+    if not episodes.rewards:
+        raise EnvError(
+            "No agent of a policy has come in the episodes that were played, so it has no score. Play more of them "
+            "with --num_episodes."
+        )
     rewards = np.array(episodes.rewards)
     low, high = bootstrap_interval(rewards)
     return ReturnSummary(

@@ -110,6 +110,9 @@ class InferenceWorker:
     def _serve(self, tasks: list[Task], stream: int | None) -> None:
         """One forward pass."""
         finals = self._finals(tasks)
+        if not any(task.num_rows for task in (*tasks, *finals)):  # not every network takes no rows
+            self._answer_without_rows(tasks)
+            return
         observations = self._gather(tasks, finals)
         memory = self._gather_memory(tasks, finals) if self.topology.memory_size else ()
         self.record.lap("gather")
@@ -216,9 +219,17 @@ class InferenceWorker:
         start = 0
         for task in tasks:
             memory, taken, left = self.slots.memory[task.group], task.request % 2, (task.request + 1) % 2
-            acted = task.t < self.topology.rollout
-            memory[left, task.rows] = following[start : start + task.num_rows] if acted else memory[taken, task.rows]
+            if task.t < self.topology.rollout:
+                memory[left, task.rows] = following[start : start + task.num_rows]
+            else:
+                memory[left] = memory[taken]  # also of rows that are not valued: a dropped step is no end
             start += task.num_rows
+
+    def _answer_without_rows(self, tasks: list[Task]) -> None:
+        """No row of these tasks is one of this policy."""
+        if self.topology.memory_size:
+            self._leave_memory(tasks, np.zeros((0, self.topology.memory_size), np.float32))
+        self._answer(tasks)
 
     def _answer(self, tasks: list[Task]) -> None:
         """Says so after everything is written, and wakes each rollout worker once, if it can be asleep."""

@@ -276,6 +276,7 @@ class Learner:
         (self.update.want_summary,) = map(bool, self.peers.sum(self.leads and self._wants_summary(now)))
         self.update.set_progress(self._progress(now))
         lags, exchanged_s = [], self.peers.exchange_s
+        self.record.progress.enter(Phase.STEP)  # the end of the run waits for it from here on
         try:
             for step in self.update.steps(batch):
                 lags.append(step.lag_avg)

@@ -202,6 +202,9 @@ class Monitor:
 
     def evaluation_done(self, done: EvaluationDone) -> None:
         """Shows the scores of an evaluation and writes them; the curve has the point where it began in eval/frames."""
+        if not done.episodes:
+            self._console.line(f"Evaluation of policy {done.policy_id}: no agent of it has come in these episodes.")
+            return
         self._console.line(
             f"Evaluation of policy {done.policy_id}, policy_version {done.version}, {done.frames} frames: "
             f"reward {rounded(done.reward)} ± {rounded(done.reward_std)} (min {rounded(done.reward_min)}, "

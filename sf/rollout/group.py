@@ -77,6 +77,8 @@ class Group:
         self.t = 0
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
+        self.is_blank = False
+        """Whether the rest of the slot has zeros where inference writes, for rows in which it writes nothing."""
         self.policies = np.zeros(topology.rows, np.int64)
         self.mapping = Mapping(config.mapping, self.num_policies, context.info, config.self_play.self_play_mirror)
         self.scripts: ScriptedAgents | None = None
@@ -127,9 +129,7 @@ class Group:
         self.slots.is_new[slot] = True if ended is None else ended | self._has_no_owner()
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
-        if self.agents_per_env > 1:
-            self.slots.blank(slot)
-        self.slot, self.t = slot, 0
+        self.slot, self.t, self.is_blank = slot, 0, False
         if ended is None:
             self._begin(slot)
             self._ask(slot, after=2)
@@ -172,7 +172,7 @@ class Group:
         self.record.lap("write")
         rewards = slots.rewards[slot, t]
         if self.scripts is not None:
-            self.scripts.act(slot, t, self.policies, self.random)
+            self.scripts.act(slot, t, self.random)
         ended = self.envs.step(slots.actions[slot, t], self._observations(slot, t + 1), rewards)
         self.record.lap("step")
         self.finite.check_rewards(slot, t, self.envs.last_rewards)
@@ -211,6 +211,9 @@ class Group:
         if self.agents_per_env > 1:
             if len(fillers):
                 self.slots.policy_id[slot, self.t, fillers] = NO_POLICY
+                if not self.is_blank:
+                    self.is_blank = True
+                    self.slots.blank(slot, self.t)
         elif len(fillers) or self.has_fillers:
             self.has_fillers = len(fillers) > 0
             self.slots.fillers[self.index] = np.bincount(self.policies[fillers], minlength=self.num_policies)
@@ -299,6 +302,8 @@ class Group:
         self.policies = np.array(state["policies"], np.int64)
         self.episodes = state.get("episodes", self.episodes)  # not there in runs that 0.2.0 has begun
         self.scores.load_state(state["scores"])
+        if self.agents_per_env > 1:
+            self.slots.fillers[self.index] = 0  # 0.2.0 counted agents that had ended
         if self.matches is not None:
             self.matches.forget()
         if self.slot is None and self.last_slot is None:

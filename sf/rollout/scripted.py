@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from sf.envs.scripted import ScriptedPolicy
-from sf.shared.arena import Array
 from sf.shared.slots import Slots
 from sf.spaces import ActionBounds, EnvInfo
 
@@ -30,20 +29,19 @@ class ScriptedAgents:
         self._policies = {number: ScriptedPolicy(name, info, bounds) for number, name in names.items()}
         self._slots = slots
 
-    def act(self, slot: int, t: int, policies: Array, random: np.random.Generator) -> None:
+    def act(self, slot: int, t: int, random: np.random.Generator) -> None:
         """Chooses the actions of step t for the rows of scripted policies.
 
         Args:
             slot: of the trajectory.
             t: step.
-            policies: [rows] the policy of each row.
             random: numbers for the functions.
 
         Raises:
             EnvError: a function raises, or returns no action.
         """
         for number, policy in self._policies.items():
-            rows = np.flatnonzero(policies == number)
+            rows = np.flatnonzero(self._slots.policy_id[slot, t] == number)
             if len(rows):
                 seen = {name: array[slot, t, rows] for name, array in self._slots.observations.items()}
                 self._slots.actions[slot, t, rows] = policy.actions(seen, random)

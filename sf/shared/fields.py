@@ -52,7 +52,7 @@ class Axes(enum.Enum):
 
 
 class Writer(enum.Enum):
-    """The role that writes a field; the other roles only read it. With several agents all begin as zeros."""
+    """The role that writes a field; the others only read it, but for `Slots.blank` before inference writes."""
 
     ROLLOUT = "rollout worker"
     INFERENCE = "inference worker"

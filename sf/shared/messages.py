@@ -6,6 +6,7 @@ Trajectories, actions, weights and counters do not travel: they are in shared me
 
 from __future__ import annotations
 
+import math
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
@@ -115,7 +116,13 @@ class EvaluationDone:
         lengths: Sequence[int],
         num_cut: int = 0,
     ) -> EvaluationDone:
-        """A message of one size: a process stopped in the middle of a longer one leaves its reader waiting."""
+        """A message of one size: a process stopped in the middle of a longer one leaves its reader waiting.
+
+        Without episodes, where no agent of the policy has come, its numbers are nan.
+        """
+        if not rewards:
+            nan = math.nan
+            return cls(policy_id, version, frames, 0, nan, nan, nan, nan, nan)
         scores = np.asarray(rewards, np.float64)
         with np.errstate(invalid="ignore"):  # an environment may return what is not finite
             mean, deviation, least, most = map(float, (scores.mean(), scores.std(), scores.min(), scores.max()))

@@ -197,7 +197,7 @@ class Slots:
     memory: Array
     has_final_observation: Array
     fillers: Array
-    """[groups, policies] rows of the pending request whose step will be no transition."""
+    """[groups, policies] rows of the pending request for which an action is computed that will be no transition."""
     filling: Array
     filled: Array
     discarded: Array
@@ -212,7 +212,11 @@ class Slots:
         self.fields = {name: field.stored for name, field in arena.fields.items() if isinstance(field, SlotArray)}
         """The table: `slot_fields` and the extra fields of the run."""
         self._stored = {name: arena[name] for name in self.fields}
-        self._acted = [self._stored[name] for name, field in self.fields.items() if field.writer is Writer.INFERENCE]
+        self._acted = [
+            self._stored[name]
+            for name, field in self.fields.items()
+            if field.writer is Writer.INFERENCE and field.axes.has_time
+        ]
         self.observations = below(OBSERVATIONS, self._stored)
         self.final_observations = below(FINAL_OBSERVATIONS, arena.arrays)
         for name in Slots.__annotations__:
@@ -222,10 +226,10 @@ class Slots:
         """The array of a stored field, [slots, ...]."""
         return self._stored[name]
 
-    def blank(self, slot: int) -> None:
-        """Zeros in all that inference is going to write, for the steps of rows in which nobody acts."""
+    def blank(self, slot: int, t: int) -> None:
+        """Zeros in all that inference may write from step t on, because it leaves out rows that are not there."""
         for array in self._acted:
-            array[slot] = 0
+            array[slot, t:] = 0
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""

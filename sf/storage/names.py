@@ -21,6 +21,10 @@ def newest_in(directory: Path) -> Path | None:
     return max(found)[2] if found else None
 
 
+INCOMING_FILM = ".incoming.mp4"
+"""A film that is being made, in the directory of films."""
+
+
 def next_film(run: Path, every: int) -> int:
     """Frames at which a run that films an episode every so many frames makes its next film."""
     made = [int(path.stem) for path in run.glob(f"{FILMS}/*.mp4") if path.stem.isdecimal()]

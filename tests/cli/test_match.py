@@ -125,10 +125,11 @@ class TestCounting:
         assert returns_of_sides([first, second]).tolist() == [[2, 0.5], [3, 6], [6, 8.5]]
 
     def test_the_lives_of_an_agent_in_an_episode_count_together(self) -> None:
-        """Agent 0 comes back, agent 1 has not come at all in the second episode."""
+        """Agent 0 comes back, and agent 1 does not come at all in the second episode, which is no game."""
         first = Episodes([1, 2, 5], [1] * 3, agents=[0, 0, 0], envs=[0] * 3, games=[0, 0, 1])
         second = Episodes([4], [1], agents=[1], envs=[0], games=[0])
-        assert returns_of_sides([first, second]).tolist() == [[3, 4], [5, 0]]
+        assert returns_of_sides([first, second]).tolist() == [[3, 4]]
+        assert returns_of_sides([first, Episodes()]).shape == (0, 2)
 
     def test_the_seed_decides_and_further_players_change_nothing_between_others(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

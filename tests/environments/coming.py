@@ -96,4 +96,48 @@ def convoy() -> SeveralAgents:
     return SeveralAgents(Convoy())
 
 
+class Returning(Convoy):
+    """Agent b is told of as ended before it comes; it ends in step 3 and comes back in step 4, as its info says."""
+
+    LIVES = {"a": [(0, 6, "terminated")], "b": [(2, 3, "terminated"), (4, 6, "truncated")]}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acted: list[list[str]] = []
+
+    def step(self, actions: Any) -> Any:
+        self.acted.append(sorted(actions))
+        seen, rewards, terminated, truncated, _ = self.world.step(actions)
+        steps = self.world.steps
+        early = {"b": True} if steps < 2 else {}
+        return seen, rewards, terminated | early, truncated, {"b": {"is_active": True}} if steps == 4 else {}
+
+
+class Counting:
+    """Agent 1 ends in step 2, comes back in step 3 and ends in step 5; each step has a hit."""
+
+    num_agents = 2
+
+    def __init__(self) -> None:
+        world = Comers()
+        self.observation_space, self.action_space = world.observation_space("a"), world.action_space("a")
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return [np.zeros(3, np.float32)] * 2, [{}, {}]
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        infos: list[dict[str, Any]] = [{"metrics": {"hits/sum": 1}} for _ in range(2)]
+        if self.steps == 3:
+            infos[1]["is_active"] = True
+        over = [self.steps == 6, self.steps in (2, 5)]
+        return [np.ones(3, np.float32)] * 2, [1.0, 1.0], over, [False, False], infos
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+SELDOM = {"a": [(0, 6, "truncated")], "b": [(9, 12, "terminated")], "c": [(0, 4, "terminated")]}
+"""Agent b never comes, because the episode is over before."""
 register_env("test/Comers", comers)

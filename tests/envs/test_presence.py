@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sf_envs.central import Central
+from sf_envs.multiagent import SeveralAgents
 
 from sf.envs import EnvSource, probe
 from sf.envs.batches import make_env_batch
@@ -16,11 +20,13 @@ from sf.envs.presence import Presence
 from sf.envs.stepping import Host
 from sf.errors import EnvError
 from sf.evaluator.playing import play
+from sf.evaluator.summary import summarize
 from sf.inference.small_worker import SmallInference
+from sf.shared.messages import EvaluationDone
 from sf.shared.records import EpisodeRing
 from sf.shared.slots import NO_POLICY
 from tests.cli.test_evaluate import acting
-from tests.environments.coming import LIVES, NUM_STEPS, Comers, comers, convoy
+from tests.environments.coming import LIVES, NUM_STEPS, SELDOM, Comers, Counting, Returning, comers, convoy
 from tests.helpers.lab import InferenceWorker, make_lab, step_until
 from tests.rollout.test_rollout import Player
 
@@ -113,7 +119,7 @@ def test_an_agent_is_there_from_its_first_observation_to_its_end(tmp_path: Path)
     ],
     ids=["C", "NumPy", "torch", "recurrent"],
 )
-def test_nothing_is_computed_for_agents_that_are_not_there(
+def test_no_actions_are_computed_for_agents_that_are_not_there(
     acting_side: dict[str, Any], num_policies: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is stored of them is zeros, and training stays finite."""
@@ -165,7 +171,7 @@ def test_every_life_counts_as_an_episode_in_an_evaluation() -> None:
     )
 
 
-def test_a_replayed_environment_knows_who_is_there() -> None:
+def test_a_replayed_environment_knows_which_agents_are_there() -> None:
     for num_steps in range(NUM_STEPS):
         (batch, rows), (resumed, again) = batch_of(COMERS), batch_of(COMERS)
         batch.reset(rows)
@@ -192,11 +198,115 @@ def test_an_agent_of_a_dict_comes_with_its_first_observation() -> None:
         assert ends == [(4, 0, True, False), (5, 1, False, True)]
 
 
+def test_an_agent_of_a_dict_that_comes_back_gets_actions_again() -> None:
+    batch, rows = batch_of(EnvSource("Returning", {}, lambda: SeveralAgents(Returning())))
+    batch.reset(rows)
+    absent = []
+    for _ in range(6):
+        absent.append(batch.next_fillers.tolist())
+        batch.step(np.zeros(2, np.int64), rows, np.zeros(2, np.float32))
+    assert absent == [[1], [1], [], [1], [], []]
+    assert batch.envs[0].env.acted == [["a"], ["a"], ["a", "b"], ["a"], ["a", "b"], ["a", "b"]]
+
+
+def test_metrics_of_a_life_that_is_over_are_not_those_of_the_next_one_after_a_resume() -> None:
+    source = EnvSource("Counting", {}, Counting)
+
+    def hits(batch: Any, rows: Any, num_steps: int) -> list[tuple[int, float]]:
+        actions, rewards = np.zeros(2, np.int64), np.zeros(2, np.float32)
+        ended = [one for _ in range(num_steps) for one in batch.step(actions, rows, rewards)]
+        return [(one.row, one.info["metrics"]["hits/sum"]) for one in ended]
+
+    (batch, rows), (resumed, again) = batch_of(source), batch_of(source)
+    batch.reset(rows)
+    hits(batch, rows, 4)
+    resumed.replay(batch.history, again)
+    assert hits(resumed, again, 2) == hits(batch, rows, 2) == [(1, 2.0), (0, 6.0)]
+
+
+def test_agents_that_come_when_the_last_ones_end_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    relay = {"a": [(0, 3, "terminated")], "b": [(3, 6, "terminated")], "c": [(0, 2, "terminated")]}
+    batch, rows = batch_of(EnvSource("Relay", {}, partial(comers, lives=relay)))
+    batch.reset(rows)
+    for _ in range(7):
+        batch.step(np.zeros(3, np.int64), rows, np.zeros(3, np.float32))
+    told = capsys.readouterr().out
+    assert "Relay, environment 0, has the agents [1] come in the step in which the last of the others end" in told
+    assert told.count("Let them come a step earlier") == 2, "steps 3 and 6"
+
+
+def test_a_policy_whose_agents_never_come_has_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither an evaluation beside the training nor a film breaks for it."""
+    flags = {"num_policies": 2, "policy_mapping": "by_agent", "eval_every_steps": 10, "eval_episodes": 2}
+    lab = make_lab(tmp_path, "test/Comers", env_kwargs=json.dumps({"lives": SELDOM}), num_envs_per_worker=4, **flags)
+    roles, evaluator = lab.build_all(), lab.build("eval")
+    told = lab.told
+    evaluator.tell = told.append
+    step_until([*roles, evaluator], lambda: len([one for one in told if isinstance(one, EvaluationDone)]) >= 2)
+    done = {one.policy_id: one.episodes for one in told if isinstance(one, EvaluationDone)}
+    assert done == {0: 4, 1: 0}
+    source = EnvSource("Seldom", {}, partial(comers, lives=SELDOM))
+    info = probe(source)
+    played = play([acting(info), acting(info)], source, info, num_episodes=2, seed=0)
+    assert summarize(played[0]).num_episodes == 4
+    with pytest.raises(EnvError, match="No agent of a policy has come in the episodes that were played"):
+        summarize(played[1])
+    for role in [*roles, evaluator]:
+        role.close()
+
+
+def test_scripted_functions_are_not_asked_for_agents_that_are_not_there(tmp_path: Path) -> None:
+    flags = {"num_policies": 2, "frozen_policies": json.dumps({"1": f"{__name__}:expect_agent"})}
+    lab = make_lab(tmp_path, "test/Comers", num_envs_per_worker=4, **flags)
+    roles = lab.build_all()
+    step_until(roles, lambda: roles[0].update.version >= 2)
+    for role in roles:
+        role.close()
+
+
+def expect_agent(observation: Any, random: Any) -> int:
+    assert observation[0] == 1
+    return 1
+
+
+def test_the_state_for_a_critic_has_zeros_for_agents_that_are_not_there() -> None:
+    env = Central(comers())
+    seen, _ = env.reset()
+    assert seen[0]["state"].tolist() == [1, 0, 0] + [0] * 6
+    states = [env.step([0, 0, 0])[0][0]["state"].reshape(3, 3)[:, 0].tolist() for _ in range(5)]
+    assert states == [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]], "with the last observation of b in step 4"
+
+
+def test_a_dropped_step_at_the_end_of_a_trajectory_keeps_the_recurrent_state(tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, "test/Comers", num_envs_per_worker=4, rollout=5, use_rnn=True, on_nonfinite="drop")
+    roles = lab.build_all()
+    (rollout,) = (role for role in roles if hasattr(role, "groups") and not isinstance(role, ACTORS))
+    group, slots = rollout.groups[0], lab.slots
+    step_until(roles, lambda: group.t == 5 and not group.requests.is_answered(0))
+    slot, row = group.slot, 0
+    taken = slots.memory[0, group.requests.request[0] % 2, row].copy()
+    slots.policy_id[slot, 4, row] = NO_POLICY  # as where its reward is refused
+    ended = slots.ended(slot, 4)[row]
+    filled = group.slots_filled
+    step_until(roles, lambda: group.slots_filled > filled and group.slot is not None)
+    assert not ended
+    assert taken.any()
+    assert np.array_equal(slots.initial_memory[group.slot, row], taken)
+    for role in roles:
+        role.close()
+
+
 @pytest.mark.parametrize(
     ("told", "message"),
     [
         ({"reset": [{"is_active": False}] * 2}, "returned is_active=False for each of 2 agents from reset. Let at"),
-        ({"reset": [{"is_active": "no"}, {}]}, "returned is_active='no'"),
+        ({"reset": [{"is_active": "no"}, {}]}, "returned is_active='no' from reset"),
+        ({"reset": [{}] * 3}, "returned 3 infos from reset, expected 2"),
+        ({"step": [{}, OrderedDict(is_active=False)]}, "returned is_active=False for agent 1 from step, and the agent"),
+        (
+            {"reset": [{}, {"is_active": False}], "step": [{}, {"is_active": True}], "over": [False, True]},
+            "returned is_active=True for agent 1 from step, with terminated or truncated",
+        ),
         ({"step": [{}, {"is_active": False}]}, "returned is_active=False for agent 1 from step, and the agent has not"),
     ],
 )
@@ -208,7 +318,8 @@ def test_contradictions_are_refused_by_the_first_look_and_by_every_step(told: An
     source = EnvSource("Told", {}, partial(Told, **infos))
     info, rows = probe(source), {"obs": np.zeros((2, 3), np.float32)}
     batch: Any = make_env_batch(source, info, [0], {"obs": rows["obs"].copy()}, np.zeros(2, bool), "clip", Host())
-    batch.envs[0].infos = tuple((infos | told).values())
+    changed = {"over": [False, False]} | infos | told
+    batch.envs[0].infos, batch.envs[0].over = (changed["reset"], changed["step"]), changed["over"]
 
     def one_step() -> None:
         batch.reset(rows)
@@ -232,7 +343,7 @@ def test_an_agent_without_a_row_is_refused() -> None:
         batch.reset(rows)
 
 
-def test_who_ends_in_a_step_does_not_come_back_in_it() -> None:
+def test_an_agent_that_ends_in_a_step_does_not_come_back_in_it() -> None:
     presence = Presence(3)
     presence.begin([{}, {"is_active": False}, {}])
     assert presence.absent == {1}
@@ -242,4 +353,4 @@ def test_who_ends_in_a_step_does_not_come_back_in_it() -> None:
     assert not presence.end([0])
     presence.come(arrivals)
     assert presence.absent == {0}
-    assert presence.end([1, 2]), "nobody is left"
+    assert presence.end([1, 2]), "none is left"

@@ -20,13 +20,18 @@ HEIGHT, LEGEND_LINE = 360, 16
 """Pixels."""
 FROM_0 = {"rangemode": "tozero"}
 """An axis that begins at 0."""
+IN_FULL = {"exponentformat": "none", "separatethousands": True}
+"""Numbers as they are: 0.0005 and not 500µ."""
 FEW = 30
 """Points that are marked, because a line alone does not show them."""
 
 
 def plot(traces: Sequence[Plot], x: str, y: str, **layout: Any) -> Plot:
     """A whole plot; `layout` adds to the layout and, as `xaxis` and `yaxis`, to the axes with these titles."""
-    axes = {name: {"title": {"text": title}} | layout.pop(name, {}) for name, title in (("xaxis", x), ("yaxis", y))}
+    axes = {
+        name: {"title": {"text": title}} | look | layout.pop(name, {})
+        for name, title, look in (("xaxis", x, {}), ("yaxis", y, IN_FULL))
+    }
     legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
     names = sum(trace.get("showlegend", layout.get("showlegend", True)) for trace in traces)
     height = HEIGHT + LEGEND_LINE * max(0, names - 4)  # a telephone shows one name in each line
