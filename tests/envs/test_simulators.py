@@ -84,9 +84,9 @@ ENVIRONMENTS = [
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_a_run_and_its_evaluation(env: str, tmp_path: Path) -> None:
     sizes = "--num_envs_per_worker=32", "--rollout=16", "--train_for_env_steps=2048", "--serial_mode=True"
-    finished = run(tmp_path, f"--env={env}", *sizes, "--max_episode_steps=50", timeout_s=300)
+    finished = run(tmp_path, f"--env={env}", *sizes, "--max_episode_steps=50", timeout_s=900)
     assert finished.code == 0, finished.err
-    evaluated = run(tmp_path, "default_experiment", "--num_episodes=4", module="sf.cli.evaluate", timeout_s=500)
+    evaluated = run(tmp_path, "default_experiment", "--num_episodes=4", module="sf.cli.evaluate", timeout_s=900)
     assert evaluated.code == 0, evaluated.err
 
 

@@ -155,7 +155,7 @@ def record_requests(recorded: Recorded) -> None:
     observation, action = recorded.watch("observation", np.zeros(1)), recorded.watch("action", np.zeros(1))
     worker: Any = SimpleNamespace(
         _request=asked._request, _slot=asked._slot, _step=asked._step, _answered=asked._answered[0],
-        requests=asked, topology=SimpleNamespace(num_policies=1, rows=1, worker_of_group=lambda group: group),
+        requests=asked, topology=SimpleNamespace(every_row_acts=True, rows=1, worker_of_group=lambda group: group),
         record=Counters(), bells=SimpleNamespace(workers=[Silent()]),
     )  # fmt: skip
 
