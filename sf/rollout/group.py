@@ -197,11 +197,11 @@ class Group:
     def _ask(self, slot: int, after: int = 1) -> None:
         self.finite.check_observations(slot, self.t)
         if self.t < self.rollout:
-            self._say_who_acts(slot, self.envs.next_fillers)
+            self._write_policies(slot, self.envs.next_fillers)
         self.requests.ask(self.index, slot, self.t, after)
         self.on_request()
 
-    def _say_who_acts(self, slot: int, fillers: Array) -> None:
+    def _write_policies(self, slot: int, fillers: Array) -> None:
         """The policy of each row, and none for an agent that is not there.
 
         Other fillers are a step long only. Inference computes actions for them as well, which are no samples.
