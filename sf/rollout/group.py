@@ -77,8 +77,6 @@ class Group:
         self.t = 0
         self.slots_filled = int(self.slots.filled[self.own_slots].sum())
         self.ended, self.has_fillers = False, True  # as long as those of a predecessor are there
-        self.is_blank = False
-        """Whether the rest of the slot has zeros where inference writes, for rows in which it writes nothing."""
         self.policies = np.zeros(topology.rows, np.int64)
         self.mapping = Mapping(config.mapping, self.num_policies, context.info, config.self_play.self_play_mirror)
         self.scripts: ScriptedAgents | None = None
@@ -129,7 +127,7 @@ class Group:
         self.slots.is_new[slot] = True if ended is None else ended | self._has_no_owner()
         if self.num_policies == 1:
             self.slots.policy_id[slot] = 0  # also where there was a filler
-        self.slot, self.t, self.is_blank = slot, 0, False
+        self.slot, self.t = slot, 0
         if ended is None:
             self._begin(slot)
             self._ask(slot, after=2)
@@ -211,9 +209,7 @@ class Group:
         if self.agents_per_env > 1:
             if len(fillers):
                 self.slots.policy_id[slot, self.t, fillers] = NO_POLICY
-                if not self.is_blank:
-                    self.is_blank = True
-                    self.slots.blank(slot, self.t)
+                self.slots.blank(slot, self.t, fillers)
         elif len(fillers) or self.has_fillers:
             self.has_fillers = len(fillers) > 0
             self.slots.fillers[self.index] = np.bincount(self.policies[fillers], minlength=self.num_policies)

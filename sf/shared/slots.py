@@ -226,10 +226,11 @@ class Slots:
         """The array of a stored field, [slots, ...]."""
         return self._stored[name]
 
-    def blank(self, slot: int, t: int) -> None:
-        """Zeros in all that inference may write from step t on, because it leaves out rows that are not there."""
+    def blank(self, slot: int, t: int, rows: Array) -> None:
+        """Zeros in all that inference would write in step t for rows [n] that are not there, and in the next value."""
         for array in self._acted:
-            array[slot, t:] = 0
+            array[slot, t, rows] = 0
+        self.values[slot, t + 1, rows] = 0
 
     def ended(self, slot: int, t: int) -> Array:
         """[rows] bool, whether step t ended an episode."""
