@@ -81,7 +81,7 @@ class SeveralAgents:
         return seen, self._for_each(rewards, 0.0), terminated, truncated, infos
 
     def _note_ends(self, terminated: list[Any], truncated: list[Any], infos: list[Any]) -> None:
-        """Of agents that have come; one that has ended before may come back."""
+        """Notes the ends of agents that have come; one that has ended before may come back."""
         told = zip(self.agents, infos, strict=True)
         back = {agent for agent, one in told if agent in self._over and one and one.get(IS_ACTIVE)}
         flags = zip(self.agents, terminated, truncated, strict=True)

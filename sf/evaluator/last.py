@@ -17,7 +17,6 @@ from sf.machine.kernel import is_linux
 from sf.processes.disposable import DisposableChild, in_disposable_child
 from sf.processes.signals import Signals
 from sf.shared.role import RoleSpec
-from sf.storage.names import FILMS, INCOMING_FILM
 
 if TYPE_CHECKING:
     from sf.evaluator.worker import Evaluator
@@ -39,7 +38,6 @@ def evaluate_last(spec: RoleSpec, signals: Signals) -> list[Any]:
 def film_last(spec: RoleSpec, signals: Signals) -> None:
     """A film of the last policy, under the same conditions."""
     _in_time(_FILM, spec, signals)
-    (spec.arguments["owner"].path / FILMS / INCOMING_FILM).unlink(missing_ok=True)  # of a child that was killed
 
 
 @dataclass(frozen=True)

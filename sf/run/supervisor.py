@@ -48,6 +48,7 @@ from sf.storage.compared import EarlierStart
 from sf.storage.experiment import CONSOLE_LOG, Experiment, expect_free
 from sf.storage.given import given_at
 from sf.storage.leftovers import collect_all_leftovers
+from sf.storage.names import FILMS, INCOMING_FILM
 
 ChangeSpecs = Callable[[Shared, list[RoleSpec]], list[RoleSpec]]
 
@@ -241,6 +242,7 @@ def _look_at_last_policy(specs: Sequence[RoleSpec], session: Session, signals: S
                 session.take(evaluate_last(spec, signals))
             if not signals.received and session.lacks_film(experiment.path):
                 film_last(spec, signals)
+                (experiment.path / FILMS / INCOMING_FILM).unlink(missing_ok=True)  # it may have been broken off
 
 
 def _collect_leftovers(experiment: Experiment) -> None:

@@ -26,7 +26,7 @@ from sf.tools.tracking.points import Points
 from tests.environments.toys import Toy
 from tests.helpers.commands import EXPERIMENT, NAME, run
 from tests.helpers.configs import env_info
-from tests.helpers.lab import make_lab, step_until
+from tests.helpers.lab import make_config, make_lab, step_until
 
 pytest.importorskip("imageio_ffmpeg")
 FILMED = "tests.evaluator.test_filming:filmed"
@@ -167,7 +167,7 @@ def test_a_short_run_films_its_last_policy(tmp_path: Path, mode: str) -> None:
 
 
 def test_a_film_of_the_last_policy_that_fails_leaves_the_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    broken = RoleSpec("eval-0", "tests.helpers.broken_encoder:Evaluator", {}, "eval", 0)
+    broken = RoleSpec("eval-0", "tests.helpers.broken_encoder:Evaluator", {"config": make_config()}, "eval", 0)
     with noted_signals(second_one_exits=False) as signals:
         film_last(broken, signals)
     told = "The last policy was not filmed: The film of the last policy failed with NameError"
