@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from email.parser import Parser
@@ -57,6 +59,52 @@ def test_readme_of_the_wheel_has_no_links_into_the_repository(wheel: Path) -> No
     targets = re.findall(r"\]\(([^)]*)\)|<img src=\"([^\"]*)", text)
     assert [one or other for one, other in targets if not (one or other).startswith("https://")] == []
     assert "Tutorial (`docs/tutorial.md`)" in text
+
+
+@pytest.mark.parametrize(
+    ("remote", "home"),
+    [
+        ("https://github.com/someone/sf.git\n", "https://github.com/someone/sf"),
+        ("https://token@gitlab.com/group/team/sf", "https://gitlab.com/group/team/sf"),
+        ("git@github.com:someone/sf.git", "https://github.com/someone/sf"),
+        ("ssh://git@git.example.org:2222/someone/sf.git/", "https://git.example.org/someone/sf"),
+        ("/home/someone/sf", None),
+        ("../sf", None),
+        ("", None),
+    ],
+)
+def test_package_names_the_repository_that_it_was_built_from(tmp_path: Path, remote: str, home: str | None) -> None:
+    pytest.importorskip("hatchling")
+    sources = tmp_path / "sources"
+    for name in (
+        "hatch_build.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "sf/__init__.py",
+        "envs/sf_envs/__init__.py",
+    ):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, sources / name)
+    subprocess.run(["git", "init", "--quiet", sources], check=True)
+    if remote:
+        subprocess.run(["git", "-C", sources, "remote", "add", "origin", remote.strip()], check=True)
+    build = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t"]
+    subprocess.run([*build, "sdist"], cwd=sources, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("sf_rl-*/")
+    subprocess.run([*build, "wheel"], cwd=unpacked, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = Parser().parsestr(archive.read(name).decode()).get_all("Project-URL") or []
+    ends = {
+        "Homepage": "",
+        "Documentation": "/tree/HEAD/docs",
+        "Changelog": "/blob/HEAD/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    assert sorted(lines) == sorted(f"{word}, {home}{end}" for word, end in ends.items() if home)
 
 
 def test_public_names_are_listed_before_they_are_loaded() -> None:
