@@ -1,4 +1,4 @@
-"""What the package says of itself and pyproject.toml cannot: the readme without links into the repository, and where that is."""
+"""Metadata that pyproject.toml cannot hold: the readme without links into the repository, and the address of that."""
 
 from __future__ import annotations
 
