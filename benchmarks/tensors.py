@@ -215,13 +215,11 @@ def main() -> None:
         print(f"{fps:.0f}")
         return
     flags = {
-        "serial": ("--async_rl=False", "--serial_mode=True"),
-        "asynchronous": ("--vectorization=native",),
-        "tensors": ("--vectorization=tensors",),
+        "in turn": ("--vectorization=tensors", "--serial_mode=True"),
+        "at once": ("--vectorization=tensors",),
+        "processes": ("--vectorization=native",),
     }
     on = ("--device=cpu",) if given.device == "cpu" else ("--device=gpu",)
-    if given.device != "cpu":
-        del flags["serial"]
     rates: dict[str, list[float]] = {"loop": [], **{name: [] for name in flags}}
     for _ in range(given.rounds):
         command = [sys.executable, __file__, "--loop", f"--env={given.env}", f"--num-envs={given.num_envs}"]

@@ -89,7 +89,7 @@ def test_package_names_the_repository_that_it_was_built_from(tmp_path: Path, rem
     subprocess.run(["git", "init", "--quiet", sources], check=True)
     if remote:
         subprocess.run(["git", "-C", sources, "remote", "add", "origin", remote.strip()], check=True)
-    build = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t"]
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), "-t"]
     subprocess.run([*build, "sdist"], cwd=sources, check=True, capture_output=True)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path, filter="data")

@@ -64,5 +64,15 @@ class Carts:
         self._state = moved
         return seen, self._one, terminated, truncated, {"final_observations": final}
 
+    def save_state(self) -> Mapping[str, Tensor]:
+        """Carts, poles, steps and the state of the random numbers."""
+        return {"carts": self._state, "steps": self._steps, "random": self._random.get_state()}
+
+    def restore_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from there."""
+        self._state = state["carts"].to(self._device, copy=True)
+        self._steps = state["steps"].to(self._device, copy=True)
+        self._random.set_state(state["random"])
+
     def _first(self, number: int) -> Tensor:
         return torch.rand(4, number, generator=self._random, device=self._device) * 0.1 - 0.05

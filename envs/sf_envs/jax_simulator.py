@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from sf.console import Console
+from sf.errors import EnvError
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else it takes most of an accelerator's memory at once
 
@@ -77,6 +78,24 @@ class JaxSimulator:
         seen, final, rewards, terminated, truncated, metrics = _tensors(results)
         return seen, rewards, terminated, truncated, {"final_observations": final, "metrics": metrics}
 
+    def save_state(self) -> Mapping[str, Tensor]:
+        """The arrays of the state and the key of the random numbers, copied."""
+        leaves = jax.tree.leaves((self._key, self._state))
+        return {str(n): torch.from_numpy(np.array(_plain(leaf))) for n, leaf in enumerate(leaves)}
+
+    def restore_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from there.
+
+        Raises:
+            EnvError: the state has arrays of other shapes or types, such as that of another version.
+        """
+        leaves, structure = jax.tree.flatten((self._key, self._state))
+        arrays = [state[str(n)].numpy() for n in range(len(state))]
+        if [(one.shape, one.dtype) for one in arrays] != [(_plain(one).shape, _plain(one).dtype) for one in leaves]:
+            raise EnvError("The saved state has other arrays than the simulator.")
+        told = [_like(jnp.array(array), leaf) for array, leaf in zip(arrays, leaves, strict=True)]
+        self._key, self._state = jax.tree.unflatten(structure, told)
+
     def _next_key(self) -> Any:
         self._key, key = jax.random.split(self._key)
         return key
@@ -99,6 +118,16 @@ class JaxSimulator:
 
         seen, states = jax.lax.cond(over.any(), begun, lambda: (final, after))
         return (seen, final, rewards.astype(jnp.float32), terminated, truncated, metrics), states
+
+
+def _plain(leaf: Any) -> Any:
+    """An array of numbers; a key of random numbers is one inside."""
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def _like(array: Any, leaf: Any) -> Any:
+    """The inverse of `_plain`, for an array of the same kind as `leaf`."""
+    return jax.random.wrap_key_data(array) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else array
 
 
 def _where(over: Any, new: Any, old: Any) -> Any:

@@ -63,6 +63,16 @@ class Config:
         return self.inference.policy_workers_per_policy == 0
 
     @property
+    def overlaps(self) -> bool:
+        """Whether one process samples and learns at once, in two threads: a simulator in tensors, asynchronously."""
+        return self.run.serial_mode and self.run.async_rl and self.rollout.vectorization == "tensors"
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether all roles have their turn in one thread, so that a run repeats."""
+        return self.run.serial_mode and not self.overlaps
+
+    @property
     def groups_per_worker(self) -> int:
         """`worker_num_splits`, or what it is if left open: double buffering is for workers that wait for actions.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from sf.console import Console
+from sf.envs.blame import blamed_on
 from sf.envs.statistics import METRICS
 from sf.envs.step_metrics import REDUCTIONS
 from sf.errors import EnvError
@@ -54,6 +55,17 @@ class TensorEnv(Protocol):
             `final_observations`, those before the reset of the copies that were truncated, and `metrics`, name to
             [num_envs], as `info["metrics"]` of other environments. Both may be absent.
         """
+
+
+@runtime_checkable
+class SavesItsState(Protocol):
+    """A simulator that can be brought back to where it was, so that a serial run goes on bit for bit."""
+
+    def save_state(self) -> Mapping[str, Tensor]:
+        """All that its next steps depend on, name to tensor, random numbers included."""
+
+    def restore_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on where the state was saved, perhaps by another process; tensors may be on the host."""
 
 
 class CheckedTensors:
@@ -115,6 +127,26 @@ class CheckedTensors:
                 f"[{self.env.num_envs}]."
             )
         return {name: self._column(value, f"metric {name!r}") for name, value in metrics.items()}
+
+    def state(self) -> Mapping[str, Tensor] | None:
+        """Where the simulator is, name to tensor; None if it cannot say."""
+        if not isinstance(self.env, SavesItsState):
+            return None
+        state: Any = self.env.save_state()
+        if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise EnvError(f"{self.name} returned something else from save_state than a dict of name to torch.Tensor.")
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Brings the simulator back.
+
+        Raises:
+            EnvError: it cannot be brought back, or raises.
+        """
+        if not isinstance(self.env, SavesItsState):
+            raise EnvError(f"{self.name} has no save_state() and restore_state(state) any more.")
+        with blamed_on(self.name, "restore_state"):
+            self.env.restore_state(state)
 
     def tell_of_no_finals(self) -> None:
         """Says what the value at a time limit is where no final observation comes."""

@@ -44,15 +44,19 @@ CLEAR_BELOW = "\r\x1b[J"
 class Dashboard:
     """Drawn by the main process, without a thread."""
 
-    def __init__(self, run: RunConfig, stream: IO[str] | None = None, replays: bool = False) -> None:
+    def __init__(
+        self, run: RunConfig, stream: IO[str] | None = None, replays: bool = False, takes_turns: bool = False
+    ) -> None:
         """Draws nothing yet.
 
         Args:
             run: names and limits.
             stream: a terminal, by default standard output.
             replays: whether the algorithm learns off-policy from a buffer.
+            takes_turns: whether all roles have their turn in one thread.
         """
-        self._run, self._stream, self._replays = run, stream or sys.stdout, replays
+        self._run, self._stream = run, stream or sys.stdout
+        self._replays, self._takes_turns = replays, takes_turns
         self._console = Console(file=self._stream, force_terminal=True, highlight=False)
         self._rewards: list[tuple[float, float]] = []
         self._looks: deque[tuple[float, Seconds, float]] = deque()
@@ -96,7 +100,7 @@ class Dashboard:
         width = self._console.width
         is_wide = width >= LEAST_COLUMNS_FOR_TWO
         recent, asked = self._recent(view)
-        verdict = TURNS if self._run.serial_mode else bottleneck(recent, asked, usable_cores(), self._replays)
+        verdict = TURNS if self._takes_turns else bottleneck(recent, asked, usable_cores(), self._replays)
         above = [title(self._run, view, width), *Text(verdict, style="bold").wrap(self._console, width)]
         shown, broken = numbers(view), faults(view)
         below = [] if is_wide else [*as_lines(shown, "", width), *as_lines(broken, "bold red", width)]

@@ -45,7 +45,7 @@ def expected_lag(config: Config, num_agents: int, batches_held: Fraction) -> Exp
     steps = learner.steps_per_batch
     if not config.run.async_rl:
         return ExpectedLag(0.0, (steps - 1) / 2, steps - 1.0, is_exact=learner.target_kl == 0)
-    if config.run.serial_mode:
+    if config.takes_turns:
         return _serial(config, 1 / sync_ratio(config, num_agents), batches_held, steps)
     share = trajectories_per_dataset(config) // learner.num_learners
     width = max(Fraction(1), Fraction(rows_per_group(config, num_agents), share))
@@ -87,6 +87,6 @@ def forecast(config: Config, num_agents: int, batches_held: Fraction) -> str:
 
 
 def _condition(config: Config) -> str:
-    if config.run.async_rl and not config.run.serial_mode:
+    if config.run.async_rl and not config.takes_turns:
         return " while training holds the run back, else less on average"
     return ", or less where target_kl ends a batch early" if config.learner.target_kl > 0 else ", roughly"

@@ -84,7 +84,7 @@ class Monitor:
         self._console = console or Console()
         self._screen: Screen | None = None
         self._replays = config.replay.replay == "uniform"
-        if console is None and (screen := screen_for(config.run, self._console.line, self._replays)):
+        if console is None and (screen := screen_for(config, self._console.line, self._replays)):
             self._screen = screen
             self._console.print_with(screen.print_above)
         policies = range(config.run.num_policies)
@@ -260,7 +260,7 @@ class Monitor:
         except OSError as error:
             self._console.line(f"Warning: summary.json was not written to {self._directory}: {error}")
         asked = wanted_s / max(last.time_s - first.time_s, 1e-9)
-        verdict = TURNS if self._config.run.serial_mode else bottleneck(seconds, asked, usable_cores(), self._replays)
+        verdict = TURNS if self._config.takes_turns else bottleneck(seconds, asked, usable_cores(), self._replays)
         if table := time_share_table(seconds):
             self._console.plain(f"Time shares:\n{table}\n{verdict}")
         self._console.plain(ledger.line())

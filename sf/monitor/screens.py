@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 
-from sf.config import RunConfig
+from sf.config import Config
 from sf.monitor.view import Screen
 
 LEAST_COLUMNS, LEAST_LINES = 50, 16
@@ -38,14 +38,15 @@ def why_not_drawn(columns: int, lines: int, is_terminal: bool, term: str, encodi
     return ""
 
 
-def screen_for(run: RunConfig, tell: Callable[[str], object], replays: bool = False) -> Screen | None:
+def screen_for(config: Config, tell: Callable[[str], object], replays: bool = False) -> Screen | None:
     """A screen if it can be drawn. It takes rich, which is needed on a terminal only.
 
     Args:
-        run: names and limits.
+        config: of the run.
         tell: receives one sentence where the dashboard is wanted and cannot be drawn.
         replays: whether the algorithm learns off-policy from a buffer.
     """
+    run = config.run
     is_terminal, term = sys.stdout.isatty(), os.environ.get("TERM", "dumb")
     if run.dashboard:
         size = shutil.get_terminal_size()
@@ -57,7 +58,7 @@ def screen_for(run: RunConfig, tell: Callable[[str], object], replays: bool = Fa
             return None
         from sf.monitor.dashboard import Dashboard
 
-        return Dashboard(run, replays=replays)
+        return Dashboard(run, replays=replays, takes_turns=config.takes_turns)
     if not is_terminal or term == "dumb":
         return None
     from sf.monitor.progress import ProgressBar

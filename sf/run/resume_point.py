@@ -24,6 +24,10 @@ from sf.shared.role import Role, RoleGroup, RoleSpec
 MOST_BYTES = 256 * 2**20
 """A checkpoint holds no more of the shared memory than this; a run with more begins new episodes."""
 _ROLES, _RANDOM = f"{RESUME_POINT}roles", f"{RESUME_POINT}random"
+_TENSORS = f"{RESUME_POINT}tensors"
+"""Before the names of tensors in the states of roles."""
+_TENSOR = "a tensor"
+"""In the place of a tensor, before its name."""
 
 
 def build_where_it_was(specs: Sequence[RoleSpec], arena: Arena) -> list[Role]:
@@ -58,9 +62,13 @@ def _go_on(roles: Sequence[Role], arena: Arena) -> bool:
         if _saver(roles).has_resumed:
             Console().line("The environments begin new episodes, because the checkpoint does not say where they were.")
         return True
-    fields = {name: tensor for name, tensor in resume_point.items() if name not in (_ROLES, _RANDOM)}
+    fields = {
+        name: tensor
+        for name, tensor in resume_point.items()
+        if name not in (_ROLES, _RANDOM) and not name.startswith(_TENSORS)
+    }
     saved = {name.removeprefix(RESUME_POINT): tensor.numpy() for name, tensor in fields.items()}
-    states = json.loads(resume_point[_ROLES].numpy().tobytes())
+    states = _with_tensors(json.loads(resume_point[_ROLES].numpy().tobytes()), resume_point)
     own = {name: (arena[name].shape, arena[name].dtype) for name in _fields(arena)}
     same_roles = [("together" in state) for state in states] == [isinstance(role, RoleGroup) for role in roles]
     if {name: (array.shape, array.dtype) for name, array in saved.items()} != own or not same_roles:
@@ -99,9 +107,33 @@ def _resume_point(roles: Sequence[Role], arena: Arena) -> dict[str, Tensor]:
     if None in states:
         return {}
     fields = {f"{RESUME_POINT}{name}": torch.from_numpy(arena[name].copy()) for name in _fields(arena)}
-    return fields | {_ROLES: as_text(states), _RANDOM: torch.get_rng_state()}
+    plain = _without_tensors(states, _TENSORS, fields)
+    if sum(tensor.nbytes for tensor in fields.values()) > MOST_BYTES:
+        return {}
+    return fields | {_ROLES: as_text(plain), _RANDOM: torch.get_rng_state()}
 
 
-def as_text(states: Sequence[Mapping[str, Any] | None]) -> Tensor:
+def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A state in plain JSON types; copies of its tensors are added to `tensors`, by names that begin with `name`."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {_TENSOR: name}
+    if isinstance(value, Mapping):
+        return {key: _without_tensors(part, f"{name}/{key}", tensors) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_tensors(part, f"{name}/{index}", tensors) for index, part in enumerate(value)]
+    return value
+
+
+def _with_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `_without_tensors`, with lists in the place of tuples."""
+    if isinstance(value, dict):
+        if list(value) == [_TENSOR]:
+            return tensors[value[_TENSOR]]
+        return {key: _with_tensors(part, tensors) for key, part in value.items()}
+    return [_with_tensors(part, tensors) for part in value] if isinstance(value, list) else value
+
+
+def as_text(states: Any) -> Tensor:
     """Bytes that do not depend on the order in which dictionaries came to have their keys."""
     return torch.frombuffer(bytearray(json.dumps(states, sort_keys=True).encode()), dtype=torch.uint8)

@@ -1,4 +1,7 @@
-"""Serial mode: the same roles as in a run with many processes, stepped in turn in this one."""
+"""Serial mode: the same roles as in a run with many processes, stepped in turn in this one.
+
+A role may have a thread of its own instead, see `sf.run.threads`; such a run does not repeat.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from sf.machine.kernel import is_linux
 from sf.processes.signals import Signals
 from sf.processes.simulators import Simulators, marked
 from sf.processes.telling import told_if_slow
+from sf.run.threads import STOP_S, RoleThread
 from sf.run.wiring import Shared
 from sf.shared.role import Role, RoleSpec
 
@@ -28,8 +32,10 @@ class SerialRoles:
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.roles: dict[str, Role] = {}
+        self._in_turn: list[Role] = []
         self.messages: list[Any] = []
         self.simulators: Simulators | None = None
+        self._threads: list[RoleThread] = []
         self._settings = contextlib.ExitStack()
         self._at_work: Role | None = None
         """Whose step has not come back."""
@@ -41,6 +47,8 @@ class SerialRoles:
         self.roles = {spec.name: role for spec, role in zip(specs, roles, strict=True)}
         for role in roles:
             role.tell = self.messages.append
+        self._in_turn = [role for spec, role in zip(specs, roles, strict=True) if not spec.has_thread]
+        self._threads = [RoleThread(spec.name, self.roles[spec.name]) for spec in specs if spec.has_thread]
 
     def _build(self, specs: Sequence[RoleSpec]) -> list[Role]:
         import torch  # which a supervisor of processes does without
@@ -53,6 +61,8 @@ class SerialRoles:
         if is_linux():
             self.simulators = Simulators()
             self._settings.enter_context(marked(self.simulators.mark_of("serial", 0)))  # what environments start has it
+        if any(spec.has_thread for spec in specs):
+            return [spec.build() for spec in specs]  # which are never all between two steps
         return build_where_it_was(specs, self.shared.arena)
 
     def unready(self) -> str:
@@ -79,7 +89,9 @@ class SerialRoles:
         self.has_news = False
         while time.monotonic() < deadline and not self.has_news and not signals.received:
             progressed = False
-            for role in self.roles.values():
+            for thread in self._threads:
+                thread.expect_well()
+            for role in self._in_turn:
                 role.record.lap("wait")  # for the others, which had their turn
                 self._at_work = role
                 progressed |= role.step()
@@ -95,6 +107,10 @@ class SerialRoles:
     def stop(self, signals: Signals) -> list[str]:
         """Ends the roles in order; none is skipped because another one fails."""
         problems = []
+        for thread in self._threads:
+            if not thread.stop():
+                problems.append(f"{thread.name} has not come back from its step within {STOP_S:g} s.")
+                del self.roles[thread.name]
         if self._at_work is not None:
             from sf.run.resume_point import drop_half_done
 

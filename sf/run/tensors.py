@@ -19,7 +19,7 @@ def with_tensors(config: Config, info: EnvInfo, rank_is_alone: bool) -> Config:
         ConfigError: it was asked for, and other flags speak against it.
     """
     wanted, run = config.rollout.vectorization, config.run
-    if wanted != "tensors" and not (wanted == "auto" and run.device == "gpu"):
+    if wanted != "tensors" and not (wanted == "auto" and (run.device == "gpu" or run.serial_mode)):
         return config
     if obstacles := _obstacles(config, info, rank_is_alone):
         if wanted == "auto":
@@ -31,15 +31,18 @@ def with_tensors(config: Config, info: EnvInfo, rank_is_alone: bool) -> Config:
             ]
         )
     rollout, inference = config.rollout, config.inference
+    copies = rollout.num_envs_per_worker
+    if copies is None and (run.device == "gpu" or not run.serial_mode):
+        copies = DEFAULT_COPIES  # other serial runs have as many as with other environments
     return replace(
         config,
-        run=replace(run, serial_mode=True, async_rl=False),
+        run=replace(run, serial_mode=True, async_rl=run.async_rl and not run.serial_mode and wanted == "tensors"),
         rollout=replace(
             rollout,
             vectorization="tensors",
             num_workers=1,
             worker_num_splits=1,
-            num_envs_per_worker=rollout.num_envs_per_worker or DEFAULT_COPIES,
+            num_envs_per_worker=copies,
         ),
         inference=replace(inference, policy_workers_per_policy=1),
     )

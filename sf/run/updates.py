@@ -27,6 +27,8 @@ PRODUCTS_PER_S = 2.5e10
 OTHER_S, OTHER_ACCELERATED_S = 1e-4, 1e-5
 """Seconds per transition for pictures, memories and encoders of the user's, on the CPU and an accelerator. The first is
 a guess. With the second, Pong takes 25.5 and 124 us per frame for `fast` and `balanced`; an H200 took 24 and 129."""
+MANY_COPIES = 256
+"""Copies of a simulator in tensors whose step takes hardly longer than that of fewer."""
 
 
 class Choice(NamedTuple):
@@ -55,7 +57,7 @@ def choose_updates(config: Config, info: EnvInfo, cores: int, step: StepTime | N
     }
     if given := [name for name, is_given in limits.items() if is_given]:
         return Choice("fast", f"--{given[0]} counts optimizer steps")
-    if config.rollout.vectorization == "tensors":
+    if config.rollout.vectorization == "tensors" and (config.rollout.num_envs_per_worker or 0) >= MANY_COPIES:
         return Choice("fast", "many copies make more frames in the time that more optimizer steps would take")
     if step is None:
         return _without_clock(info, config.model)

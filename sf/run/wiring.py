@@ -259,12 +259,14 @@ class Wiring:
                 "source": self.source,
                 "weights": self.weights[0],
                 "compute": self._compute(0),
+                "overlaps": self.config.overlaps,
             },
             "rollout",
             0,
             self.plugins,
             self._env_deadlines_s() | {Phase.WAIT: WAIT_S},
             has_environments=True,
+            has_thread=self.config.overlaps,
         )
 
     def _compute(self, place: int) -> Compute:

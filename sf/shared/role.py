@@ -34,7 +34,10 @@ class Role(Protocol):
         """Ends in order."""
 
     def state(self) -> dict[str, Any] | None:
-        """The state that a resumed run needs beside shared memory, in plain JSON types; None if it cannot be enough."""
+        """The state that a resumed run needs beside shared memory; None if it cannot be enough.
+
+        It consists of plain JSON types and tensors.
+        """
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state` was taken."""
@@ -60,6 +63,8 @@ class RoleSpec:
     """They may start processes of their own."""
     can_be_replaced: bool = False
     """A successor can go on where it died, because no process shares a lock with it."""
+    has_thread: bool = False
+    """Where all roles are in one process, it works in a thread of its own."""
     companions: tuple[RoleSpec, ...] = ()
     """Roles that live in the same process and have their turn before it; its doorbell wakes them."""
 

@@ -6,11 +6,12 @@ Each look takes one transfer of a few flags.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sf.envs.contract import LARGEST
+from sf.envs.contract import LARGEST, leaf_value
 from sf.errors import EnvError
 from sf.spaces import ACTION_MASK, EnvInfo, LeafSpec
 
@@ -89,3 +90,18 @@ def _true(flags: Mapping[str, Tensor]) -> list[str]:
     """The names of those that are true."""
     values = torch.stack(list(flags.values())).cpu().tolist() if flags else []
     return [name for name, is_true in zip(flags, values, strict=True) if is_true]
+
+
+def as_leaf(env_id: str, observations: Any, leaf: LeafSpec, there: Tensor) -> Tensor:
+    """A leaf of what a simulator has returned, which fits `there`.
+
+    Raises:
+        EnvError: it has another shape, or a type that would lose something.
+    """
+    value: Tensor = leaf_value(observations, leaf) if leaf.path else observations
+    if value.shape != there.shape or not torch.can_cast(value.dtype, there.dtype):
+        raise EnvError(
+            f"{env_id} returned an observation {leaf.name!r} {str(value.dtype).removeprefix('torch.')}"
+            f"{list(value.shape)}, expected {str(there.dtype).removeprefix('torch.')}{list(there.shape)}."
+        )
+    return value

@@ -7,6 +7,7 @@ has to be looked at by the host, and the numbers of all episodes come to it in o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,17 @@ class TrajectoryEpisodes:
         self._returns, self._lengths = self._zeros(), self._zeros()
         self._carried: dict[str, tuple[Tensor, Tensor]] = {}
         """What each metric of every step is so far, and in how many steps it was there."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs, between two trajectories or within one."""
+        return {"returns": self._returns, "lengths": self._lengths, "carried": self._carried}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state` was taken."""
+        self._returns.copy_(state["returns"])
+        self._lengths.copy_(state["lengths"])
+        for name, (number, counts) in state["carried"].items():
+            self._carried[name] = number.to(self._device), counts.to(self._device)
 
     def ended(self, rewards: Tensor, over: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Array, list[str]]:
         """The episodes that ended in a trajectory, in the order of time.

@@ -21,6 +21,16 @@ class TrajectoryMetrics:
         self._names = EpisodeMetrics(Console())
         self._refused: set[str] = set()
 
+    def state(self) -> dict[str, Tensor]:
+        """The numbers of the present trajectory, [T, rows] per name."""
+        return dict(self._rooms)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on where `state` was taken."""
+        for name, room in state.items():
+            self._names.read({"metrics": {name: 0.0}})
+            self._rooms[name] = room.to(self._device)
+
     def add(self, t: int, metrics: Mapping[str, Tensor]) -> None:
         """Takes in the numbers [rows] of a step; names that cannot be shown are told and left out."""
         for name, values in metrics.items():

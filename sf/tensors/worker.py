@@ -3,13 +3,16 @@
 In: published weights, free slots. Out: full slots, whose fields are tensors of `sf.tensors.fields`, and finished
 episodes. It lives in the process of the learner, which trains on the same memory. No observation, action or reward
 passes through the host, and no step waits for the device; each trajectory does so a few times at its end.
+
+In an asynchronous run it has a thread of its own, and on CUDA a stream, so that the next dataset is sampled while the
+learner trains. Slots hold two datasets, and that of the learner is given back when it is learned: none is older.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +20,9 @@ import torch
 from torch import Tensor
 
 from sf.config import Config
-from sf.console import Console
 from sf.envs import EnvSource
 from sf.envs.blame import blamed_on
-from sf.envs.contract import leaf_value
 from sf.envs.generators import seed_globals
-from sf.envs.place import parameters_of
-from sf.envs.tensors import ManyTensors
 from sf.errors import EnvError
 from sf.machine.cores import Compute
 from sf.nets.actor_critic import ActorCritic
@@ -36,20 +35,23 @@ from sf.shared.progress import Phase
 from sf.shared.records import REPORTED_COPIES, EpisodeRing, inference_record, rollout_record
 from sf.shared.slots import OBSERVATIONS, SlotState, below
 from sf.shared.weights import NOTHING_PUBLISHED, PublishedWeights
-from sf.spaces import ACTION_MASK, LeafSpec
 from sf.tensors.actions import tensor_converter
-from sf.tensors.checks import Categories, expect_choices, expect_finite
+from sf.tensors.checks import Categories, as_leaf, expect_choices, expect_finite
 from sf.tensors.episodes import TrajectoryEpisodes
+from sf.tensors.finals import TrajectoryFinals
 from sf.tensors.metrics import TrajectoryMetrics
+from sf.tensors.simulator import make_simulator, queue_of_its_own
 
 TURN_S = 0.05
 """The process looks around at least so often, between two steps."""
+PLAIN = ("slot", "last_slot", "t", "num_filled")
+"""Attributes that are part of its state as they are."""
 ACTIONS = 0x74656E73
 """The last word of the entropy of the actions."""
 
 
 class TensorWorker:
-    """One role object of a serial run: each `step` goes on with a trajectory, if there is a slot for it."""
+    """A role of a run in one process: each `step` goes on with a trajectory, if there is a slot for it."""
 
     tell: Callable[[Any], None]
 
@@ -61,6 +63,7 @@ class TensorWorker:
         weights: PublishedWeights,
         compute: Compute,
         incarnation: int = 0,
+        overlaps: bool = False,
     ) -> None:
         """Makes the simulator and the policy; its weights come with the first publication.
 
@@ -71,6 +74,7 @@ class TensorWorker:
             weights: published by the learner.
             compute: the device, that of the learner.
             incarnation: always 0.
+            overlaps: its steps are those of another thread than the learner's, and take turns with nothing.
 
         Raises:
             EnvError: the simulator cannot be made, or is not one in tensors.
@@ -91,7 +95,7 @@ class TensorWorker:
         self._seed = int(sequence.generate_state(1)[0] % 2**31)
         seed_globals([context.sampling_seed, 0, incarnation, ACTIONS], with_torch=False)
         self.record.progress.enter(Phase.INIT)
-        self._many = _simulator(source, self._rows, self._seed, self.device)
+        self._many = make_simulator(source, self._rows, self._seed, self.device, overlaps)
         self._tensors, self._env_id = self._many.tensors, self._info.env_id
         self._to_env = tensor_converter(self._many.single_action_space, config.rollout.action_bounds, self.device)
 
@@ -107,15 +111,13 @@ class TensorWorker:
         self._noises = self._noise.expand(self._rollout + 1, *self._noise.shape)
         """[T+1, rows, n] those of the present trajectory."""
         self._act: Recording[PolicyStep] | None = None
+        self._queue = queue_of_its_own(self.device) if overlaps else contextlib.nullcontext
 
         self._episodes = TrajectoryEpisodes(self._rows, self.device)
         self._metrics = TrajectoryMetrics(self._rollout, self._rows, self.device)
-        self._finals: dict[str, Tensor] = {}
-        """[T, rows, ...] final observations of the present trajectory; empty until the simulator gives some."""
+        self._finals = TrajectoryFinals(self._tensors, self._env_id, self._leaves, self._categories, self._rollout)
         self._memories = torch.zeros(self._rollout, *self._memory.shape, device=self.device)
         """[T, rows, S] recurrent states before each reset."""
-        self._has_final = [False] * self._rollout
-        self._has_told = False
         self._ring = EpisodeRing(context.arena, 0)
         self._slot: int | None = None
         self._last_slot: int | None = None
@@ -130,12 +132,18 @@ class TensorWorker:
             EnvError: the simulator raises, breaks its promises, or returns numbers that are not finite.
         """
         self._acting.lap("wait")
-        with torch.no_grad():
-            if self._slot is None and not self._begin():
+        with torch.no_grad(), self._queue():
+            if self._version == NOTHING_PUBLISHED and not self._refresh_weights():
                 return False
+            last = self._rollout
+            if self._slot is None:
+                if not self._begin():
+                    return False
+                # What follows an iteration must not depend on the clock: the session looks before episodes are told.
+                last -= 1
             assert self._slot is not None
             deadline = time.monotonic() + TURN_S
-            while self._t < self._rollout and time.monotonic() < deadline:
+            while self._t < last and time.monotonic() < deadline:
                 self._advance(self._slot, self._t)
                 self._t += 1
             if self._t == self._rollout:
@@ -152,11 +160,47 @@ class TensorWorker:
         self._many.close()
 
     def state(self) -> dict[str, Any] | None:
-        """None: simulators cannot be brought back to where they were, so a resumed run begins new episodes."""
-        return None
+        """Everything that is not in shared memory; None if the simulator cannot say where it is."""
+        simulator = self._tensors.state()
+        if simulator is None:
+            return None
+        ended = None if self._last_ended is None else self._last_ended.tolist()
+        return {name: getattr(self, f"_{name}") for name in PLAIN} | {
+            "device": self.device.type,
+            "simulator": simulator,
+            "fields": self._fields,
+            "memory": self._memory,
+            "memories": self._memories,
+            "noises": self._noises,
+            "finals": self._finals.state(),
+            "random": self._generator.get_state(),
+            "last_ended": ended,
+            "episodes": self._episodes.state(),
+            "metrics": self._metrics.state(),
+        }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Never called, because there is no state."""
+        """Goes on where `state` was taken; shared memory is as it was then.
+
+        Raises:
+            EnvError: it was taken on another kind of device or with other trajectories, or the simulator refuses it.
+        """
+        fields = state["fields"]
+        if state["device"] != self.device.type or _shapes(fields) != _shapes(self._fields):
+            raise EnvError(f"{self._env_id} was on another device before, or had trajectories of another shape.")
+        self._tensors.load_state(state["simulator"])
+        for name, room in fields.items():
+            self._fields[name].copy_(room)
+        for name in PLAIN:
+            setattr(self, f"_{name}", state[name])
+        self._memory.copy_(state["memory"])
+        self._memories.copy_(state["memories"])
+        self._noises = state["noises"].to(self.device)
+        self._finals.load_state(state["finals"], self.device)
+        self._generator.set_state(state["random"])
+        self._last_ended = None if state["last_ended"] is None else np.array(state["last_ended"], bool)
+        self._episodes.load_state(state["episodes"])
+        self._metrics.load_state(state["metrics"])
 
     def _begin(self) -> bool:
         """Begins a trajectory with the observation that the last one ended on."""
@@ -218,7 +262,7 @@ class TensorWorker:
         self._write(slot, t + 1, observations)
         for name, column in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
             fields[name][slot, t].copy_(column, non_blocking=True)
-        self._keep_finals(t, extras)
+        self._finals.keep(t, extras, self._observations)
         self._metrics.add(t, self._tensors.metrics(extras))
         if self.network.state_size:
             self._memories[t].copy_(answer.state)
@@ -243,32 +287,8 @@ class TensorWorker:
     def _write(self, slot: int, t: int, observations: Any) -> None:
         for key, leaf in self._leaves.items():
             there = self._observations[key][slot, t]
-            seen = self._as_leaf(observations, leaf, there.shape, there.dtype)
+            seen = as_leaf(self._env_id, observations, leaf, there)
             there.copy_(self._categories.bounded(key, seen), non_blocking=True)
-
-    def _as_leaf(self, observations: Any, leaf: LeafSpec, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        value: Tensor = leaf_value(observations, leaf) if leaf.path else observations
-        if value.shape != shape or not torch.can_cast(value.dtype, dtype):
-            raise EnvError(
-                f"{self._env_id} returned an observation {leaf.name!r} {str(value.dtype).removeprefix('torch.')}"
-                f"{list(value.shape)}, expected {str(dtype).removeprefix('torch.')}{list(shape)}."
-            )
-        return value
-
-    def _keep_finals(self, t: int, extras: Mapping[str, Any]) -> None:
-        final = self._tensors.final(extras)
-        self._has_final[t] = final is not None
-        if final is None:
-            return
-        for key, leaf in self._leaves.items():
-            if key not in self._finals:
-                like = self._observations[key]
-                self._finals[key] = like.new_zeros(self._rollout, *like.shape[2:])
-            there = self._finals[key][t]
-            if key == ACTION_MASK and isinstance(final, Mapping) and ACTION_MASK not in final:
-                there.fill_(1)  # nothing is chosen any more
-                continue
-            there.copy_(self._as_leaf(final, leaf, there.shape, there.dtype), non_blocking=True)
 
     def _finish(self, slot: int) -> None:
         """Values the last observation, closes the books of the trajectory and hands it to the learner."""
@@ -283,39 +303,17 @@ class TensorWorker:
         expect_finite(self._env_id, {"reward": rewards, **{f"observation {key!r}": leaf for key, leaf in seen.items()}})
         expect_choices(self._info, seen)
         fields["final_values"].copy_(fields["values"][:-1])  # where the simulator gives nothing better
-        self._value_finals(fields)
+        for steps, rows, finals in self._finals.of_cut_episodes(fields["truncated"]):
+            fields["final_values"][steps, rows] = self.network.values(finals, self._memories[steps, rows])
         self._categories.expect_none_outside()
         self._note_episodes(*self._episodes.ended(rewards, over, self._metrics.take()))
         if self._config.reward_scale != 1 or self._config.reward_clip is not None:
             self._shape(rewards)
-        self._last_ended = over[-1].cpu().numpy()
+        self._last_ended = over[-1].cpu().numpy()  # waits for the device, so that the learner may read the slot
         self._slots.finish_filling(slot)
         self._num_filled += 1
         self._last_slot, self._slot = slot, None
         self.record.lap("write")
-
-    def _value_finals(self, fields: Mapping[str, Tensor]) -> None:
-        """Values of the last observations of episodes that were cut, under the policy of the trajectory."""
-        steps, rows = fields["truncated"].nonzero(as_tuple=True)
-        if not len(steps):
-            return
-        given = torch.tensor(self._has_final, device=self.device)[steps]
-        if not all(self._has_final) and not given.all():
-            if self._finals:
-                raise self._tensors.expect_finals()
-            if not self._has_told:
-                self._has_told = True
-                self._tensors.tell_of_no_finals()
-            return
-        for part_of_steps, part_of_rows in zip(
-            torch.split(steps, self._rows), torch.split(rows, self._rows), strict=True
-        ):
-            # Of copies that were not cut, a simulator may give anything.
-            finals = {key: room[part_of_steps, part_of_rows] for key, room in self._finals.items()}
-            seen = {key: self._categories.bounded(key, final) for key, final in finals.items()}
-            expect_finite(self._env_id, {f"final observation {key!r}": value for key, value in seen.items()})
-            values = self.network.values(seen, self._memories[part_of_steps, part_of_rows])
-            fields["final_values"][part_of_steps, part_of_rows] = values
 
     def _note_episodes(self, found: Array, names: list[str]) -> None:
         """Episodes, [n, 3 + metrics]; all count, and those of the first copies are reported."""
@@ -329,19 +327,5 @@ class TensorWorker:
             rewards.clamp_(-limit, limit)
 
 
-def _simulator(source: EnvSource, rows: int, seed: int, device: torch.device) -> ManyTensors:
-    """All copies, on the device of the run where their maker takes one and the user has named none.
-
-    Raises:
-        EnvError: they are not in tensors.
-    """
-    if "device" in parameters_of(source.vector_factory) and "device" not in source.kwargs:
-        source = replace(source, kwargs={**source.kwargs, "device": str(device)})
-    many = source.make_vector(rows, seed)
-    if not isinstance(many, ManyTensors):
-        raise EnvError(f"{source.env_id} is no simulator in tensors. Leave --vectorization=tensors out.")
-    Console().line(
-        f"{source.env_id} is stepped, acted in and learned from on {device}, by one process and in turn "
-        "(--serial_mode=True --async_rl=False). --vectorization=native takes processes."
-    )
-    return many
+def _shapes(rooms: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (room.shape, room.dtype) for name, room in rooms.items()}

@@ -49,10 +49,54 @@ print(json.dumps({"same": bool((first == again).all()), "wrong": wrong, "most": 
 """
 """Carts of gymnax beside those of Gymnasium, with the same states and actions."""
 
+RESTORED = """
+import sys, torch
+from sf_envs import simulators
+family, _, name = sys.argv[1].partition("/")
+one, other = (getattr(simulators, family)(name, 4) for _ in range(2))
+def drive(simulator, number):
+    generator, seen = torch.Generator().manual_seed(number), []
+    for _ in range(number):
+        actions = torch.zeros(4, *simulator.action_space.shape, dtype=getattr(torch, simulator.action_space.dtype.name))
+        actions.random_(0, 2, generator=generator)
+        observations, rewards, terminated, truncated, _ = simulator.step(actions)
+        seen += [observations.double().flatten(1), rewards[:, None], terminated[:, None], truncated[:, None]]
+    return torch.cat([part.double() for part in seen], 1)
+one.reset(1)
+other.reset(2)
+drive(one, 7)
+saved = {name: tensor.clone() for name, tensor in one.save_state().items()}
+expected = drive(one, 60)
+assert not torch.equal(drive(other, 60), expected)
+other.restore_state(saved)
+assert torch.equal(drive(other, 60), expected)
+try:
+    other.restore_state({"0": saved["0"]})
+except Exception as error:
+    print(error)
+"""
+"""A simulator that is brought to where another one was does what that one did."""
+
 
 def needs(package: str) -> pytest.MarkDecorator:
     """Leaves a test out where a package is not installed."""
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"no {package}")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param("gymnax/CartPole-v1", marks=needs("gymnax")),
+        pytest.param("gymnax/Breakout-MinAtar", marks=needs("gymnax")),
+        pytest.param("brax/inverted_pendulum", marks=needs("brax")),
+        pytest.param("jumanji/Snake-v1", marks=needs("jumanji")),
+    ],
+)
+def test_a_simulator_of_jax_goes_on_where_it_was_saved(env: str) -> None:
+    command = [sys.executable, "-c", RESTORED, env]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "The saved state has other arrays than the simulator."
 
 
 @needs("gymnax")

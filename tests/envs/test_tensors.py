@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from sf_envs.carts import Carts
+from sf_envs.torch_vector import FromTorchVector
 from sf_envs.vec_env import FromVecEnv
 from torch import Tensor
 
@@ -153,6 +154,8 @@ def test_what_is_no_simulator_is_refused() -> None:
         register_env("test/Neither")
     with pytest.raises(EnvError, match="object has no 'num_envs', expected num_envs, num_actions"):
         FromVecEnv(object())
+    with pytest.raises(EnvError, match="object has no num_envs, single_observation_space, single_action_space, reset"):
+        FromTorchVector(object())
 
 
 def test_carts_are_those_of_gymnasium() -> None:
@@ -299,3 +302,48 @@ def test_a_vector_environment_of_isaac_lab_is_a_simulator() -> None:
     assert (terminated.tolist(), truncated.tolist()) == ([False, False, True, False], [False, True, False, False])
     assert infos["final_obs"][1].tolist() == [0.0] * 3, "the one before the step"
     assert {name: values.tolist() for name, values in infos["metrics"].items()} == {"height": [0.0, 1.0, 2.0, 3.0]}
+
+
+class TorchVector:
+    """The shape that ManiSkill has: final observations come in steps that end an episode."""
+
+    num_envs = 3
+    single_observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self) -> None:
+        self.steps, self.is_closed = 0, False
+        self.seeds: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        self.seeds.append(seed)
+        return torch.zeros(3, 2), {}
+
+    def step(self, actions: Tensor) -> Any:
+        assert isinstance(actions, Tensor)
+        self.steps += 1
+        seen, none = torch.full((3, 2), float(self.steps)), torch.zeros(3, dtype=torch.bool)
+        if self.steps < 2:
+            return seen, torch.ones(3), none, none, {"success": none}
+        over = torch.tensor([False, True, True])
+        infos = {"final_observation": seen.clone(), "final_info": {"success": torch.tensor([False, False, True])}}
+        seen[over] = 0
+        return seen, torch.ones(3), torch.tensor([False, False, True]), torch.tensor([False, True, False]), infos
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_vector_environment_of_maniskill_is_a_simulator() -> None:
+    many = ManyTensors(FromTorchVector(theirs := TorchVector()))
+    many.reset(seed=5)
+    assert theirs.seeds == [5]
+    first = many.step(np.zeros((3, 2), np.float32))
+    assert not first[2].any()
+    seen, _, terminated, truncated, infos = many.step(np.zeros((3, 2), np.float32))
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False, True], [False, True, False])
+    assert seen[:, 0].tolist() == [2.0, 0.0, 0.0]
+    assert infos["final_obs"][1].tolist() == [2.0, 2.0]
+    assert infos["metrics"]["success"].tolist() == [0.0, 0.0, 1.0]
+    many.close()
+    assert theirs.is_closed

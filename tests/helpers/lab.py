@@ -69,6 +69,7 @@ class Lab:
     shared: Shared
     specs: list[RoleSpec]
     slots: Slots
+    experiment: Experiment
     told: list[Any] = field(default_factory=list)
     """What the roles have told the supervisor."""
 
@@ -110,7 +111,7 @@ def make_lab_with_fields(
     check(config, info)
     experiment = Experiment(config.run.train_dir, config.run.experiment, config.run.restart_behavior)
     shared, specs = wire(config, info, source, experiment, extra_fields)
-    return Lab(config, shared, specs, Slots(shared.topology, shared.arena))
+    return Lab(config, shared, specs, Slots(shared.topology, shared.arena), experiment)
 
 
 def step_until(roles: list[Any], done: Callable[[], bool], limit: int = 100_000) -> None:

@@ -180,7 +180,7 @@ def test_numbers_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch)
 
 def test_before_the_first_numbers(terminal: Terminal) -> None:
     nothing = view(rewards={}, fps=[math.nan] * 3, throughput=[math.nan], lag=Lag(), faults=dict, seconds=dict)
-    Dashboard(RunConfig(env="Toy-v0", serial_mode=True), terminal.stream).update(nothing)
+    Dashboard(RunConfig(env="Toy-v0"), terminal.stream, takes_turns=True).update(nothing)
     shown = "\n".join(terminal.shown())
     for text in ("reward none yet", "no episode has ended yet", "FPS        - (60 s: -)", "policy lag none yet"):
         assert text in shown

@@ -197,5 +197,5 @@ def test_durations_are_told_without_exponents() -> None:
 
 
 def test_simulators_that_stay_on_their_device_choose_without_a_clock() -> None:
-    in_tensors = config(rollout=RolloutConfig(vectorization="tensors"))
+    in_tensors = config(rollout=RolloutConfig(vectorization="tensors", num_envs_per_worker=256))
     assert {choose_updates(in_tensors, GOALS, 2, step).name for step in (None, CHEAP, SLOW)} == {"fast"}

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from sf.config import Config, LearnerConfig, RolloutConfig, RunConfig
 from sf.envs.registry import register_env
 from sf.errors import ConfigError, EnvError
+from sf.run.resume_point import build_where_it_was
 from sf.run.tensors import with_tensors
 from sf.shared.slots import SlotState
 from tests.envs.test_tensors import Counting
@@ -25,6 +26,7 @@ from tests.nets.test_device import can_emulate
 
 register_env("test/TensorCounting", make_tensors=Counting)
 STEPS, ROWS = 5, 4
+THREE_STEPS = ("--num_batches_per_epoch=3", "--batch_size=256", "--num_epochs=1", "--strict=True")
 A2C = ("--num_batches_per_epoch=1", "--num_epochs=1", "--strict=True")
 
 
@@ -197,18 +199,140 @@ def test_an_accelerator_keeps_a_simulator_in_tensors_unasked() -> None:
     assert with_tensors(parts, env_info(), rank_is_alone=True) is parts, "half of a round"
     on_cpu = Config(RunConfig(env="x", device="cpu"))
     assert with_tensors(on_cpu, env_info(), rank_is_alone=True) is on_cpu
+    serial = with_tensors(Config(RunConfig(env="x", serial_mode=True)), env_info(), rank_is_alone=True)
+    assert (serial.rollout.vectorization, serial.run.async_rl) == ("tensors", False)
+    assert serial.rollout.num_envs_per_worker is None, "as many as of other environments"
+
+
+@pytest.mark.parametrize(
+    ("given", "overlaps"), [({}, True), ({"serial_mode": True}, False), ({"async_rl": False}, False)]
+)
+def test_who_asks_for_tensors_samples_and_learns_at_once_unless_a_flag_speaks_against_it(
+    given: dict[str, Any], overlaps: bool
+) -> None:
+    asked = Config(RunConfig(env="x", **given), RolloutConfig(vectorization="tensors"))
+    config = with_tensors(asked, env_info(), rank_is_alone=True)
+    assert (config.overlaps, config.takes_turns, config.run.serial_mode) == (overlaps, not overlaps, True)
 
 
 @pytest.mark.parametrize("flags", [(), ("--use_rnn=True",)])
-def test_whole_run_in_tensors_has_ratios_of_one_and_goes_on(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    line = "--env=sf/Carts-v0", "--vectorization=tensors", "--num_envs_per_worker=16", "--rollout=16", *A2C, *flags
+def test_whole_run_in_tensors_has_ratios_of_one(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    line = "--env=sf/Carts-v0", "--serial_mode=True", "--num_envs_per_worker=16", "--rollout=16", *A2C, *flags
     finished = run(tmp_path, *line, "--train_for_env_steps=8000")
     assert finished.code == 0, finished.err
+    assert "by one process and in turn" in finished.out
     assert summary_of(tmp_path)["frames"] >= 8000
-    resumed = run(tmp_path, *line, "--train_for_env_steps=16000")
+    assert "max 0.0 (expected: avg 0, max 0)" in finished.out
+
+
+def test_whole_run_that_overlaps_is_at_most_one_dataset_behind(tmp_path: Path) -> None:
+    """Slots hold two datasets of three optimizer steps, so that a transition is learned with a lag of 5 at most."""
+    line = "--env=sf/Carts-v0", "--vectorization=tensors", "--num_envs_per_worker=16", "--rollout=16", *THREE_STEPS
+    finished = run(tmp_path, *line, "--train_for_env_steps=40000")
+    assert finished.code == 0, finished.err
+    assert "sf/Carts-v0 is stepped, acted in and learned from on cpu, by two threads" in finished.out
+    assert "Expected policy lag: min 3, avg 4, max 5" in finished.out
+    summary = summary_of(tmp_path)
+    assert 0 < summary["policies"][0]["lag_of_run"]["max"] <= 5
+    resumed = run(tmp_path, *line, "--train_for_env_steps=50000")
     assert resumed.code == 0, resumed.err
-    assert "The environments begin new episodes" in resumed.out
-    assert "max 0.0 (expected: avg 0, max 0)" in resumed.out
+    assert 50_000 <= summary_of(tmp_path)["frames"] < 51_000
+
+
+class Failing(Counting):
+    """Raises in its third step."""
+
+    def step(self, actions: torch.Tensor) -> Any:
+        if self._total == 2:
+            raise ValueError("the third step")
+        return super().step(actions)
+
+
+register_env("test/Failing", make_tensors=Failing)
+
+
+def test_what_a_thread_raises_ends_the_run_as_it_would_without(tmp_path: Path) -> None:
+    line = "--vectorization=tensors", "--num_envs_per_worker=4", "--rollout=4", *A2C
+    name = "tests.tensors.test_tensor_worker:Failing"
+    ends = [run(tmp_path, f"--env={name}", *line, *flags) for flags in ((), ("--serial_mode=True",))]
+    assert ends[0].code == ends[1].code != 0
+    assert all("ValueError: the third step" in end.err + end.out for end in ends)
+
+
+class Saving(Counting):
+    """Its state can be saved; what saving returns can be replaced."""
+
+    saved: Any = None
+
+    def save_state(self) -> Any:
+        return {"counts": self._counts, "steps": self._steps} if Saving.saved is None else Saving.saved
+
+    def restore_state(self, state: Any) -> None:
+        self._counts.copy_(state["counts"])
+        self._steps.copy_(state["steps"])
+
+
+register_env("test/Saving", make_tensors=Saving)
+
+
+def trained(path: Path, env: str, parts: tuple[int, ...], **flags: Any) -> tuple[Any, torch.Tensor, list[Any]]:
+    """A serial run of so many iterations after each other, each but the first one resumed within a trajectory.
+
+    Returns:
+        The worker, the last weights, and the episodes of all parts.
+    """
+    episodes: list[Any] = []
+    for number in parts:
+        lab = lab_of(path, env, **flags)
+        roles: list[Any] = list(build_where_it_was(lab.specs, lab.shared.arena))
+        learner, worker = roles
+        for role in roles:
+            role.tell = lab.told.append
+        worker._ring.recall()
+        while learner.record["iterations"] < number:
+            learner.step()
+            worker.step()
+            episodes += worker._ring.new_episodes()
+        assert worker._t in (STEPS - 1, 0)
+        learner.close()
+        worker.close()
+        lab.experiment.close()
+    return worker, learner.network.flat.detach().clone(), episodes
+
+
+@pytest.mark.parametrize("env", ["sf/Carts-v0", "test/Saving"])
+@pytest.mark.parametrize("flags", [{}, {"use_rnn": True, "rnn_size": 8}])
+def test_a_simulator_that_saves_its_state_goes_on_bit_for_bit(tmp_path: Path, env: str, flags: dict[str, Any]) -> None:
+    worker, at_once, episodes = trained(tmp_path / "whole", env, (30,), **flags)
+    again, in_parts, told = trained(tmp_path / "parts", env, (7, 11, 12), **flags)
+    assert torch.equal(at_once, in_parts)
+    assert [(one.row, one.reward, one.length, one.metrics) for one in told] == [
+        (one.row, one.reward, one.length, one.metrics) for one in episodes
+    ]
+    last, expected = again.state(), worker.state()
+    for name in ("simulator", "fields", "memory", "random", "episodes", "metrics"):
+        torch.testing.assert_close(last[name], expected[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("saved", [[], {"counts": 3}])
+def test_a_state_that_is_no_dict_of_tensors_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Any
+) -> None:
+    worker, _, _ = filled(lab_of(tmp_path, "test/Saving"))
+    monkeypatch.setattr(Saving, "saved", saved)
+    with pytest.raises(EnvError, match=r"something else from save_state than a dict of name to torch\.Tensor"):
+        worker.state()
+
+
+def test_a_state_that_does_not_fit_begins_new_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, "test/Saving", (2,))
+    monkeypatch.setattr(Saving, "saved", {"steps": torch.zeros(ROWS)})
+    trained(tmp_path, "test/Saving", (2,))
+    trained(tmp_path, "test/Saving", (2,))
+    assert "test/Saving raised KeyError in restore_state" in (told := capfd.readouterr().out)
+    assert "They begin new episodes." in told
 
 
 def test_other_environments_are_told(tmp_path: Path) -> None:

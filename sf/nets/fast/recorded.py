@@ -8,6 +8,7 @@ computes on the same memory each time.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 WARM_UP = 3
 """Calls before one is recorded, in which libraries choose their kernels."""
+
+_one_recorder = threading.Lock()
+"""Held while a thread records."""
 
 Result = TypeVar("Result")
 Replay = Callable[[], None]
@@ -87,8 +91,8 @@ class CudaGraphs:
     def capture(self, compute: Callable[[], None]) -> Replay:
         """See `GraphRecorder`."""
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process, such as those of a simulator, may allocate memory meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        # Other threads of the process, such as those of a simulator, may allocate memory meanwhile, but not record.
+        with _one_recorder, torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             compute()
         replay: Replay = graph.replay
         return replay
